@@ -1,0 +1,1 @@
+"""Faults between sites while a checker proves what the mirror promised."""

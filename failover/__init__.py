@@ -1,0 +1,1 @@
+"""Moving applications to another site: plans, the operations journal, switchover and failover."""

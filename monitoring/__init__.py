@@ -1,0 +1,1 @@
+"""Lag, canary records, metrics, and the audit that proves two copies equal."""
