@@ -1,7 +1,7 @@
 """The operations journal: what was decided, when, on what evidence, and how it ended.
 
 One append-only file of JSON lines per operation. Every line carries the SHA-256 of the line before it, so a
-line that was changed, dropped or reordered afterwards is found by `read_journal`. Lines are on disk before the
+line that was changed, dropped or reordered afterwards is found by `read_journal`. Lines reach the disk before the
 step they announce runs.
 """
 

@@ -1,0 +1,180 @@
+"""What a switchover or a failover would do, and why it may not: decisions as functions of a snapshot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
+from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+
+
+class Operation(StrEnum):
+    """The two verbs: one for a living source, one for a lost one."""
+
+    SWITCHOVER = "switchover"
+    FAILOVER = "failover"
+
+
+class Step(StrEnum):
+    """The steps in the order in which they run; each may be repeated without harm."""
+
+    DRAIN = "drain"
+    FENCE = "fence"
+    MOVE_GROUPS = "move_groups"
+    VERIFY = "verify"
+
+
+class RefusalReason(StrEnum):
+    """Why a safety gate says no."""
+
+    SOURCE_UNREACHABLE = "source_unreachable"
+    SOURCE_ANSWERS = "source_answers"
+    LINK_NOT_RUNNING = "link_not_running"
+    NOTHING_MIRRORED = "nothing_mirrored"
+    GROUP_ACTIVE_AT_SOURCE = "group_active_at_source"
+    GROUP_ACTIVE_AT_TARGET = "group_active_at_target"
+    DATA_LOSS_NOT_ALLOWED = "data_loss_not_allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One gate that said no; `subject` is the site or group it is about."""
+
+    reason: RefusalReason
+    subject: str
+
+
+class MoveKind(StrEnum):
+    """Where a group's offset at the target comes from."""
+
+    TRANSLATED = "translated"
+    AT_END = "at_end"
+    ALREADY_THERE = "already_there"
+    BY_TIMESTAMP = "by_timestamp"
+    KEPT = "kept"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMove:
+    """One group's offset on one partition: `target_offset` will be committed, or already is (None: cannot be known).
+
+    AT_END: the group had read further at the source than was mirrored, so it goes on at the end of what is there.
+    KEPT: the source cannot be asked; the offset that the mirror last synced stays.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    target_topic: str
+    kind: MoveKind
+    source_offset: int | None
+    target_offset: int | None
+    metadata: str
+
+    @property
+    def commits(self) -> bool:
+        return self.kind in (MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.BY_TIMESTAMP)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything an operator should see before saying yes."""
+
+    operation: Operation
+    snapshot: Snapshot
+    steps: tuple[Step, ...]
+    losses: tuple[PartitionLoss, ...]
+    moves: tuple[GroupMove, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def loss(self) -> LossTotal:
+        return total_loss(self.losses)
+
+
+def plan_switchover(snapshot: Snapshot) -> Plan:
+    """The source is alive and nothing may be lost: drain, fence, move the groups, verify."""
+    refusals = [*_link_refusals(snapshot)]
+    if not snapshot.source_answers:
+        refusals.append(Refusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
+    refusals += [
+        Refusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group.group) for group in snapshot.groups if group.source_members
+    ]
+    return Plan(
+        Operation.SWITCHOVER,
+        snapshot,
+        (Step.DRAIN, Step.FENCE, Step.MOVE_GROUPS, Step.VERIFY),
+        tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions),
+        tuple(plan_moves(snapshot)),
+        (*refusals, *_active_at_target(snapshot.groups)),
+    )
+
+
+def plan_failover(
+    snapshot: Snapshot,
+    *,
+    allow_data_loss: bool,
+    even_if_source_answers: bool,
+    moves: Iterable[GroupMove] | None = None,
+) -> Plan:
+    """The source is gone: fence, move the groups to what is there, verify, and say what is lost.
+
+    `moves` replaces the moves by offset map (a failover to a datetime).
+    """
+    losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+    refusals = [*_link_refusals(snapshot)]
+    if snapshot.source_answers and not even_if_source_answers:
+        refusals.append(Refusal(RefusalReason.SOURCE_ANSWERS, snapshot.source))
+    if not allow_data_loss and not all(loss.is_none for loss in losses):
+        refusals.append(Refusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source))
+    return Plan(
+        Operation.FAILOVER,
+        snapshot,
+        (Step.FENCE, Step.MOVE_GROUPS, Step.VERIFY),
+        losses,
+        tuple(plan_moves(snapshot) if moves is None else moves),
+        (*refusals, *_active_at_target(snapshot.groups)),
+    )
+
+
+def plan_moves(snapshot: Snapshot) -> Iterable[GroupMove]:
+    """Where each group goes on at the target, by the offset map."""
+    ends = {(view.topic, view.partition): view for view in snapshot.partitions}
+    for group in snapshot.groups:
+        for at in group.partitions:
+            yield _move(group.group, at, ends.get((at.topic, at.partition)))
+
+
+def _move(group: str, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:
+    target_offset: int | None = at.translated_offset
+    if at.source_offset is None:
+        kind = MoveKind.UNKNOWN if at.target_offset is None else MoveKind.KEPT
+        target_offset = at.target_offset
+    elif at.translated_offset is not None:
+        same = at.translated_offset == at.target_offset
+        kind = MoveKind.ALREADY_THERE if same else MoveKind.TRANSLATED
+    elif (
+        view is not None
+        and view.mirrored_source_next is not None
+        and view.target_end is not None
+        and at.source_offset >= view.mirrored_source_next
+    ):
+        kind, target_offset = MoveKind.AT_END, view.target_end
+    else:
+        kind = MoveKind.UNKNOWN
+    return GroupMove(group, at.topic, at.partition, at.target_topic, kind, at.source_offset, target_offset, at.metadata)
+
+
+def _link_refusals(snapshot: Snapshot) -> Iterable[Refusal]:
+    if snapshot.link_state == "promoted":
+        yield Refusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link)
+    if not any(view.mirrored_source_next is not None for view in snapshot.partitions):
+        yield Refusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
+
+
+def _active_at_target(groups: Iterable[GroupView]) -> tuple[Refusal, ...]:
+    """A group with members at the target cannot be moved: Kafka refuses commits from outside the group."""
+    return tuple(Refusal(RefusalReason.GROUP_ACTIVE_AT_TARGET, group.group) for group in groups if group.target_members)

@@ -1,0 +1,65 @@
+"""What was seen of both sites at one moment: the values every plan and statement is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One mirrored partition. Offsets are "next" offsets: the first one that is not there yet.
+
+    `source_end` is None when the source did not answer; then `seen_source_end`, `seen_timestamp_ms` and `seen_at_ms`
+    are the last the mirror saw of it (None: it never recorded any). `mirrored_source_next` is None when nothing of the
+    partition was ever mirrored.
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    source_end: int | None
+    seen_source_end: int | None
+    seen_timestamp_ms: int | None
+    seen_at_ms: int | None
+    mirrored_source_next: int | None
+    target_end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartitionView:
+    """A group's committed offset at the source and at the target, and the source's translated (None: unknown)."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    source_offset: int | None
+    translated_offset: int | None
+    target_offset: int | None
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One consumer group. A state is Kafka's own word ("Empty", "Stable"...), None where it could not be asked."""
+
+    group: str
+    source_state: str | None
+    target_state: str | None
+    source_members: int
+    target_members: int
+    synced_at_ms: int | None
+    partitions: tuple[GroupPartitionView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Both sites of one link at `taken_at_ms` (Unix time)."""
+
+    link: str
+    source: str
+    target: str
+    taken_at_ms: int
+    source_answers: bool
+    link_state: str
+    partitions: tuple[PartitionView, ...]
+    groups: tuple[GroupView, ...]
