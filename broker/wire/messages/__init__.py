@@ -1,0 +1,1 @@
+"""The message tables, a module per API with its request, response and nested structs."""

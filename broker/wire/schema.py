@@ -1,0 +1,223 @@
+"""Field tables: how a Kafka message is declared.
+
+A message is a class whose annotations are its Python types and whose defaults are field specs::
+
+    @message(key=0, versions=(3, 11), flexible=9)
+    class ProduceRequest(Message):
+        transactional_id: str | None = string(nullable=0, default=None)
+        acks: int = int16()
+
+`message` and `struct` turn that into an ordinary mutable dataclass with slots. The table itself stays on
+the class as `FIELDS`, in wire order; `broker.wire.compiler` turns it into straight-line code per version.
+
+A field exists on the wire in versions `since..until`; outside of them it keeps its default when decoded and
+is left out when encoded. `nullable` is the first version in which null is allowed. A field with a `tag` is
+carried as a tagged field (KIP-482), left out when it has its default. A tagged struct is None when absent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import uuid as uuids
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+NEWEST = 32767
+"""`until` of a field that was never removed."""
+
+NEVER = 32767
+"""`flexible` of a message that never became flexible, `nullable` of a field that never is null."""
+
+ZERO_UUID = uuids.UUID(int=0)
+
+
+class Kind(Enum):
+    """Wire types; the value of a fixed-width kind is its `struct` format letter."""
+
+    INT8 = "b"
+    INT16 = "h"
+    UINT16 = "H"
+    INT32 = "i"
+    INT64 = "q"
+    FLOAT64 = "d"
+    BOOL = "?"
+    UUID = "16s"
+    STRING = "string"
+    BYTES = "bytes"
+    RECORDS = "records"
+    ARRAY = "array"
+    STRUCT = "struct"
+
+
+FIXED_WIDTH_BYTES: dict[Kind, int] = {
+    Kind.INT8: 1,
+    Kind.INT16: 2,
+    Kind.UINT16: 2,
+    Kind.INT32: 4,
+    Kind.INT64: 8,
+    Kind.FLOAT64: 8,
+    Kind.BOOL: 1,
+    Kind.UUID: 16,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One row of a field table. `item` is an array's element: a primitive kind, or STRUCT with `struct` set."""
+
+    kind: Kind
+    default: Any
+    since: int = 0
+    until: int = NEWEST
+    nullable: int = NEVER
+    tag: int | None = None
+    item: Kind | None = None
+    struct: type[Struct] | None = None
+    name: str = ""
+
+    def is_in(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def is_nullable_in(self, version: int) -> bool:
+        return version >= self.nullable
+
+
+class Struct:
+    """Base of every nested struct; `FIELDS` is its table in wire order."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
+
+
+class Message(Struct):
+    """Base of every top-level message."""
+
+    __slots__ = ()
+    API_KEY: ClassVar[int] = -1
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    """The lowest and highest version that can be encoded and decoded."""
+    FLEXIBLE_SINCE: ClassVar[int] = NEVER
+    """First version with compact lengths and tagged fields."""
+
+
+S = TypeVar("S", bound=Struct)
+M = TypeVar("M", bound=Message)
+
+
+def int8(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
+    return FieldSpec(Kind.INT8, default, since, until, tag=tag)
+
+
+def int16(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
+    return FieldSpec(Kind.INT16, default, since, until, tag=tag)
+
+
+def uint16(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
+    return FieldSpec(Kind.UINT16, default, since, until, tag=tag)
+
+
+def int32(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
+    return FieldSpec(Kind.INT32, default, since, until, tag=tag)
+
+
+def int64(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
+    return FieldSpec(Kind.INT64, default, since, until, tag=tag)
+
+
+def float64(*, default: float = 0.0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
+    return FieldSpec(Kind.FLOAT64, default, since, until, tag=tag)
+
+
+def boolean(*, default: bool = False, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
+    return FieldSpec(Kind.BOOL, default, since, until, tag=tag)
+
+
+def uuid(*, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
+    return FieldSpec(Kind.UUID, ZERO_UUID, since, until, tag=tag)
+
+
+def string(
+    *,
+    default: str | None = "",
+    since: int = 0,
+    until: int = NEWEST,
+    nullable: int = NEVER,
+    tag: int | None = None,
+) -> Any:
+    return FieldSpec(Kind.STRING, default, since, until, nullable, tag)
+
+
+def bytestring(
+    *,
+    default: bytes | None = b"",
+    since: int = 0,
+    until: int = NEWEST,
+    nullable: int = NEVER,
+    tag: int | None = None,
+) -> Any:
+    """Opaque bytes; decoded as a copy (`bytes`)."""
+    return FieldSpec(Kind.BYTES, default, since, until, nullable, tag)
+
+
+def records(*, since: int = 0, until: int = NEWEST, nullable: int = 0) -> Any:
+    """Record batches: decoded as a `memoryview` slice of the frame, encoded uncopied."""
+    return FieldSpec(Kind.RECORDS, None, since, until, nullable)
+
+
+def array(
+    item: type[Struct] | Kind,
+    *,
+    default: tuple[()] | None = (),
+    since: int = 0,
+    until: int = NEWEST,
+    nullable: int = NEVER,
+    tag: int | None = None,
+) -> Any:
+    """A list of structs, or of a primitive kind. The default is a new empty list, or None when `default` is None."""
+    if isinstance(item, Kind):
+        return FieldSpec(Kind.ARRAY, default, since, until, nullable, tag, item=item)
+    return FieldSpec(Kind.ARRAY, default, since, until, nullable, tag, item=Kind.STRUCT, struct=item)
+
+
+def nested(item: type[Struct], *, tag: int, since: int = 0, until: int = NEWEST) -> Any:
+    """One struct as a tagged field; None when absent (Kafka: a struct of defaults, which it never sends)."""
+    return FieldSpec(Kind.STRUCT, None, since, until, tag=tag, item=Kind.STRUCT, struct=item)
+
+
+def _tabulate(cls: type[S]) -> type[S]:
+    """Replace the specs in the class body by dataclass defaults and keep them as `FIELDS`."""
+    table: list[FieldSpec] = []
+    for name in inspect.get_annotations(cls):
+        spec = cls.__dict__.get(name)
+        if not isinstance(spec, FieldSpec):
+            raise TypeError(f"{cls.__name__}.{name} has no field spec")
+        table.append(dataclasses.replace(spec, name=name))
+        if spec.default == () and spec.kind is Kind.ARRAY:
+            setattr(cls, name, dataclasses.field(default_factory=list))
+        else:
+            setattr(cls, name, spec.default)
+    made = dataclasses.dataclass(slots=True)(cls)
+    made.FIELDS = tuple(table)
+    return made
+
+
+@dataclass_transform()
+def struct(cls: type[S]) -> type[S]:
+    """Class decorator of a nested struct."""
+    return _tabulate(cls)
+
+
+@dataclass_transform()
+def message(*, versions: tuple[int, int], flexible: int = NEVER, key: int = -1) -> Callable[[type[M]], type[M]]:
+    """Class decorator of a top-level message; `key` is the API key, -1 for data that is no request or response."""
+
+    def decorate(cls: type[M]) -> type[M]:
+        made = _tabulate(cls)
+        made.API_KEY = key
+        made.VERSIONS = versions
+        made.FLEXIBLE_SINCE = flexible
+        return made
+
+    return decorate
