@@ -9,3 +9,13 @@ MAX_TAGS_PER_STRUCT: Final = 4096
 
 MAX_ERROR_TEXT_CHARS: Final = 200
 """How much of an offending value is put into an error's text."""
+
+MAX_DECOMPRESSED_BATCH_BYTES: Final = 256 * 1024 * 1024
+"""What a batch may decompress to where the caller sets no limit of its own."""
+
+DECOMPRESSION_FIRST_GUESS_BYTES: Final = 64 * 1024
+DECOMPRESSION_GROWTH_FACTOR: Final = 4
+"""First guess at the ratio of a compressed batch, and how much is added when the guess was too small."""
+
+MIN_RECORD_BYTES: Final = 7
+"""A record has at least: length, attributes, two deltas, two lengths, a header count."""
