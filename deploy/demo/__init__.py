@@ -1,0 +1,1 @@
+"""`farshore demo`: two sites, real flights, a switchover, a lost site, an audit, one report."""

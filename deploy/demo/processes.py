@@ -1,0 +1,124 @@
+"""The demo's child processes: each in a session of its own, none of which outlives the demo."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.errors import DemoFailed
+
+READY_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 5.0
+POLL_S = 0.05
+LOG_TAIL_LINES = 15
+PR_SET_PDEATHSIG = 1
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: have the kernel end the child when the demo ends, however it ends (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a finished `farshore` command said."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class Processes:
+    """Starts `farshore` commands with one configuration file and ends them all in `close`."""
+
+    def __init__(self, config_file: Path, log_dir: Path) -> None:
+        self._prefix = [sys.executable, "-m", "deploy.cli", "--config", str(config_file)]
+        self._log_dir = log_dir
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+
+    async def start(self, name: str, arguments: Sequence[str], ready: Callable[[], bool]) -> None:
+        """Start a service and return once `ready()`; DemoFailed with the log's tail if it ends or is late."""
+        log = self._log_dir / f"{name}.log"
+        with log.open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                *self._prefix,
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self._running[name] = process
+        deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
+        while not ready():
+            if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+                raise DemoFailed(f"{name} did not start; its log ends:\n{tail}")
+            await asyncio.sleep(POLL_S)
+
+    async def kill9(self, name: str) -> None:
+        """End a service as a power cut would."""
+        process = self._running.pop(name)
+        process.kill()
+        await process.wait()
+
+    async def run(self, *arguments: str, expect: int = 0) -> CommandResult:
+        """Run a command to its end; DemoFailed when its exit code is not the expected one."""
+        process = await asyncio.create_subprocess_exec(
+            *self._prefix,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        try:
+            stdout, stderr = await process.communicate()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        result = CommandResult(process.returncode or 0, stdout.decode(), stderr.decode())
+        if result.exit_code != expect:
+            raise DemoFailed(
+                f"`farshore {' '.join(arguments)}` ended with {result.exit_code}, not {expect}:\n{result.stderr}"
+            )
+        return result
+
+    async def close(self) -> None:
+        """Ask every service to stop, then end what is still there."""
+        for process in self._running.values():
+            if process.returncode is None:
+                process.terminate()
+        for process in self._running.values():
+            try:
+                await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        self._running.clear()
+
+
+def port_answers(port: int) -> bool:
+    """Whether something listens on the loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(0.2)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,140 @@
+"""The demo's applications: unmodified aiokafka clients that write and read, as a user's would."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from deploy.demo.flights import Flight
+
+LINGER_MS = 20
+BATCH_BYTES = 256 * 1024
+REQUEST_TIMEOUT_MS = 3_000
+SEND_WINDOW_RECORDS = 20_000
+POLL_RECORDS = 5_000
+POLL_MS = 500
+
+
+def zstd_producer(bootstrap_servers: str) -> Any:
+    """An idempotent producer, acks=all, zstd."""
+    return AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers,
+        compression_type="zstd",
+        enable_idempotence=True,
+        linger_ms=LINGER_MS,
+        max_batch_size=BATCH_BYTES,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+    )
+
+
+async def produce(bootstrap_servers: str, topic: str, records: Iterable[Flight], on_sent: Callable[[int], None]) -> int:
+    """Write every record and wait for each acknowledgement; returns their number."""
+    producer = zstd_producer(bootstrap_servers)
+    await producer.start()
+    sent = 0
+    window: list[asyncio.Future[Any]] = []
+    try:
+        for flight in records:
+            window.append(await producer.send(topic, flight.value, key=flight.key, timestamp_ms=flight.timestamp_ms))
+            if len(window) == SEND_WINDOW_RECORDS:
+                await asyncio.gather(*window)
+                sent += len(window)
+                window.clear()
+                on_sent(sent)
+        await asyncio.gather(*window)
+        sent += len(window)
+        on_sent(sent)
+    finally:
+        await producer.stop()
+    return sent
+
+
+@dataclass
+class Acknowledged:
+    """What a live writer knows was written when its broker died: rows by (partition, offset)."""
+
+    rows: dict[tuple[int, int], int] = field(default_factory=dict)
+    first_failure: str = ""
+
+
+async def produce_until_broken(
+    bootstrap_servers: str, topic: str, records: Iterable[Flight], seen: Acknowledged, rate_records: int
+) -> None:
+    """Write `rate_records` records at a time until the broker fails, keeping every acknowledgement."""
+    producer = zstd_producer(bootstrap_servers)
+    await producer.start()
+    batch: list[tuple[Flight, asyncio.Future[Any]]] = []
+    try:
+        for flight in records:
+            future = await producer.send(topic, flight.value, key=flight.key, timestamp_ms=flight.timestamp_ms)
+            batch.append((flight, future))
+            if len(batch) == rate_records:
+                await _collect(batch, seen)
+                batch.clear()
+    except KafkaError as error:
+        seen.first_failure = str(error) or type(error).__name__
+    finally:
+        for _, future in batch:
+            future.cancel()
+        # A broker that is gone for good: the client would otherwise wait for its last batches.
+        stopping = asyncio.ensure_future(producer.stop())
+        await asyncio.wait([stopping], timeout=REQUEST_TIMEOUT_MS / 1000)
+        stopping.cancel()
+
+
+async def _collect(batch: list[tuple[Flight, asyncio.Future[Any]]], seen: Acknowledged) -> None:
+    for flight, future in batch:
+        metadata = await future
+        seen.rows[metadata.partition, metadata.offset] = flight.row
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRead:
+    """What one run of a group read: rows in the order of reading, and where it committed."""
+
+    rows: list[int]
+    committed: dict[int, int]
+
+
+async def read_as_group(bootstrap_servers: str, topic: str, group: str, limit_records: int | None) -> GroupRead:
+    """Read on from the group's committed offsets, at most `limit_records` (None: to the end), and commit."""
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap_servers,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        max_poll_records=POLL_RECORDS,
+    )
+    await consumer.start()
+    rows: list[int] = []
+    committed: dict[int, int] = {}
+    try:
+        while limit_records is None or len(rows) < limit_records:
+            room = POLL_RECORDS if limit_records is None else min(POLL_RECORDS, limit_records - len(rows))
+            polled = await consumer.getmany(timeout_ms=POLL_MS, max_records=room)
+            for partition, records in polled.items():
+                rows += [json.loads(record.value)["row"] for record in records]
+                committed[partition.partition] = records[-1].offset + 1
+            if not polled and await _at_end(consumer):
+                break
+        if committed:
+            await consumer.commit({TopicPartition(topic, number): offset for number, offset in committed.items()})
+    finally:
+        await consumer.stop()
+    return GroupRead(rows, committed)
+
+
+async def _at_end(consumer: Any) -> bool:
+    assigned = consumer.assignment()
+    if not assigned:
+        return False
+    ends = await consumer.end_offsets(list(assigned))
+    positions = [(partition, await consumer.position(partition)) for partition in assigned]
+    return all(position >= ends[partition] for partition, position in positions)

@@ -1,0 +1,34 @@
+"""What can go wrong at the composition root.
+
+DeployError
+├── ConfigError       the configuration file cannot be used (exit 2)
+├── DemoDataMissing   the demo's data package is not installed
+└── DemoFailed        a step of the demo did not do what it promises
+"""
+
+from __future__ import annotations
+
+
+class DeployError(Exception):
+    """Root of this folder's errors."""
+
+    retriable: bool = False
+    exit_code: int = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(DeployError):
+    """farshore.toml is missing, unreadable, or says something that cannot be."""
+
+    exit_code = 2
+
+
+class DemoDataMissing(DeployError):
+    """The package that carries the demo's flights is not installed."""
+
+
+class DemoFailed(DeployError):
+    """A step of the demo found something other than what farshore promises."""

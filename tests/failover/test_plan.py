@@ -1,0 +1,118 @@
+"""Plans, gates and loss statements: what an operator is shown before saying yes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from failover.losses import Certainty, state_loss, total_loss
+from failover.plan import MoveKind, Refusal, RefusalReason, plan_failover, plan_switchover
+from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+
+NOW_MS = 1_700_000_000_000
+
+MIRRORED = PartitionView("flights", 0, "flights", 100, 100, NOW_MS - 5, NOW_MS - 1, 100, 103)
+BEHIND = replace(MIRRORED, partition=1, mirrored_source_next=90, target_end=93)
+
+GROUP_AT = GroupPartitionView("flights", 0, "flights", 40, 43, None, "")
+GROUP = GroupView("analysts", "Empty", "Dead", 0, 0, NOW_MS - 900, (GROUP_AT,))
+
+SNAPSHOT = Snapshot("east-west", "east", "west", NOW_MS, True, "running", (MIRRORED, BEHIND), (GROUP,))
+
+
+def source_gone(snapshot: Snapshot) -> Snapshot:
+    return replace(
+        snapshot,
+        source_answers=False,
+        partitions=tuple(replace(view, source_end=None) for view in snapshot.partitions),
+        groups=tuple(
+            replace(
+                group, source_state=None, partitions=tuple(replace(at, source_offset=None) for at in group.partitions)
+            )
+            for group in snapshot.groups
+        ),
+    )
+
+
+def reasons(plan_refusals: tuple[Refusal, ...]) -> set[RefusalReason]:
+    return {refusal.reason for refusal in plan_refusals}
+
+
+def test_a_living_source_gives_an_exact_statement() -> None:
+    loss = state_loss(BEHIND, NOW_MS)
+    assert (loss.certainty, loss.records, loss.first_offset, loss.end_offset) == (Certainty.EXACT, 10, 90, 100)
+    assert not loss.is_none
+    assert state_loss(MIRRORED, NOW_MS).is_none
+
+
+def test_a_lost_source_gives_a_lower_bound_and_never_says_none() -> None:
+    loss = state_loss(replace(MIRRORED, source_end=None), NOW_MS)
+    assert (loss.certainty, loss.records) == (Certainty.AT_LEAST, 0)
+    assert not loss.is_none
+    assert loss.seen_at_ms == NOW_MS - 1
+
+
+def test_a_source_never_observed_is_unknown() -> None:
+    view = replace(MIRRORED, source_end=None, seen_source_end=None, seen_timestamp_ms=None, seen_at_ms=None)
+    loss = state_loss(view, NOW_MS)
+    assert (loss.certainty, loss.records) == (Certainty.UNKNOWN, None)
+
+
+def test_one_uncertain_partition_makes_the_total_a_lower_bound() -> None:
+    total = total_loss([state_loss(BEHIND, NOW_MS), state_loss(replace(MIRRORED, source_end=None), NOW_MS)])
+    assert (total.records, total.partitions_with_loss, total.certainty) == (10, 1, Certainty.AT_LEAST)
+
+
+def test_switchover_moves_an_empty_group_to_its_translated_offset() -> None:
+    plan = plan_switchover(SNAPSHOT)
+    assert plan.refusals == ()
+    (move,) = plan.moves
+    assert (move.kind, move.target_offset) == (MoveKind.TRANSLATED, 43)
+
+
+def test_switchover_refuses_while_a_group_reads_at_the_source_or_the_source_is_gone() -> None:
+    active = replace(SNAPSHOT, groups=(replace(GROUP, source_state="Stable", source_members=2),))
+    assert reasons(plan_switchover(active).refusals) == {RefusalReason.GROUP_ACTIVE_AT_SOURCE}
+    assert RefusalReason.SOURCE_UNREACHABLE in reasons(plan_switchover(source_gone(SNAPSHOT)).refusals)
+
+
+def test_failover_refuses_a_source_that_answers_unless_told() -> None:
+    plan = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=False)
+    assert reasons(plan.refusals) == {RefusalReason.SOURCE_ANSWERS}
+    told = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True)
+    assert told.refusals == ()
+
+
+def test_failover_needs_consent_to_loss_by_name_wherever_loss_cannot_be_excluded() -> None:
+    gone = source_gone(replace(SNAPSHOT, partitions=(MIRRORED,)))
+    plan = plan_failover(gone, allow_data_loss=False, even_if_source_answers=False)
+    assert reasons(plan.refusals) == {RefusalReason.DATA_LOSS_NOT_ALLOWED}
+    assert plan_failover(gone, allow_data_loss=True, even_if_source_answers=False).refusals == ()
+
+
+def test_a_promoted_link_and_an_unmirrored_one_are_refused() -> None:
+    promoted = replace(SNAPSHOT, link_state="promoted")
+    assert RefusalReason.LINK_NOT_RUNNING in reasons(plan_switchover(promoted).refusals)
+    never = replace(SNAPSHOT, partitions=(replace(MIRRORED, mirrored_source_next=None),))
+    assert RefusalReason.NOTHING_MIRRORED in reasons(plan_switchover(never).refusals)
+
+
+def test_a_group_with_members_at_the_target_is_refused() -> None:
+    active = replace(SNAPSHOT, groups=(replace(GROUP, target_state="Stable", target_members=1),))
+    assert RefusalReason.GROUP_ACTIVE_AT_TARGET in reasons(plan_switchover(active).refusals)
+
+
+def test_a_group_ahead_of_the_mirror_goes_on_at_the_end_of_what_is_there() -> None:
+    ahead = replace(GROUP_AT, partition=1, source_offset=95, translated_offset=None)
+    (move,) = plan_switchover(replace(SNAPSHOT, groups=(replace(GROUP, partitions=(ahead,)),))).moves
+    assert (move.kind, move.target_offset) == (MoveKind.AT_END, 93)
+
+
+def test_with_the_source_gone_the_synced_offset_stays_and_an_absent_one_is_unknown() -> None:
+    kept = replace(GROUP_AT, target_offset=41)
+    plan = plan_failover(
+        source_gone(replace(SNAPSHOT, groups=(replace(GROUP, partitions=(kept, GROUP_AT)),))),
+        allow_data_loss=True,
+        even_if_source_answers=False,
+    )
+    assert [move.kind for move in plan.moves] == [MoveKind.KEPT, MoveKind.UNKNOWN]
+    assert not any(move.commits for move in plan.moves)
