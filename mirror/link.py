@@ -1,0 +1,90 @@
+"""A link: what is mirrored from one site to another, and under which names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from mirror.errors import LinkInvalid
+from mirror.site import Site
+
+TopicNames = Literal["same", "prefixed"]
+"""How a topic is called at the target: as at the source, or "east.flights"."""
+
+INTERNAL_PREFIX: Final = "__"
+PRODUCERS_TOPIC: Final = "__farshore-producers"
+"""On each target cluster: the producer ids of all links that write there, with their origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of mirroring. `topics` and `groups` are full-match regular expressions.
+
+    `shared_targets`: the target topics also have local writers, because a link in the other direction with the same
+    topic names exists.
+    """
+
+    name: str
+    source: Site
+    target: Site
+    topics: tuple[str, ...]
+    topic_names: TopicNames = "same"
+    groups: tuple[str, ...] = ()
+    shared_targets: bool = False
+
+    @property
+    def canary_topic(self) -> str:
+        """The canary's topic at the source; always mirrored."""
+        return f"__farshore-canary-{self.name}"
+
+    @property
+    def state_topic(self) -> str:
+        """On the target: the offset map, the gap ledger and the link's state."""
+        return f"__farshore-offsets-{self.name}"
+
+    @property
+    def transactional_id(self) -> str:
+        """The fence of this link's worker."""
+        return f"farshore-{self.name}"
+
+    def selects_topic(self, name: str) -> bool:
+        """Whether the source's topic `name` is mirrored.
+
+        Never an internal topic ("__...") but the canary's, and never, with prefixed names, a topic that came from the
+        target site: that would be a loop.
+        """
+        if name == self.canary_topic:
+            return True
+        if name.startswith(INTERNAL_PREFIX):
+            return False
+        if self.topic_names == "prefixed" and name.startswith(f"{self.target.name}."):
+            return False
+        return _matches(self.topics, name)
+
+    def selects_group(self, name: str) -> bool:
+        """Whether the group's offsets are carried over."""
+        return _matches(self.groups, name)
+
+    def target_topic(self, name: str) -> str:
+        """The target's name of the source's topic `name`."""
+        return name if self.topic_names == "same" else f"{self.source.name}.{name}"
+
+    def source_topic(self, name: str) -> str | None:
+        """The source's name of the target's topic `name`; None when no selected topic is called that at the target."""
+        prefix = "" if self.topic_names == "same" else f"{self.source.name}."
+        source = name.removeprefix(prefix)
+        return source if name.startswith(prefix) and self.selects_topic(source) else None
+
+
+def _matches(patterns: tuple[str, ...], name: str) -> bool:
+    return any(_compiled(pattern).fullmatch(name) for pattern in patterns)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise LinkInvalid(f"{pattern!r} is no regular expression: {error}") from error
