@@ -1,0 +1,144 @@
+"""Faults through toxiproxy: a server of our own, a proxy before each broker, toxics that always come off again."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+from toxiproxy import Toxiproxy
+
+from chaos.errors import FaultNotInjected, FaultNotRemoved, ToxiproxyMissing
+
+API_PORT_DEFAULT = 8474
+START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 5.0
+POLL_S = 0.05
+PROXY_PREFIX = "farshore-"
+SERVER_NAMES = ("toxiproxy-server", "toxiproxy")
+INSTALL_HINT = "install it with: go install github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The fault: every chunk of bytes from the source is held back."""
+
+    latency_ms: int
+    jitter_ms: int
+
+
+def find_server(extra_folders: tuple[Path, ...]) -> Path:
+    """The toxiproxy server's executable, on PATH or in one of `extra_folders`; ToxiproxyMissing when there is none."""
+    for name in SERVER_NAMES:
+        for folder in (None, *extra_folders):
+            found = shutil.which(name, path=None if folder is None else str(folder))
+            if found:
+                return Path(found)
+    raise ToxiproxyMissing("there is no toxiproxy server on this machine", hint=INSTALL_HINT)
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: a chaos run that is killed must not leave a slow network behind (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def running_server(executable: Path) -> Iterator[Toxiproxy]:
+    """Start a server on a free port of the loopback interface; it ends with the context."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [str(executable), "-host", "127.0.0.1", "-port", str(port)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_die_with_parent,
+    )
+    try:
+        yield connect("127.0.0.1", port, START_TIMEOUT_S)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def connect(host: str, port: int, timeout_s: float) -> Toxiproxy:
+    """Talk to a server, waiting at most `timeout_s` for it to answer."""
+    server = Toxiproxy()
+    server.update_api_consumer(host, port)
+    deadline = time.monotonic() + timeout_s
+    while not server.running():
+        if time.monotonic() > deadline:
+            raise ToxiproxyMissing(f"no toxiproxy server answers at {host}:{port}", hint=INSTALL_HINT)
+        time.sleep(POLL_S)
+    return server
+
+
+@contextlib.contextmanager
+def proxied(server: Toxiproxy, run_id: str, upstreams: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    """A proxy before each upstream address: address -> proxy (its `listen` is where to dial). Removed at the end."""
+    proxies: dict[str, Any] = {}
+    try:
+        for number, upstream in enumerate(upstreams):
+            proxies[upstream] = server.create(upstream=upstream, name=f"{PROXY_PREFIX}{run_id}-{number}")
+        yield proxies
+    finally:
+        _remove(server, [proxy.name for proxy in proxies.values()])
+
+
+@contextlib.contextmanager
+def latency(proxies: Mapping[str, Any], fault: Latency) -> Iterator[None]:
+    """The fault is on inside the context, proved to be on when it starts, and off after it whatever happened."""
+    name = "latency"
+    try:
+        for proxy in proxies.values():
+            proxy.add_toxic(
+                name=name,
+                type="latency",
+                stream="downstream",
+                attributes={"latency": fault.latency_ms, "jitter": fault.jitter_ms},
+            )
+            if name not in proxy.toxics():
+                raise FaultNotInjected(f"toxiproxy accepted the toxic for {proxy.upstream} but does not list it")
+        yield
+    finally:
+        left = []
+        for proxy in proxies.values():
+            if name in proxy.toxics():
+                proxy.destroy_toxic(name)
+            if name in proxy.toxics():
+                left.append(proxy.upstream)
+        if left:
+            raise FaultNotRemoved(
+                f"the latency toxic is still on for {', '.join(left)}",
+                hint="remove it with: toxiproxy-cli toxic remove, or restart the toxiproxy server",
+            )
+
+
+def _remove(server: Toxiproxy, names: list[str]) -> None:
+    try:
+        for name in names:
+            proxy = server.get_proxy(name)
+            if proxy is not None:
+                proxy.destroy()
+        left = sorted(set(names) & set(server.proxies()))
+    except requests.ConnectionError:
+        return  # the server itself is gone, and its proxies with it
+    if left:
+        raise FaultNotRemoved(f"proxies are left on the toxiproxy server: {', '.join(left)}")
