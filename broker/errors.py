@@ -7,8 +7,8 @@
     ├── LogStorageError          the disk failed; the log was put back to its last good batch
     └── LogDamaged               files that cannot be explained by a crash
 
-The parts of the broker that have more to say (groups, transactions, topics) derive from `BrokerError` in their own modules.
-A handler turns a `BrokerError` into `error_code`; anything else closes the connection.
+The parts of the broker that have more to say (groups, transactions, topics) derive from `BrokerError` in their own
+modules. A handler turns a `BrokerError` into `error_code`; anything else closes the connection.
 """
 
 from broker.wire.errors import ErrorCode
@@ -38,6 +38,8 @@ class RecordsRefused(BrokerError):
 
     error_code = ErrorCode.INVALID_RECORD
     hint = "send one record batch of format v2 per partition, with offsets 0..count-1"
+    # Positions in the batch of the records that are at fault, where single ones are (Produce v8+ `record_errors`).
+    record_indexes: tuple[int, ...] = ()
 
 
 class CorruptRecords(RecordsRefused):

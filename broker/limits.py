@@ -15,9 +15,8 @@ LOG_SCAN_BYTES = 4 * MIB
 PRODUCER_BATCHES_REMEMBERED = 5
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 PRODUCER_SNAPSHOTS_KEPT = 2
-# Keys that one compaction pass holds in memory (about 150 bytes each); a pass that meets more stops there, the next goes on.
+# Keys that one compaction pass holds in memory (about 150 bytes each); a pass that meets more stops there, the next
+# goes on.
 COMPACTION_KEYS_MAX = 1_000_000
-# A decompressed batch may not be larger than this while the broker looks into it.
-BATCH_DECOMPRESSED_BYTES_MAX = 128 * MIB
 
 assert LOG_WALK_BYTES < LOG_SCAN_BYTES < SEGMENT_BYTES_MAX

@@ -1,0 +1,41 @@
+"""File names inside a partition's directory. Offsets are in the name, 20 digits, as in Kafka."""
+
+from pathlib import Path
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+# A compaction's output: `.cleaned` is thrown away at start; `.swap` is whole and is put in place at start
+# (compaction.py).
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+# A partition's directory while it is being removed; one found at start is the rest of a removal that a crash cut short.
+DELETED = ".deleted"
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+LOG_START = "log-start-offset"
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+CLEANER = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN = "clean-shutdown"
+
+
+def file_at(directory: Path, offset: int, suffix: str) -> Path:
+    return directory / f"{offset:020d}{suffix}"
+
+
+def offset_in(path: Path) -> int:
+    """The offset in a file's name. Raises ValueError for a name that holds none."""
+    return int(path.name.split(".", 1)[0])
+
+
+def offsets_of(directory: Path, suffix: str) -> list[int]:
+    """Ascending offsets of the files `<20 digits><suffix>`; other names are not ours and are left alone."""
+    found = []
+    for path in directory.iterdir():
+        stem = path.name[: -len(suffix)]
+        if path.name.endswith(suffix) and len(stem) == 20 and stem.isdigit():
+            found.append(int(stem))
+    return sorted(found)

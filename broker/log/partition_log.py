@@ -1,0 +1,376 @@
+"""The log of one partition: append, read, look up, mark, retain, compact.
+
+One thread, one writer: no method waits for anything but the disk, and none may be called from two threads (only
+`CompactionJob.run` may run elsewhere). Appends go to the page cache, as in Kafka: killing the process loses nothing;
+full segments are made durable in the background, `flush` and `close` wait for it.
+
+Invariants: what `append` returned is in the file whole; offsets never go back, not even when every segment was
+deleted; a failed append leaves no trace.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.clock import Clock
+from broker.errors import LogStorageError, OffsetOutOfRange
+from broker.log import compaction, lookup
+from broker.log.compaction import CompactionJob
+from broker.log.config import LogConfig
+from broker.log.disk import OS_DISK, Disk
+from broker.log.producers import ProducerState
+from broker.log.retention import is_full, segments_to_delete
+from broker.log.segment import Segment
+from broker.log.store import LogStore
+from broker.log.validation import AppendOrigin, check_batch
+from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch, patch_log_append_time, peek
+from broker.wire.records import ControlKind, control_batch
+
+__all__ = ["AppendOrigin", "AppendResult", "LogSlice", "PartitionLog"]
+
+NO_TIME_MS = -1
+
+
+class AppendResult(NamedTuple):
+    """`log_append_time_ms` is -1 for a CreateTime topic. A duplicate has the offsets that it got the first time."""
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    last_offset: int
+    duplicate: bool
+
+
+class LogSlice(NamedTuple):
+    """Whole batches in order, as buffers that follow each other; `next_offset` is where to read on."""
+
+    records: list[memoryview | bytes]
+    next_offset: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(buffer) for buffer in self.records)
+
+
+class PartitionLog:
+    def __init__(self, store: LogStore, config: LogConfig, clock: Clock) -> None:
+        """Use `open`."""
+        # Called after every append and every marker, to wake fetches that wait for data.
+        self.append_listeners: list[Callable[[], None]] = []
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._high_watermark: int | None = None
+
+    @classmethod
+    def open(cls, directory: Path, config: LogConfig, clock: Clock, disk: Disk = OS_DISK) -> "PartitionLog":
+        """Creates the log or recovers it (opening.py). Raises LogStorageError, and LogDamaged for files no crash
+        explains.
+        """
+        try:
+            store = LogStore(directory, config, disk, clock.now_ms())
+        except OSError as error:
+            raise LogStorageError(f"cannot open {directory}: {error}") from error
+        return cls(store, config, clock)
+
+    # -- what it holds -------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> Path:
+        return self._store.directory
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    def update_config(self, config: LogConfig) -> None:
+        """Holds from the next append, retention or compaction on."""
+        self._config = config
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._store.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._store.segments[-1].next_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The log end until something sets it: without followers every record is replicated."""
+        end = self.log_end_offset
+        return end if self._high_watermark is None else min(self._high_watermark, end)
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        self._high_watermark = offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the oldest open transaction begins, at most the high watermark: the end for read_committed."""
+        unstable = self._store.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._store.segments)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest epoch that this log knows, -1 for none."""
+        return self._store.epochs.latest
+
+    @property
+    def producers(self) -> Iterable[ProducerState]:
+        return self._store.producers
+
+    def producer(self, producer_id: int) -> ProducerState | None:
+        return self._store.producers.get(producer_id)
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        records: memoryview | bytearray,
+        *,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendResult:
+        """Appends the one batch that `records` is, as it came: base offset and leader epoch are patched in place.
+
+        The buffer must be writable and is the log's during the call. Raises RecordsRefused and ProducerRefused (and
+        their kinds) with nothing written, and LogStorageError when the disk failed, with what it took cut off again.
+        """
+        batch = memoryview(records)
+        now_ms = self._clock.now_ms()
+        header = check_batch(batch, self._config, origin, now_ms)
+        if header.producer_id >= 0 and not header.is_control:
+            if origin is AppendOrigin.CLIENT and (seen := self._store.producers.duplicate_of(header)) is not None:
+                time_ms = seen.timestamp_ms if self._config.log_append_time else NO_TIME_MS
+                return AppendResult(seen.first_offset, time_ms, self.log_start_offset, seen.last_offset, duplicate=True)
+            self._store.producers.check_batch(header)
+        log_append_time_ms = NO_TIME_MS
+        if self._config.log_append_time and not header.is_control:
+            patch_log_append_time(batch, now_ms)
+            log_append_time_ms = now_ms
+        header = self._write(batch, leader_epoch)
+        return AppendResult(
+            header.base_offset, log_append_time_ms, self.log_start_offset, header.last_offset, duplicate=False
+        )
+
+    def write_marker(
+        self, *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, leader_epoch: int
+    ) -> int:
+        """Ends the producer's transaction here and raises its epoch, also where it never wrote: the offset of the
+        marker.
+
+        From then on batches of a lower epoch are refused. Raises ProducerRefused for an epoch that is itself behind,
+        CoordinatorFenced for a coordinator that is, LogStorageError.
+        """
+        self._store.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        batch = control_batch(
+            ControlKind.COMMIT if commit else ControlKind.ABORT,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=self._clock.now_ms(),
+        )
+        return self._write(memoryview(batch), leader_epoch).base_offset
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Notes that this broker leads from the log end on, before anything is written in the epoch. Raises
+        LogStorageError.
+        """
+        try:
+            self._store.begin_epoch(leader_epoch)
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _write(self, batch: memoryview, leader_epoch: int) -> BatchHeader:
+        """Puts the batch at the log end, then notes it; a failed write is as if it had not been asked for."""
+        patch_base_offset(batch, self.log_end_offset)
+        patch_leader_epoch(batch, leader_epoch)
+        header = peek(batch)
+        try:
+            segment = self._segment_for(header)
+            self._store.begin_epoch(leader_epoch)
+            segment.append(batch, header, self._config.index_interval_bytes)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        if header.producer_id >= 0:
+            aborted = self._store.producers.apply(header, lambda: batch)
+            if aborted is not None:
+                segment.aborted.append(aborted)
+        for listener in self.append_listeners:
+            listener()
+        return header
+
+    def _segment_for(self, header: BatchHeader) -> Segment:
+        active = self._store.segments[-1]
+        full = is_full(
+            self._config,
+            size_bytes=active.size_bytes,
+            base_offset=active.base_offset,
+            first_timestamp_ms=active.first_timestamp_ms,
+            batch=header,
+            log_end_offset=active.next_offset,
+        )
+        return self._store.roll() if full else active
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> LogSlice:
+        """Whole batches, the first of which contains `offset`, of at most `max_bytes` together and before `up_to`.
+
+        With `at_least_one` the first batch comes whatever its size (KIP-74). `up_to` must be the log end, the high
+        watermark or the last stable offset: the start of a batch. Raises OffsetOutOfRange, LogDamaged,
+        LogStorageError.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(f"offset {offset} is outside of {self.log_start_offset}..{self.log_end_offset}")
+        buffers: list[memoryview | bytes] = []
+        next_offset, left_bytes = offset, max_bytes
+        for segment in self._store.segments[self._store.segment_at(offset) :]:
+            if segment.base_offset >= up_to or next_offset >= up_to:
+                break
+            try:
+                data, reached = segment.read(
+                    next_offset, left_bytes, up_to=up_to, at_least_one=at_least_one and not buffers
+                )
+            except OSError as error:
+                raise self._storage_error(error) from error
+            next_offset = max(next_offset, reached)
+            if len(data):
+                buffers.append(data)
+                left_bytes -= len(data)
+            if left_bytes <= 0 or next_offset < segment.next_offset:
+                break
+        return LogSlice(buffers, next_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of every aborted transaction that overlaps [start, end), by first offset."""
+        found = [
+            (entry.first_offset, entry.producer_id)
+            for segment in self._store.segments[self._store.segment_at(start) :]
+            for entry in segment.aborted
+            if entry.last_offset >= start and entry.first_offset < end
+        ]
+        return [(producer_id, first_offset) for first_offset, producer_id in sorted(found)]
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record with a timestamp >= `timestamp_ms` before `up_to`, or None."""
+        return lookup.first_at_or_after(
+            self._store.segments, timestamp_ms, log_start_offset=self.log_start_offset, up_to=up_to
+        )
+
+    def max_timestamp(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record that has the largest timestamp, or None."""
+        return lookup.latest_timestamp(self._store.segments, log_start_offset=self.log_start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch <= `epoch`, its end offset), (-1, -1) where unknown (OffsetForLeaderEpoch)."""
+        return self._store.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # -- what goes -----------------------------------------------------------------------------------------------
+
+    def delete_records_before(self, offset: int) -> int:
+        """Moves the log start up to `offset`, durably: the log start. Raises OffsetOutOfRange above the high
+        watermark.
+        """
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(f"offset {offset} is above the high watermark {self.high_watermark}")
+        if offset > self.log_start_offset:
+            with self._storage_errors():
+                self._store.advance_log_start(offset)
+            self.enforce_retention()
+        return self.log_start_offset
+
+    def enforce_retention(self) -> int:
+        """Deletes the segments whose time has come and forgets expired producers: how many segments. Raises
+        LogStorageError.
+        """
+        now_ms = self._clock.now_ms()
+        self._store.producers.expire(now_ms)
+        with self._storage_errors():
+            self._store.save_recovery_point()
+            count = segments_to_delete(
+                self._store.facts(),
+                self._config,
+                now_ms=now_ms,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+            )
+            if count == len(self._store.segments):
+                self._store.roll()
+            if count:
+                self._store.delete_oldest(count)
+        return count
+
+    def truncate_to(self, offset: int) -> int:
+        """Removes every batch that reaches `offset` or beyond (a follower whose leader lacks them): the log end.
+
+        Raises OffsetOutOfRange below the log start, LogStorageError.
+        """
+        if offset < self.log_start_offset:
+            raise OffsetOutOfRange(f"cannot truncate to {offset}, below the log start {self.log_start_offset}")
+        if offset < self.log_end_offset:
+            with self._storage_errors():
+                self._store.truncate_to(offset, self._config, self._clock.now_ms())
+        return self.log_end_offset
+
+    def begin_compaction(self) -> CompactionJob | None:
+        """The compaction that is due, to be `run` (also in a thread) and given to `finish_compaction`; None when none
+        is.
+        """
+        with self._storage_errors():
+            return compaction.plan(
+                self._store.segments,
+                self._config,
+                self._store.disk,
+                first_dirty_offset=self._store.first_dirty_offset,
+                last_stable_offset=self.last_stable_offset,
+                now_ms=self._clock.now_ms(),
+            )
+
+    def finish_compaction(self, job: CompactionJob) -> bool:
+        """Puts the job's outcome in place; False when the segments changed since it began, and nothing was done."""
+        with self._storage_errors():
+            if not compaction.install(self._store.segments, job):
+                return False
+            self._store.save_first_dirty(max(job.end_offset, self._store.first_dirty_offset))
+        return True
+
+    def compact(self) -> bool:
+        """Runs the compaction that is due, if any, here and now. Raises LogStorageError."""
+        job = self.begin_compaction()
+        if job is None:
+            return False
+        with self._storage_errors():
+            job.run()
+        return self.finish_compaction(job)
+
+    def flush(self) -> None:
+        """Waits until everything appended so far is on the disk. Raises LogStorageError."""
+        with self._storage_errors():
+            self._store.flush()
+
+    def close(self) -> None:
+        """Flushes and marks the files as whole, so that the next start need not check them. May be called again."""
+        with self._storage_errors():
+            self._store.close()
+
+    def delete(self) -> None:
+        """Removes the partition's directory. Raises LogStorageError."""
+        with self._storage_errors():
+            self._store.delete()
+
+    @contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _storage_error(self, error: OSError) -> LogStorageError:
+        return LogStorageError(f"{self.directory}: {error}")

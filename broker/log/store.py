@@ -1,0 +1,163 @@
+"""The files of one partition as a whole: rolling, checkpoints, flushing, truncating, closing, deleting.
+
+`PartitionLog` decides; this does. Every method raises OSError where the disk fails.
+"""
+
+import shutil
+from bisect import bisect_right
+from pathlib import Path
+
+from broker.limits import PRODUCER_SNAPSHOTS_KEPT
+from broker.log import layout
+from broker.log.config import LogConfig
+from broker.log.disk import Disk
+from broker.log.epochs import LeaderEpochs
+from broker.log.opening import clean_marker, open_log, write_offset
+from broker.log.retention import SegmentFacts
+from broker.log.segment import Segment
+from broker.log.snapshots import encode_snapshot
+
+
+class LogStore:
+    """`segments` is never empty; the last one is appended to. Offsets and positions as everywhere in the log."""
+
+    def __init__(self, directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> None:
+        """Opens or creates the log (opening.py). Raises LogDamaged for files that no crash explains."""
+        self.directory = directory
+        self.disk = disk
+        self._closed = False
+        self._open(config, now_ms)
+
+    def _open(self, config: LogConfig, now_ms: int) -> None:
+        opened = open_log(self.directory, config, self.disk, now_ms)
+        self.segments = opened.segments
+        self.producers = opened.producers
+        self.epochs = opened.epochs
+        self.log_start_offset = opened.log_start_offset
+        self.first_dirty_offset = opened.first_dirty_offset
+        self._recovery_point = opened.recovery_point
+        self.save_recovery_point()
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.segments[-1].next_offset
+
+    def segment_at(self, offset: int) -> int:
+        """Which segment holds `offset`: the last that begins at or before it."""
+        if offset >= self.segments[-1].base_offset:
+            return len(self.segments) - 1
+        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
+
+    def facts(self) -> list[SegmentFacts]:
+        return [
+            SegmentFacts(segment.next_offset, segment.size_bytes, self._largest_timestamp_ms(segment))
+            for segment in self.segments
+        ]
+
+    def roll(self) -> Segment:
+        """Opens a new segment at the log end; where that fails the old one is still the one to append to."""
+        self.segments[-1].seal()
+        self._write_snapshot()
+        segment = Segment(self.directory, self.log_end_offset, self.disk)
+        self.segments.append(segment)
+        self.save_recovery_point()
+        return segment
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Notes durably, and before any batch of it, from where on an epoch writes; older ones are no news."""
+        if leader_epoch <= self.epochs.latest:
+            return
+        known = LeaderEpochs(list(self.epochs.entries))
+        known.assign(leader_epoch, self.log_end_offset)
+        self.disk.write_file(self.directory / layout.LEADER_EPOCHS, known.text(), durable=True)
+        self.epochs = known
+
+    def advance_log_start(self, offset: int) -> None:
+        write_offset(self.directory / layout.LOG_START, self.disk, offset, durable=True)
+        self.log_start_offset = offset
+        self._start_moved()
+
+    def delete_oldest(self, count: int) -> None:
+        """Oldest first: a crash in between leaves a log that only starts later."""
+        gone, self.segments = self.segments[:count], self.segments[count:]
+        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        for segment in gone:
+            segment.delete()
+        self._start_moved()
+
+    def truncate_to(self, offset: int, config: LogConfig, now_ms: int) -> None:
+        """Removes every batch that reaches `offset` or beyond, newest segment first, and opens anew what is left."""
+        keep = self.segment_at(offset)
+        last = self.segments[keep]
+        # What is cut is no longer to be trusted, should a crash come before the end of this.
+        self._recovery_point = min(self._recovery_point, last.base_offset)
+        write_offset(self.directory / layout.RECOVERY_POINT, self.disk, self._recovery_point, durable=True)
+        for segment in reversed(self.segments[keep + 1 :]):
+            segment.delete()
+        last.cut(last.position_of(offset))
+        for segment in self.segments[: keep + 1]:
+            segment.close()
+        self._open(config, now_ms)
+
+    def save_recovery_point(self) -> None:
+        """Moves the recovery point to the first segment that is not known to be on the disk; old snapshots go."""
+        sealed = (segment for segment in self.segments[:-1] if not segment.durable)
+        first = next(sealed, self.segments[-1]).base_offset
+        if first == self._recovery_point:
+            return
+        write_offset(self.directory / layout.RECOVERY_POINT, self.disk, first, durable=False)
+        self._recovery_point = first
+        # Recovery needs the newest snapshot at or before the recovery point; one more in case a power cut tore it.
+        older = [o for o in layout.offsets_of(self.directory, layout.SNAPSHOT) if o <= first]
+        for offset in older[:-PRODUCER_SNAPSHOTS_KEPT]:
+            self.disk.unlink(layout.file_at(self.directory, offset, layout.SNAPSHOT))
+
+    def save_first_dirty(self, offset: int) -> None:
+        write_offset(self.directory / layout.CLEANER, self.disk, offset, durable=False)
+        self.first_dirty_offset = offset
+
+    def flush(self) -> None:
+        """Waits until everything appended so far is on the disk."""
+        for segment in self.segments:
+            segment.flush()
+        self.save_recovery_point()
+
+    def close(self) -> None:
+        """Flushes, and leaves word that the files can be trusted. Closing again does nothing."""
+        if self._closed:
+            return
+        self.flush()
+        self._write_snapshot()
+        self.disk.write_file(self.directory / layout.CLEAN_SHUTDOWN, clean_marker(self.segments[-1]), durable=False)
+        self._release()
+
+    def delete(self) -> None:
+        """Removes the partition. Under another name first: half a directory must never be opened as a log again."""
+        self._release()
+        doomed = self.directory.with_name(self.directory.name + layout.DELETED)
+        self.disk.replace(self.directory, doomed)
+        shutil.rmtree(doomed)
+
+    def _release(self) -> None:
+        if not self._closed:
+            self._closed = True
+            for segment in self.segments:
+                segment.close()
+
+    def _write_snapshot(self) -> None:
+        path = layout.file_at(self.directory, self.log_end_offset, layout.SNAPSHOT)
+        self.disk.write_file(path, encode_snapshot(self.producers), durable=False)
+
+    def _start_moved(self) -> None:
+        self.first_dirty_offset = max(self.first_dirty_offset, self.segments[0].base_offset)
+        if self.epochs.truncate_from_start(self.log_start_offset):
+            self.disk.write_file(self.directory / layout.LEADER_EPOCHS, self.epochs.text(), durable=False)
+
+    def _largest_timestamp_ms(self, segment: Segment) -> int:
+        if segment.max_timestamp_ms >= 0:
+            return segment.max_timestamp_ms
+        return self.disk.modified_ms(segment.path(layout.LOG))
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,139 @@
+"""What a batch must be before the log takes it. Pure; the rules are those of Kafka's LogValidator (protocol gotchas
+G10, G11).
+
+A batch stays closed: only its header and CRC are looked at. It is opened in three rare cases, where a rule is about
+single records: a compacted topic (every record needs a key), a finite `message.timestamp.before.max.ms`, and a batch
+marked LogAppendTime sent to a CreateTime topic, whose largest creation time is then needed.
+"""
+
+from enum import Enum
+
+from broker.errors import CorruptRecords, RecordsRefused, RecordsTooLarge, TimestampRefused
+from broker.log.config import FOREVER, LogConfig
+from broker.wire.batch import (
+    LOG_APPEND_TIME_MASK,
+    MAGIC,
+    MAGIC_OFFSET,
+    NO_TIMESTAMP,
+    BatchHeader,
+    pack_header,
+    peek,
+    verify_crc,
+)
+from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.records import Record, decode_records
+
+
+class AppendOrigin(Enum):
+    """Who appends: a client through Produce, or one of the broker's own coordinators (offsets, transaction state,
+    markers).
+    """
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin, now_ms: int) -> BatchHeader:
+    """The header of `batch`, once nothing speaks against appending it.
+
+    Raises RecordsRefused (and its kinds). May change `batch` in place: a LogAppendTime mark is taken off for a
+    CreateTime topic.
+    """
+    header = _whole_batch(batch)
+    if header.size_bytes > config.max_message_bytes:
+        raise RecordsTooLarge(f"batch of {header.size_bytes} bytes, max.message.bytes is {config.max_message_bytes}")
+    try:
+        verify_crc(batch)
+    except CorruptBatch as error:
+        raise CorruptRecords(str(error)) from error
+    if origin is AppendOrigin.COORDINATOR:
+        return header
+    _check_header(header)
+    if config.log_append_time:
+        if header.is_log_append_time:
+            raise TimestampRefused("a producer may not mark its batch as LogAppendTime")
+    else:
+        if header.is_log_append_time:
+            header = _as_create_time(batch, header)
+        _check_timestamps(batch, header, config, now_ms)
+    if config.compacted:
+        _check_keys(batch)
+    return header
+
+
+def _whole_batch(batch: memoryview) -> BatchHeader:
+    """The header of the one batch that the bytes are."""
+    if len(batch) > MAGIC_OFFSET and batch[MAGIC_OFFSET] < MAGIC:
+        raise RecordsRefused(f"record format v{batch[MAGIC_OFFSET]} is not supported, only v{MAGIC}")
+    if len(batch) == 0:
+        raise RecordsRefused("no record batch for the partition")
+    try:
+        header = peek(batch)
+    except CorruptBatch as error:
+        raise CorruptRecords(str(error)) from error
+    if header.size_bytes != len(batch):
+        raise RecordsRefused(f"{len(batch) - header.size_bytes} bytes follow the batch: send one batch per partition")
+    return header
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise RecordsRefused(
+            f"batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise RecordsRefused("clients may not write control batches")
+    if header.producer_id >= 0:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise RecordsRefused(
+                f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
+            )
+    elif header.is_transactional:
+        raise RecordsRefused("a transactional batch without a producer id")
+    try:
+        _ = header.compression
+    except CorruptBatch as error:
+        raise RecordsRefused(str(error), error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE) from error
+
+
+def _check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp > latest_ms:
+        raise TimestampRefused(f"timestamp {header.max_timestamp} is after {latest_ms}, the latest allowed now")
+    if config.message_timestamp_before_max_ms == FOREVER:
+        return
+    earliest_ms = now_ms - config.message_timestamp_before_max_ms
+    wrong = tuple(
+        index
+        for index, record in enumerate(_open(batch))
+        if record.timestamp != NO_TIMESTAMP and record.timestamp < earliest_ms
+    )
+    if wrong:
+        refused = TimestampRefused(f"{len(wrong)} records are older than {earliest_ms}, the earliest allowed now")
+        refused.record_indexes = wrong
+        raise refused
+
+
+def _check_keys(batch: memoryview) -> None:
+    wrong = tuple(index for index, record in enumerate(_open(batch)) if record.key is None)
+    if wrong:
+        refused = RecordsRefused(f"{len(wrong)} records without a key, and the topic is compacted")
+        refused.record_indexes = wrong
+        refused.hint = "give every record a key, or take `compact` off the topic's cleanup.policy"
+        raise refused
+
+
+def _as_create_time(batch: memoryview, header: BatchHeader) -> BatchHeader:
+    """Takes the LogAppendTime mark off, as Kafka does: the records' own creation times count again."""
+    unmarked = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_MASK)
+    pack_header(batch, unmarked)
+    latest_ms = max(record.timestamp for record in _open(batch))
+    pack_header(batch, unmarked._replace(max_timestamp=latest_ms))
+    return peek(batch)
+
+
+def _open(batch: memoryview) -> list[Record]:
+    try:
+        return decode_records(batch)
+    except CorruptBatch as error:
+        raise CorruptRecords(str(error)) from error

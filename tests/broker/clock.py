@@ -1,0 +1,15 @@
+"""A clock that moves only when a test moves it."""
+
+
+class ManualClock:
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        return self._now_ms / 1000
+
+    def advance(self, by_ms: int) -> None:
+        self._now_ms += by_ms
