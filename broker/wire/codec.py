@@ -11,6 +11,8 @@ from broker.wire.errors import MalformedMessage
 from broker.wire.limits import MAX_ERROR_TEXT_CHARS
 from broker.wire.schema import Message
 
+_VERSION = struct.Struct(">h")
+
 M = TypeVar("M", bound=Message)
 
 
@@ -39,6 +41,26 @@ def encode(message: Message, version: int) -> list[Buffer]:
 def encode_bytes(message: Message, version: int) -> bytes:
     """The message as one `bytes`, records copied."""
     return b"".join(encode_into(message, version, bytearray()))
+
+
+def encode_prefixed(message: Message, version: int) -> bytes:
+    """The message behind its version as int16: how the consumer protocol's data travels."""
+    return b"".join(encode_into(message, version, bytearray(_VERSION.pack(version))))
+
+
+def decode_prefixed(cls: type[M], buf: Buffer) -> tuple[M, int]:
+    """Read a message behind its version -> (message, version on the wire).
+
+    A version newer than the tables is read as the newest there is: of such data only the end ever grows. Raises
+    MalformedMessage, also for a negative version.
+    """
+    if len(buf) < _VERSION.size:
+        raise MalformedMessage(f"{cls.__name__} needs a version, {len(buf)} bytes are too few")
+    (version,) = _VERSION.unpack_from(buf, 0)
+    if version < 0:
+        raise MalformedMessage(f"{cls.__name__} cannot have version {version}")
+    message, _ = decode(cls, min(version, cls.VERSIONS[1]), buf, _VERSION.size)
+    return message, version
 
 
 def decode(cls: type[M], version: int, buf: Buffer, offset: int = 0) -> tuple[M, int]:

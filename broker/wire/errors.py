@@ -44,6 +44,7 @@ class ErrorCode(IntEnum):
         code.description = description
         return code
 
+    NONE = 0, False, ""
     UNKNOWN_SERVER_ERROR = (
         -1,
         False,

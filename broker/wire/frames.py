@@ -6,16 +6,17 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from broker.wire.api import API, request_header_version, response_header_version
+from broker.wire.api import API, ApiKey, request_header_version, response_header_version
 from broker.wire.buffers import Buffer
 from broker.wire.codec import decode, encode_into
-from broker.wire.errors import MalformedMessage, UnsupportedVersion
+from broker.wire.errors import ErrorCode, MalformedMessage, UnsupportedVersion
 from broker.wire.primitives import read_uvarint, skip_tags
 from broker.wire.schema import Message
 
 SIZE_BYTES: Final = 4
 """The size in front of a frame, int32, not counting itself."""
 
+_UNSUPPORTED_VERSION = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
 _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhih")
 _REQUEST_START = struct.Struct(">ihhih")
@@ -87,9 +88,15 @@ def encode_response(api_key: int, api_version: int, correlation_id: int, message
 
 
 def decode_response(api_key: int, api_version: int, frame: Buffer) -> tuple[int, Message]:
-    """Read a response frame (without its size) -> (correlation id, message)."""
+    """Read a response frame (without its size) -> (correlation id, message).
+
+    A broker that does not know the version of an ApiVersions request answers UNSUPPORTED_VERSION in a v0 body,
+    whatever was asked (KIP-511); that is read as v0.
+    """
     header_version = response_header_version(api_key, api_version)
     correlation_id, offset = decode_response_header(header_version, frame)
+    if api_key == ApiKey.API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
+        api_version = 0
     message, _ = decode(API[api_key].response, api_version, frame, offset)
     return correlation_id, message
 

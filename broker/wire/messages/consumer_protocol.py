@@ -1,7 +1,6 @@
 """What the members of a consumer group say to each other through JoinGroup and SyncGroup.
 
-On the wire an int16 version stands before the message; a reader of an unknown newer version reads it as the
-newest it knows (fields are only ever appended).
+On the wire an int16 version stands before the message: `codec.encode_prefixed` and `codec.decode_prefixed`.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from broker.wire.schema import Kind, Message, Struct, array, bytestring, int32, 
 
 @struct
 class TopicPartition(Struct):
-    topic: str = string(since=1)
-    partitions: list[int] = array(Kind.INT32, since=1)
+    topic: str = string()
+    partitions: list[int] = array(Kind.INT32)
 
 
 @message(versions=(0, 3))
@@ -24,13 +23,7 @@ class ConsumerProtocolSubscription(Message):
     rack_id: str | None = string(default=None, since=3, nullable=3)
 
 
-@struct
-class TopicPartitionAssignment(Struct):
-    topic: str = string()
-    partitions: list[int] = array(Kind.INT32)
-
-
 @message(versions=(0, 3))
 class ConsumerProtocolAssignment(Message):
-    assigned_partitions: list[TopicPartitionAssignment] = array(TopicPartitionAssignment)
+    assigned_partitions: list[TopicPartition] = array(TopicPartition)
     user_data: bytes | None = bytestring(default=None, nullable=0)
