@@ -1,0 +1,61 @@
+"""CPU and wall time of processes, and how they are printed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+GB = 1_000_000_000
+MB = 1_000_000
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`payload_bytes` of records moved, in `cpu_s` of the measured process and `wall_s` of time."""
+
+    payload_bytes: int
+    cpu_s: float
+    wall_s: float
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        return self.cpu_s / (self.payload_bytes / GB)
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.payload_bytes / MB / self.wall_s
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time that a living process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+@contextlib.contextmanager
+def spawn_python(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`python -m module arguments` with its output readable; ended with the context."""
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def wait_for_line(process: subprocess.Popen[str]) -> str:
+    """The process's next line; RuntimeError when it ended instead."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"{process.args!r} ended with {process.wait()}")
+    return line.strip()
