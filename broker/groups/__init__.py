@@ -1,0 +1,1 @@
+"""Consumer groups: the classic group protocol and committed offsets."""

@@ -1,0 +1,22 @@
+"""Limits of group coordination, with their units."""
+
+# A member that joined for the first time and whose client went away while it waited is dropped
+# after this (Kafka: 5 minutes).
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+# Members of one group; Kafka leaves it open, but each member costs memory in every rebalance answer.
+GROUP_MEMBERS_MAX = 10_000
+# What a client may attach to one committed offset (Kafka: offset.metadata.max.bytes).
+OFFSET_METADATA_BYTES_MAX = 4096
+# How long the offsets of an empty group are kept (Kafka: offsets.retention.minutes, 7 days), and how often that is
+# looked at.
+OFFSETS_RETENTION_MS = 7 * 24 * 60 * 60 * 1000
+OFFSETS_RETENTION_CHECK_MS = 10 * 60 * 1000
+# What one read takes of the offsets topic while it is loaded.
+OFFSETS_LOAD_BYTES = 4 * 1024 * 1024
+# The largest batch a coordinator writes: assignments of a large group and commits of many partitions are one
+# batch each.
+COORDINATOR_BATCH_BYTES_MAX = 100 * 1024 * 1024
+COORDINATOR_SEGMENT_BYTES = 100 * 1024 * 1024
+
+assert OFFSETS_RETENTION_CHECK_MS < OFFSETS_RETENTION_MS
+assert COORDINATOR_BATCH_BYTES_MAX <= COORDINATOR_SEGMENT_BYTES
