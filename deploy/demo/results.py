@@ -1,0 +1,110 @@
+"""What the demo found, as values; `report.py` draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step of the demo and how long it took."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Records mirrored `at_s` seconds after the first was written, of `written_records`."""
+
+    at_s: float
+    mirrored_records: int
+    written_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationProof:
+    """Every offset of one partition, translated there and back and compared by content."""
+
+    partition: int
+    offsets: int
+    wrong_forward: int
+    wrong_back: int
+    intervals: int
+
+    @property
+    def holds(self) -> bool:
+        return self.offsets > 0 and self.wrong_forward == self.wrong_back == 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProof:
+    """A group's committed offset at both sites, and the rows of the records it would read next (None: at the end)."""
+
+    partition: int
+    source_offset: int
+    target_offset: int
+    source_next_row: int | None
+    target_next_row: int | None
+
+    @property
+    def holds(self) -> bool:
+        return self.source_next_row == self.target_next_row
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContinuity:
+    """The group read `before_records` at the source and `after_records` at the target."""
+
+    before_records: int
+    after_records: int
+    lost_records: int
+    repeated_records: int
+
+    @property
+    def holds(self) -> bool:
+        return self.lost_records == self.repeated_records == 0
+
+
+@dataclass(frozen=True, slots=True)
+class LossProof:
+    """One partition's loss: what the failover said, and what the lost broker's disk showed afterwards."""
+
+    partition: int
+    acknowledged_records: int
+    mirrored_records: int
+    stated_records: int | None
+    stated_certainty: str
+    true_records: int
+
+    @property
+    def holds(self) -> bool:
+        """A statement is honest when an exact one is the truth, and a lower bound is not above it."""
+        if self.stated_records is None:
+            return self.stated_certainty == "unknown"
+        if self.stated_certainty == "exact":
+            return self.stated_records == self.true_records
+        return self.stated_records <= self.true_records
+
+
+@dataclass(slots=True)
+class DemoResult:
+    """Everything the demo shows."""
+
+    started_at: str
+    flights: int = 0
+    steps: list[StepTime] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+    translation: list[TranslationProof] = field(default_factory=list)
+    groups: list[GroupProof] = field(default_factory=list)
+    continuity: GroupContinuity | None = None
+    losses: list[LossProof] = field(default_factory=list)
+    takeover_seconds: float = 0.0
+    audit_seconds: float = 0.0
+    audit_verdict: str = ""
+    audit_records: int = 0
+    audit_report: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.seconds for step in self.steps)
