@@ -1,0 +1,282 @@
+"""The values of an audit: what was frozen, what may be compared, what was found.
+
+Offsets are half-open spans everywhere: a log with the records 0, 1 and 2 has the span [0, 3).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Side(enum.StrEnum):
+    SOURCE = "source"
+    TARGET = "target"
+
+
+class Reason(enum.StrEnum):
+    """Why a span of offsets was not compared. What was not compared is never called equal."""
+
+    NOT_MIRRORED_YET = "not_mirrored_yet"
+    BEYOND_THE_MIRROR = "beyond_the_mirror"
+    BEFORE_THE_MIRROR = "before_the_mirror"
+    EXPIRED_AT_SOURCE = "expired_at_source"
+    EXPIRED_AT_TARGET = "expired_at_target"
+    NEVER_MIRRORED = "never_mirrored"
+    TARGET_MISSING = "target_missing"
+    SOURCE_TRUNCATED = "source_truncated"
+    SOURCE_RECREATED = "source_recreated"
+    GAP_ACCEPTED = "gap_accepted"
+
+    @property
+    def is_finding(self) -> bool:
+        """True where the reason is itself a fault: an operator must act before the copy can be trusted."""
+        return self in _FAULTS
+
+    @property
+    def explanation(self) -> str:
+        return _EXPLANATIONS[self]
+
+
+_FAULTS = frozenset({Reason.NEVER_MIRRORED, Reason.TARGET_MISSING, Reason.SOURCE_TRUNCATED, Reason.SOURCE_RECREATED})
+_EXPLANATIONS = {
+    Reason.NOT_MIRRORED_YET: "written at the source after the mirror's position at the time of the freeze",
+    Reason.BEYOND_THE_MIRROR: "at the target after the mirrored end: landed after the freeze, or written by others",
+    Reason.BEFORE_THE_MIRROR: "older than the first mirrored record",
+    Reason.EXPIRED_AT_SOURCE: "already deleted at the source (retention), still at the target",
+    Reason.EXPIRED_AT_TARGET: "already deleted at the target (retention), still at the source",
+    Reason.NEVER_MIRRORED: "the link selects this partition, but the offset map knows nothing of it",
+    Reason.TARGET_MISSING: "the partition does not exist at the target",
+    Reason.SOURCE_TRUNCATED: "the source's log ends before the mirrored position: the source lost these records",
+    Reason.SOURCE_RECREATED: "the source topic is not the one that was mirrored (its topic id changed)",
+    Reason.GAP_ACCEPTED: "in the gap ledger: an operator accepted that these are not mirrored",
+}
+
+
+class Verdict(enum.StrEnum):
+    """Verdict on a window, a partition or a run; `MOVED`: the same records, but not where the offset map says."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    MOVED = "moved"
+    NOT_COMPARED = "not_compared"
+
+
+class Kind(enum.StrEnum):
+    """How one record differs."""
+
+    LOST = "lost"
+    EXTRA = "extra"
+    DUPLICATED = "duplicated"
+    CHANGED = "changed"
+    RETIMED = "retimed"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Offsets from `start` up to, and not including, `end`."""
+
+    start: int
+    end: int
+
+    @property
+    def offsets(self) -> int:
+        return max(0, self.end - self.start)
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One interval of the offset map: from here on, source and target offsets grow together."""
+
+    source_start: int
+    target_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPartition:
+    """One mirrored partition as both sites and the offset map showed it at the freeze.
+
+    `source` ends at the last stable offset: what is still inside an open transaction is nobody's yet.
+    `target` is None when the partition does not exist there. `mirrored_end` is (next source offset, next target
+    offset), None when the map knows nothing. `loop_cut` are source records that came from the target's own site and are
+    not mirrored back, `gaps` those that the gap ledger gives up. `shared_target`: others may write at the target, too.
+    `timestamps_comparable` is False where the target stamps records itself (LogAppendTime).
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    source: Span
+    target: Span | None
+    steps: tuple[Step, ...]
+    mirrored_end: tuple[int, int] | None
+    timestamps_comparable: bool = True
+    recreated: bool = False
+    shared_target: bool = False
+    loop_cut: tuple[Span, ...] = ()
+    gaps: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Target offsets [target_start, target_start + length) hold the source's from `source_start` on, one for one."""
+
+    target_start: int
+    source_start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComparablePartition:
+    """Both sites' spans that must hold the same records, but for `left_out` (at the source) and `foreign` (at the
+    target, written by others). `segments` are the offset map inside of the spans."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    source: Span
+    target: Span
+    segments: tuple[Segment, ...]
+    timestamps_comparable: bool = True
+    left_out: tuple[Span, ...] = ()
+    foreign: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    topic: str
+    partition: int
+    side: Side
+    span: Span
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenSite:
+    name: str
+    bootstrap_servers: str
+    cluster_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenLink:
+    """Everything the job needs to know; with it, a run can be repeated and gives the same answer."""
+
+    link: str
+    source: FrozenSite
+    target: FrozenSite
+    frozen_at_ms: int
+    partitions: tuple[FrozenPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowResult:
+    """One window of one partition. `window_start` is milliseconds since 1970, or a source offset (see `timed`)."""
+
+    topic: str
+    partition: int
+    window_start: int
+    timed: bool
+    source_records: int
+    target_records: int
+    source_bytes: int
+    target_bytes: int
+    source_fingerprint: str
+    target_fingerprint: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One record that differs. Offsets and timestamps are None at the side where there is no such record."""
+
+    topic: str
+    partition: int
+    kind: Kind
+    window_start: int
+    source_offset: int | None
+    target_offset: int | None
+    source_timestamp_ms: int | None
+    target_timestamp_ms: int | None
+    key: str | None
+    source_value: str | None
+    target_value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    topic: str
+    partition: int
+    target_topic: str
+    source: Span
+    target: Span
+    source_records: int
+    target_records: int
+    source_bytes: int
+    target_bytes: int
+    windows: int
+    windows_differing: int
+    windows_moved: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class PlotBar:
+    """Records of one topic from `start` on, for the plot (`start` as in `WindowResult.window_start`)."""
+
+    topic: str
+    start: int
+    source_records: int
+    target_records: int
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """The outcome of a run. Lists are cut at the limits; `records_missing` and `records_surplus` are exact.
+
+    `records_missing` counts source records without their equal at the target, `records_surplus` the reverse: a changed
+    record counts once in each.
+    """
+
+    run_id: str
+    frozen: FrozenLink
+    finished_at_ms: int
+    window_ms: int
+    partitions: tuple[PartitionResult, ...]
+    not_compared: tuple[NotCompared, ...]
+    windows: tuple[WindowResult, ...]
+    differences: tuple[Difference, ...]
+    records_missing: int
+    records_surplus: int
+    bars: tuple[PlotBar, ...]
+    plot_step: dict[str, int]
+    versions: dict[str, str]
+
+    @property
+    def verdict(self) -> Verdict:
+        """EQUAL only when everything that was compared is equal and nothing else is at fault."""
+        if not self.partitions:
+            return Verdict.NOT_COMPARED
+        found = {partition.verdict for partition in self.partitions}
+        if Verdict.DIFFERS in found or any(item.reason.is_finding for item in self.not_compared):
+            return Verdict.DIFFERS
+        return Verdict.MOVED if Verdict.MOVED in found else Verdict.EQUAL
+
+    @property
+    def source_records(self) -> int:
+        return sum(partition.source_records for partition in self.partitions)
+
+    @property
+    def target_records(self) -> int:
+        return sum(partition.target_records for partition in self.partitions)
+
+    def differences_by_kind(self) -> dict[Kind, int]:
+        """Listed differences by kind; every kind is a key."""
+        counts = dict.fromkeys(Kind, 0)
+        for difference in self.differences:
+            counts[difference.kind] += 1
+        return counts

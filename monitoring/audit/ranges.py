@@ -1,0 +1,159 @@
+"""What may be compared: a pure function of the two logs' spans and the offset map.
+
+A mirror is compared where both sites still have the records and the mirror has been. Everything else is stated with
+its reason (`NotCompared`), so that a report can never say "equal" about what nobody looked at.
+
+On a target that only the mirror writes to, the whole span is compared, also between the map's intervals: a record there
+that the mirror did not put there is a finding. On a shared target, what lies between the intervals is the local
+writers' (`foreign`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+
+from monitoring.audit.model import (
+    ComparablePartition,
+    FrozenPartition,
+    NotCompared,
+    Reason,
+    Segment,
+    Side,
+    Span,
+    Step,
+)
+
+
+def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tuple[NotCompared, ...]]:
+    """The spans that must hold the same records, and everything that is left out with its reason."""
+    refusal = _refusal(frozen)
+    if refusal is not None:
+        return None, tuple(_known(frozen, Side.SOURCE, [(refusal, frozen.source)]))
+    at_target = frozen.target
+    assert at_target is not None
+    assert frozen.mirrored_end is not None
+    source_next, target_next = frozen.mirrored_end
+    frozen = replace(frozen, steps=_landed(frozen.steps, source_next))
+    first = frozen.steps[0]
+    source_low = max(frozen.source.start, first.source_start)
+    target_low = max(at_target.start, first.target_start)
+    source_start = min(max(source_low, _source_at(frozen, target_low)), source_next)
+    target_start = _target_at(frozen, source_start)
+    source = Span(source_start, max(source_start, min(source_next, frozen.source.end)))
+    target = Span(target_start, max(target_start, min(target_next, at_target.end)))
+    left_out = [
+        *_known(
+            frozen,
+            Side.SOURCE,
+            [
+                (Reason.BEFORE_THE_MIRROR, Span(frozen.source.start, min(first.source_start, frozen.source.end))),
+                (Reason.EXPIRED_AT_TARGET, Span(source_low, min(source_start, frozen.source.end))),
+                (Reason.NOT_MIRRORED_YET, Span(source_next, frozen.source.end)),
+                (Reason.SOURCE_TRUNCATED, Span(max(frozen.source.end, source_start), source_next)),
+            ],
+        ),
+        *_known(
+            frozen,
+            Side.TARGET,
+            [
+                (Reason.BEFORE_THE_MIRROR, Span(at_target.start, min(first.target_start, at_target.end))),
+                (Reason.EXPIRED_AT_SOURCE, Span(target_low, min(target_start, at_target.end))),
+                (Reason.BEYOND_THE_MIRROR, Span(target_next, at_target.end)),
+            ],
+        ),
+    ]
+    given_up = _clip(frozen.gaps, source)
+    left_out.extend(_known(frozen, Side.SOURCE, [(Reason.GAP_ACCEPTED, span) for span in given_up]))
+    segments = tuple(_segments(frozen, source))
+    partition = ComparablePartition(
+        frozen.topic,
+        frozen.partition,
+        frozen.target_topic,
+        source,
+        target,
+        segments,
+        frozen.timestamps_comparable,
+        _clip(frozen.loop_cut, source) + given_up,
+        tuple(_between(segments, target)) if frozen.shared_target else (),
+    )
+    return partition, tuple(left_out)
+
+
+def _refusal(frozen: FrozenPartition) -> Reason | None:
+    if frozen.recreated:
+        return Reason.SOURCE_RECREATED
+    if frozen.target is None:
+        return Reason.TARGET_MISSING
+    if frozen.mirrored_end is None or not frozen.steps:
+        return Reason.NEVER_MIRRORED
+    return None
+
+
+def _known(frozen: FrozenPartition, side: Side, spans: list[tuple[Reason, Span]]) -> list[NotCompared]:
+    return [
+        NotCompared(frozen.topic, frozen.partition, side, span, reason) for reason, span in spans if span.offsets > 0
+    ]
+
+
+def _ends(frozen: FrozenPartition, index: int) -> tuple[int, int]:
+    """Where the interval `index` ends: (source offset, target offset)."""
+    assert frozen.mirrored_end is not None
+    if index + 1 < len(frozen.steps):
+        following = frozen.steps[index + 1]
+        return following.source_start, following.target_start
+    return frozen.mirrored_end
+
+
+def _source_at(frozen: FrozenPartition, target_offset: int) -> int:
+    """Source offset of the first mirrored record at or after `target_offset`."""
+    index = max(0, bisect_right(frozen.steps, target_offset, key=lambda step: step.target_start) - 1)
+    step = frozen.steps[index]
+    return min(step.source_start + max(0, target_offset - step.target_start), _ends(frozen, index)[0])
+
+
+def _target_at(frozen: FrozenPartition, source_offset: int) -> int:
+    """Target offset of the first mirrored record at or after `source_offset`."""
+    index = max(0, bisect_right(frozen.steps, source_offset, key=lambda step: step.source_start) - 1)
+    step = frozen.steps[index]
+    return min(step.target_start + max(0, source_offset - step.source_start), _ends(frozen, index)[1])
+
+
+def _segments(frozen: FrozenPartition, source: Span) -> list[Segment]:
+    """The map's intervals inside `source`, each cut to the shorter of its two sides.
+
+    The longer side has offsets without a record of their own: a marker or a foreign record at the target, a
+    control record, an aborted or a compacted one at the source.
+    """
+    segments = []
+    for index, step in enumerate(frozen.steps):
+        source_end, target_end = _ends(frozen, index)
+        length = min(source_end - step.source_start, target_end - step.target_start)
+        skipped = max(0, source.start - step.source_start)
+        length = min(length - skipped, source.end - step.source_start - skipped)
+        if length > 0:
+            segments.append(Segment(step.target_start + skipped, step.source_start + skipped, length))
+    return segments
+
+
+def _landed(steps: tuple[Step, ...], source_next: int) -> tuple[Step, ...]:
+    """Without the intervals that were written ahead for batches that have not landed."""
+    return steps[:1] + tuple(step for step in steps[1:] if step.source_start < source_next)
+
+
+def _between(segments: tuple[Segment, ...], target: Span) -> list[Span]:
+    """The target offsets that no segment covers."""
+    spans = []
+    position = target.start
+    for segment in segments:
+        if segment.target_start > position:
+            spans.append(Span(position, segment.target_start))
+        position = segment.target_start + segment.length
+    if position < target.end:
+        spans.append(Span(position, target.end))
+    return spans
+
+
+def _clip(spans: tuple[Span, ...], within: Span) -> tuple[Span, ...]:
+    cut = (Span(max(span.start, within.start), min(span.end, within.end)) for span in spans)
+    return tuple(span for span in cut if span.offsets > 0)

@@ -1,0 +1,145 @@
+"""Starting Spark for an audit, quietly, with the connector that belongs to it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from monitoring.errors import SparkFailed, SparkMissing
+
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How to reach Spark. `jars` empty: the connector is resolved by Maven coordinates, at PySpark's own version."""
+
+    master: str = "local[*]"
+    jars: tuple[str, ...] = ()
+    log_file: Path | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def connector_coordinates(pyspark_version: str) -> str:
+    """Maven coordinates of the Kafka connector, which must have exactly PySpark's version."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark_version}"
+
+
+def require_spark() -> None:
+    """Raise SparkMissing, naming the command that helps, before anything slow begins."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkMissing("the audit needs PySpark, which is not installed", "pip install 'farshore[audit]'")
+    java_home = os.environ.get("JAVA_HOME")
+    if (java_home is None or not Path(java_home, "bin", "java").exists()) and shutil.which("java") is None:
+        raise SparkMissing(
+            "the audit needs Java 17 for Spark, and no java is on the PATH",
+            "apt-get install openjdk-17-jre-headless, or set JAVA_HOME",
+        )
+
+
+@contextmanager
+def spark_session(settings: SparkSettings) -> Iterator[Any]:
+    """A SparkSession for the time of the block.
+
+    Spark's own log and the resolver's report go to `settings.log_file` (else nowhere): standard output belongs to the
+    result. Raises SparkMissing, and SparkFailed when Spark does not start.
+    """
+    require_spark()
+    # The workers must run the same Python as we do, or Spark refuses to mix them.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = _start(settings)
+    try:
+        yield session
+    finally:
+        session.stop()
+        _stop_java()
+
+
+def _start(settings: SparkSettings) -> Any:
+    import pyspark
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(settings.master).appName("farshore-audit")
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
+        # Both sites are read by one job each time: results must not depend on a speculative second reader.
+        "spark.speculation": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    if not settings.master.startswith("local"):
+        # On a cluster the executors must reach the driver by its own name; Spark finds it.
+        del options["spark.driver.host"], options["spark.driver.bindAddress"]
+    if settings.jars:
+        options["spark.jars"] = ",".join(settings.jars)
+    else:
+        options["spark.jars.packages"] = connector_coordinates(pyspark.__version__)
+    for name, value in (options | settings.options).items():
+        builder = builder.config(name, value)
+    where = (
+        f"see {settings.log_file}" if settings.log_file is not None else "run again with --output-dir to keep its log"
+    )
+    try:
+        with _output_of_java(settings.log_file):
+            return builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise SparkFailed(
+            f"Spark did not start: {_first_line(error)}",
+            f"{where}; without access to a Maven repository name the connector's jars with --jars",
+        ) from error
+
+
+@contextmanager
+def _output_of_java(log_file: Path | None) -> Iterator[None]:
+    """Let the Java process that is started inside inherit a log file as its standard output and error.
+
+    PySpark offers no way to say this: the child takes descriptors 1 and 2 as they are. They are given back at the end.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    kept = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
+    try:
+        for descriptor, _ in kept:
+            os.dup2(target, descriptor)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor, original in kept:
+            os.dup2(original, descriptor)
+            os.close(original)
+        os.close(target)
+
+
+def _stop_java() -> None:
+    """End the Java process, which PySpark otherwise keeps until this process ends."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

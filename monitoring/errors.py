@@ -1,0 +1,61 @@
+"""What can go wrong while watching a mirror.
+
+MonitoringError
+├── AuditError
+│   ├── SparkMissing          pyspark or Java is not installed
+│   ├── SparkFailed           Spark started, and a job of it failed
+│   ├── NothingToCompare      no partition of the link could be compared: never the same as "equal"
+│   └── AuditResultDamaged    the stored result of an earlier audit cannot be read
+├── CanaryError
+│   └── CanaryNotMirrored     the canary's topic does not arrive at the target
+└── ListenFailed              the metrics address cannot be listened on
+"""
+
+from __future__ import annotations
+
+
+class MonitoringError(Exception):
+    """Root of this folder's errors. `hint` says what to do next, with a command where there is one."""
+
+    retriable: bool = False
+    exit_code: int = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class AuditError(MonitoringError):
+    """The audit could not be carried out; it says nothing about the copies."""
+
+
+class SparkMissing(AuditError):
+    """Spark's Python package or a Java runtime is missing."""
+
+
+class SparkFailed(AuditError):
+    """A Spark job failed, for example because a broker went away while it was read."""
+
+    retriable = True
+
+
+class NothingToCompare(AuditError):
+    """Not one partition of the link could be compared; the reasons are in the message."""
+
+
+class AuditResultDamaged(AuditError):
+    """The stored summary of an earlier audit run is not what this version writes."""
+
+
+class CanaryError(MonitoringError):
+    """The canary could not run."""
+
+
+class CanaryNotMirrored(CanaryError):
+    """The canary's topic did not appear at the target in time."""
+
+    retriable = True
+
+
+class ListenFailed(MonitoringError):
+    """The address for /metrics is taken, or does not belong to this machine."""

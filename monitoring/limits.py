@@ -1,0 +1,50 @@
+"""Every limit of this folder, with its unit. Relations between them are asserted at the end."""
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+
+# -- audit -------------------------------------------------------------------------------------------------------
+AUDIT_WINDOW_DEFAULT_MS = 10 * MINUTE_MS
+AUDIT_WINDOW_MIN_MS = SECOND_MS
+# Where timestamps cannot be compared (the target stamps records itself) windows are made of source offsets.
+AUDIT_WINDOW_RECORDS = 100_000
+# Records named one by one in the result. How many differ is always counted exactly.
+AUDIT_DIFFERENCES_LISTED_RECORDS = 1_000
+AUDIT_WINDOWS_LISTED = 1_000
+# Instances of one and the same content that are told apart by their offsets.
+AUDIT_INSTANCES_LISTED = 64
+AUDIT_PREVIEW_BYTES = 120
+# Intervals of the offset map are looked up by blocks of this many target offsets: a join by equality, where a join by
+# range alone would visit every interval for every record.
+AUDIT_ALIGNMENT_BLOCK_OFFSETS = 16_384
+# Spark's consumer asks for both log ends again after each poll; few large polls keep that off the wide-area link.
+AUDIT_POLL_RECORDS = 20_000
+AUDIT_FETCH_BYTES = 16 * 1024 * 1024
+AUDIT_KAFKA_TIMEOUT_MS = 30 * SECOND_MS
+# A plot has at most this many bars; windows are summed up to fit.
+AUDIT_PLOT_BARS = 120
+
+# -- canary ------------------------------------------------------------------------------------------------------
+CANARY_INTERVAL_MS = SECOND_MS
+# A record that has not arrived after this long is lost. If it does arrive later, it is counted as late, too.
+CANARY_LOSS_DEADLINE_MS = 30 * SECOND_MS
+# What a restarted canary reads back of its own topic to go on with the records that were under way.
+CANARY_TAIL_RECORDS = 600
+CANARY_TOPIC_WAIT_MS = 60 * SECOND_MS
+CANARY_RETRY_MIN_MS = 250
+CANARY_RETRY_MAX_MS = 10 * SECOND_MS
+CANARY_LATENCIES_KEPT = 10_000
+# Lost records are remembered for so long to tell a late arrival from a duplicate.
+CANARY_LOST_KEPT = 10_000
+
+# -- metrics -----------------------------------------------------------------------------------------------------
+MONITOR_REFRESH_MS = 5 * SECOND_MS
+MONITOR_LINK_TIMEOUT_MS = 10 * SECOND_MS
+MONITOR_RETRY_MAX_MS = 30 * SECOND_MS
+CANARY_LATENCY_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+assert AUDIT_WINDOW_MIN_MS <= AUDIT_WINDOW_DEFAULT_MS
+assert CANARY_INTERVAL_MS < CANARY_LOSS_DEADLINE_MS
+assert CANARY_TAIL_RECORDS * CANARY_INTERVAL_MS > CANARY_LOSS_DEADLINE_MS, "a restart must see all that is under way"
+assert CANARY_RETRY_MIN_MS < CANARY_RETRY_MAX_MS <= CANARY_LOSS_DEADLINE_MS
+assert CANARY_LATENCY_BUCKETS_SECONDS[-1] * SECOND_MS >= CANARY_LOSS_DEADLINE_MS

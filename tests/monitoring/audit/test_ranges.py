@@ -1,0 +1,152 @@
+"""What may be compared, and that nothing else is called equal."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitoring.audit.model import FrozenPartition, NotCompared, Reason, Segment, Side, Span, Step
+from monitoring.audit.ranges import comparable
+
+
+def frozen(**changes: object) -> FrozenPartition:
+    values: dict[str, object] = {
+        "topic": "flights",
+        "partition": 0,
+        "target_topic": "flights",
+        "source": Span(0, 100),
+        "target": Span(0, 100),
+        "steps": (Step(0, 0),),
+        "mirrored_end": (100, 100),
+    }
+    return FrozenPartition(**(values | changes))  # type: ignore[arg-type]
+
+
+def reasons(left_out: tuple[NotCompared, ...]) -> dict[tuple[Side, Reason], Span]:
+    return {(item.side, item.reason): item.span for item in left_out}
+
+
+def test_a_whole_copy_is_compared_wholly() -> None:
+    partition, left_out = comparable(frozen())
+    assert partition is not None
+    assert (partition.source, partition.target) == (Span(0, 100), Span(0, 100))
+    assert partition.segments == (Segment(0, 0, 100),)
+    assert left_out == ()
+
+
+def test_lag_is_stated_not_compared() -> None:
+    partition, left_out = comparable(frozen(mirrored_end=(70, 70), target=Span(0, 70)))
+    assert partition is not None
+    assert partition.source == Span(0, 70)
+    assert reasons(left_out) == {(Side.SOURCE, Reason.NOT_MIRRORED_YET): Span(70, 100)}
+
+
+def test_retention_at_either_site_cuts_both() -> None:
+    partition, left_out = comparable(frozen(source=Span(30, 100), target=Span(10, 100)))
+    assert partition is not None
+    assert (partition.source, partition.target) == (Span(30, 100), Span(30, 100))
+    assert reasons(left_out) == {(Side.TARGET, Reason.EXPIRED_AT_SOURCE): Span(10, 30)}
+    partition, left_out = comparable(frozen(source=Span(10, 100), target=Span(30, 100)))
+    assert partition is not None
+    assert (partition.source, partition.target) == (Span(30, 100), Span(30, 100))
+    assert reasons(left_out) == {(Side.SOURCE, Reason.EXPIRED_AT_TARGET): Span(10, 30)}
+
+
+def test_a_marker_at_the_target_belongs_to_no_segment() -> None:
+    partition, _ = comparable(frozen(target=Span(0, 101), steps=(Step(0, 0), Step(40, 41)), mirrored_end=(100, 101)))
+    assert partition is not None
+    assert partition.segments == (Segment(0, 0, 40), Segment(41, 40, 60))
+    assert partition.target == Span(0, 101)
+    assert partition.foreign == ()
+
+
+def test_holes_on_both_sides_at_once_give_exact_segments() -> None:
+    # Source offsets 40 and 41 have no record (a marker and an aborted one), target offset 40 is a marker.
+    steps = (Step(0, 0), Step(40, 41), Step(42, 41))
+    partition, _ = comparable(frozen(target=Span(0, 99), steps=steps, mirrored_end=(100, 99)))
+    assert partition is not None
+    assert partition.segments == (Segment(0, 0, 40), Segment(41, 42, 58))
+
+
+def test_local_writers_of_a_shared_target_are_left_out() -> None:
+    partition, _ = comparable(
+        frozen(target=Span(0, 120), steps=(Step(0, 5), Step(40, 60)), mirrored_end=(100, 120), shared_target=True)
+    )
+    assert partition is not None
+    assert partition.target == Span(5, 120)
+    assert partition.foreign == (Span(45, 60),)
+
+
+def test_intervals_written_ahead_do_not_count() -> None:
+    partition, _ = comparable(frozen(steps=(Step(0, 0), Step(100, 105)), mirrored_end=(100, 100)))
+    assert partition is not None
+    assert partition.segments == (Segment(0, 0, 100),)
+
+
+def test_a_target_that_lost_its_tail_is_compared_to_the_mirrored_end() -> None:
+    partition, _ = comparable(frozen(target=Span(0, 90)))
+    assert partition is not None
+    assert (partition.source, partition.target) == (Span(0, 100), Span(0, 90))
+
+
+def test_a_source_that_lost_its_tail_is_a_finding() -> None:
+    _, left_out = comparable(frozen(source=Span(0, 80)))
+    assert reasons(left_out) == {(Side.SOURCE, Reason.SOURCE_TRUNCATED): Span(80, 100)}
+    assert Reason.SOURCE_TRUNCATED.is_finding
+
+
+def test_a_partition_the_map_does_not_know_is_never_equal() -> None:
+    for changes, reason in (
+        ({"mirrored_end": None, "steps": ()}, Reason.NEVER_MIRRORED),
+        ({"target": None}, Reason.TARGET_MISSING),
+        ({"recreated": True}, Reason.SOURCE_RECREATED),
+    ):
+        partition, left_out = comparable(frozen(**changes))
+        assert partition is None
+        assert reasons(left_out) == {(Side.SOURCE, reason): Span(0, 100)}
+        assert reason.is_finding
+
+
+def test_an_accepted_gap_is_left_out_and_said() -> None:
+    partition, left_out = comparable(
+        frozen(target=Span(0, 90), steps=(Step(0, 0), Step(20, 10)), mirrored_end=(100, 90), gaps=(Span(10, 20),))
+    )
+    assert partition is not None
+    assert partition.left_out == (Span(10, 20),)
+    assert reasons(left_out) == {(Side.SOURCE, Reason.GAP_ACCEPTED): Span(10, 20)}
+
+
+@given(
+    runs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=8),
+    trims=st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 3)),
+)
+def test_segments_pair_exactly_the_records_both_sites_have(
+    runs: list[tuple[int, int, int]], trims: tuple[int, int, int]
+) -> None:
+    """Against a brute-force list of (source, target) pairs, with holes on both sides and both starts trimmed."""
+    pairs: list[tuple[int, int]] = []
+    steps: list[Step] = []
+    source, target = 0, 0
+    for source_hole, target_hole, length in runs:
+        if target_hole and source_hole and pairs:
+            steps.append(Step(source, target + target_hole))
+        source, target = source + source_hole, target + target_hole
+        steps.append(Step(source, target))
+        pairs += [(source + i, target + i) for i in range(length)]
+        source, target = source + length, target + length
+    source_start, target_start, lag = trims
+    source_start, target_start = min(source_start, source), min(target_start, target)
+    partition, _ = comparable(
+        frozen(
+            source=Span(source_start, source + lag),
+            target=Span(target_start, target),
+            steps=tuple(steps),
+            mirrored_end=(source, target),
+        )
+    )
+    assert partition is not None
+    expected = [(s, t) for s, t in pairs if s >= source_start and t >= target_start]
+    found = [(g.source_start + i, g.target_start + i) for g in partition.segments for i in range(g.length)]
+    assert found == expected
+    assert [s for s, _ in pairs if partition.source.start <= s < partition.source.end] == [s for s, _ in expected]
+    assert [t for _, t in pairs if partition.target.start <= t < partition.target.end] == [t for _, t in expected]
