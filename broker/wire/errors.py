@@ -44,7 +44,7 @@ class ErrorCode(IntEnum):
         code.description = description
         return code
 
-    NONE = 0, False, ""
+    NONE = 0, False, "No error."
     UNKNOWN_SERVER_ERROR = (
         -1,
         False,

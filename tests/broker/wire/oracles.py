@@ -6,11 +6,12 @@ import dataclasses
 import datetime
 import enum
 import io
-import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+from kafka.protocol.api_data import ApiData
+from kafka.protocol.api_message import ApiMessage
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
@@ -21,17 +22,7 @@ _BITS = "authorized_operations"
 """kafka-python has bit sets where the name ends like this, and leaves out what stands before it."""
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
-with warnings.catch_warnings():
-    # It reads its tables with a function that the standard library has deprecated.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    for _module in ("admin", "consumer", "consumer.metadata", "metadata", "producer"):
-        import_module(f"kafka.protocol.{_module}")
-    _BASES = (
-        import_module("kafka.protocol.api_message").ApiMessage,
-        import_module("kafka.protocol.api_data").ApiData,
-    )
-
-_KAFKA_PYTHON: dict[str, Any] = {cls.__name__: cls for base in _BASES for cls in base.__subclasses__()}
+_KAFKA_PYTHON: dict[str, Any] = {cls.__name__: cls for base in (ApiMessage, ApiData) for cls in base.__subclasses__()}
 
 
 def _present(cls: type[Struct], version: int) -> Iterator[FieldSpec]:
