@@ -1,0 +1,245 @@
+"""What the state topic of a link holds, as values, and as the keys and values of its records.
+
+Keys and values are JSON, so that a stock consumer can read them. A key is a list that starts with the entry's kind; a
+value is an object with the version `v`; a null value (a tombstone) takes the entry back. Topics are the source's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+from mirror.offsets.intervals import End, Interval
+
+ENTRY_VERSION = 1
+
+
+class Writer(NamedTuple):
+    """Who wrote a batch: the link's producer id, and the epoch that its fence gave."""
+
+    producer_id: int
+    epoch: int
+
+
+NOBODY = Writer(-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The intervals of one batch, written before the batch is sent (and again after, if it landed elsewhere).
+
+    `key_source` is the source offset of the batch's first record; `sequence` is the sequence of the record that lies
+    at the first interval's target.
+    """
+
+    topic: str
+    partition: int
+    key_source: int
+    writer: Writer
+    sequence: int
+    intervals: tuple[Interval, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A proved position, and what was last seen of the source: its end offset and its newest timestamp in ms.
+
+    Everything before `end` was acknowledged, and all its intervals stand in the state topic before this entry.
+    `sequence` is the one that the record at `end` gets.
+    """
+
+    topic: str
+    partition: int
+    end: End
+    writer: Writer
+    sequence: int
+    source_end_offset: int
+    source_timestamp_ms: int
+    observed_at_ms: int
+
+
+class GapKind(StrEnum):
+    """Why source records are missing at the target, or why a partition stands still."""
+
+    TRUNCATED_START = "truncated_start"
+    """Retention (or DeleteRecords) at the source passed the mirror: the range is gone."""
+    TRUNCATED_END = "truncated_end"
+    """The source's log ends before what was mirrored: an unclean election lost records there."""
+    RECREATED = "recreated"
+    """The source topic was deleted and made again: its offsets mean other records now."""
+    FOREIGN_WRITER = "foreign_writer"
+    """Somebody else wrote into a partition that only the mirror may write."""
+    UNREADABLE_BATCH = "unreadable_batch"
+    """A source batch is damaged, or its records cannot be written to the target."""
+
+
+class GapStatus(StrEnum):
+    STOPPED = "stopped"
+    """The partition stands still until an operator decides."""
+    ACCEPTED = "accepted"
+    """An operator accepted the gap; the link goes on behind it at its next start."""
+    PASSED = "passed"
+    """The link went on behind the gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An entry of the gap ledger: source offsets [source_from, source_to) will never be mirrored, and why."""
+
+    topic: str
+    partition: int
+    kind: GapKind
+    source_from: int
+    source_to: int
+    target_offset: int
+    status: GapStatus
+    at_ms: int
+    detail: str
+
+
+class RunState(StrEnum):
+    RUNNING = "running"
+    PROMOTED = "promoted"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRun:
+    """What the link may do, decided by an operation of an operator (or by nobody yet)."""
+
+    state: RunState
+    operation_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The last worker that fenced the link."""
+
+    writer: Writer
+    worker: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """The id that the source topic had when it was first mirrored; a recreated topic has another."""
+
+    topic: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSyncTimes:
+    """When each group was last carried over or found equal, in ms."""
+
+    synced_at_ms: dict[str, int]
+
+
+Entry: TypeAlias = Block | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSyncTimes
+
+
+def encode_key(entry: Entry) -> bytes:
+    return _dump(_key(entry))
+
+
+def encode_value(entry: Entry) -> bytes:
+    return _dump({"v": ENTRY_VERSION, **_value(entry)})
+
+
+def block_key(topic: str, partition: int, key_source: int) -> bytes:
+    """The key of a block, for its tombstone."""
+    return _dump(["interval", topic, partition, key_source])
+
+
+def decode_key(key: bytes) -> list[Any]:
+    """[kind, ...]; raises ValueError for what is no key of a state topic."""
+    decoded = json.loads(key)
+    if not isinstance(decoded, list) or not decoded:
+        raise ValueError("not a key of a link's state")
+    return decoded
+
+
+def decode_entry(key: list[Any], value: bytes) -> Entry:
+    """Raises ValueError (or KeyError) for an unknown kind or version, or a value that cannot be read."""
+    fields = json.loads(value)
+    if fields.pop("v") != ENTRY_VERSION:
+        raise ValueError("written by a newer version")
+    match key:
+        case ["interval", topic, partition, source]:
+            return Block(
+                topic=topic,
+                partition=partition,
+                key_source=source,
+                writer=Writer(*fields["writer"]),
+                sequence=fields["sequence"],
+                intervals=_unpack(fields["intervals"]),
+            )
+        case ["position", topic, partition]:
+            end, writer = End(*fields.pop("end")), Writer(*fields.pop("writer"))
+            return Checkpoint(topic=topic, partition=partition, end=end, writer=writer, **fields)
+        case ["gap", topic, partition, source]:
+            kind, status = GapKind(fields.pop("kind")), GapStatus(fields.pop("status"))
+            return Gap(topic=topic, partition=partition, source_from=source, kind=kind, status=status, **fields)
+        case ["link"]:
+            return LinkRun(state=RunState(fields.pop("state")), **fields)
+        case ["owner"]:
+            return Owner(writer=Writer(*fields.pop("writer")), **fields)
+        case ["identity", topic]:
+            return TopicIdentity(topic=topic, **fields)
+        case ["groups"]:
+            return GroupSyncTimes(**fields)
+    raise ValueError(f"unknown entry {key[0]!r}")
+
+
+def _key(entry: Entry) -> list[Any]:
+    match entry:
+        case Block():
+            return ["interval", entry.topic, entry.partition, entry.key_source]
+        case Checkpoint():
+            return ["position", entry.topic, entry.partition]
+        case Gap():
+            return ["gap", entry.topic, entry.partition, entry.source_from]
+        case LinkRun():
+            return ["link"]
+        case Owner():
+            return ["owner"]
+        case TopicIdentity():
+            return ["identity", entry.topic]
+        case GroupSyncTimes():
+            return ["groups"]
+
+
+def _value(entry: Entry) -> dict[str, Any]:
+    match entry:
+        case Block():
+            return {"writer": entry.writer, "sequence": entry.sequence, "intervals": _pack(entry.intervals)}
+        case GroupSyncTimes():
+            return {"synced_at_ms": entry.synced_at_ms}
+    in_key = {"topic", "partition", "source_from"}
+    return {name: getattr(entry, name) for name in entry.__slots__ if name not in in_key}
+
+
+def _pack(intervals: tuple[Interval, ...]) -> list[int]:
+    """Flat [source, target, source step, target step, ...]: a compacted batch has hundreds of them."""
+    packed: list[int] = []
+    before = Interval(0, 0)
+    for interval in intervals:
+        packed += (interval.source_start - before.source_start, interval.target_start - before.target_start)
+        before = interval
+    return packed
+
+
+def _unpack(packed: list[int]) -> tuple[Interval, ...]:
+    intervals: list[Interval] = []
+    source, target = 0, 0
+    for index in range(0, len(packed), 2):
+        source += packed[index]
+        target += packed[index + 1]
+        intervals.append(Interval(source, target))
+    return tuple(intervals)
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,87 @@
+"""The offset map of a link in memory: exact translation both ways, by bisection."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from mirror.offsets.intervals import End, Interval, translate, translate_back
+
+_source_start = attrgetter("source_start")
+_target_start = attrgetter("target_start")
+
+
+@dataclass(slots=True)
+class PartitionMap:
+    """The intervals of one partition, sorted by source (and so by target), and the mirrored end.
+
+    Only offsets before the end are mirrored; the intervals may reach beyond it by what was written ahead.
+    """
+
+    intervals: list[Interval] = field(default_factory=list)
+    end: End | None = None
+
+    def to_target(self, source_offset: int) -> int | None:
+        end = self.end
+        if end is None or not self.intervals or source_offset > end.source_next:
+            return None
+        if source_offset == end.source_next:
+            return end.target_next
+        index = bisect_right(self.intervals, source_offset, key=_source_start) - 1
+        return translate(self.intervals, index, source_offset, end) if index >= 0 else None
+
+    def to_source(self, target_offset: int) -> int | None:
+        end = self.end
+        if end is None or not self.intervals or target_offset > end.target_next:
+            return None
+        if target_offset == end.target_next:
+            return end.source_next
+        index = bisect_right(self.intervals, target_offset, key=_target_start) - 1
+        return translate_back(self.intervals, index, target_offset, end) if index >= 0 else None
+
+    def advance(self, intervals: Iterable[Interval], end: End) -> None:
+        """A batch landed: its intervals (none if it only continues), and the new end."""
+        for interval in intervals:
+            while self.intervals and self.intervals[-1].source_start >= interval.source_start:
+                self.intervals.pop()
+            self.intervals.append(interval)
+        self.end = end
+
+
+class OffsetMap:
+    """All partitions of a link, by (source topic, partition)."""
+
+    def __init__(self, partitions: dict[tuple[str, int], PartitionMap] | None = None) -> None:
+        self._partitions = partitions if partitions is not None else {}
+
+    def partition(self, topic: str, partition: int) -> PartitionMap:
+        """The map of one partition, empty when it is new."""
+        return self._partitions.setdefault((topic, partition), PartitionMap())
+
+    def to_target(self, topic: str, partition: int, source_offset: int) -> int | None:
+        """The target offset of the first mirrored record at or after the source offset.
+
+        None before the first mirrored offset and after the mirrored end; exactly at the end, the target's end.
+        """
+        found = self._partitions.get((topic, partition))
+        return found.to_target(source_offset) if found else None
+
+    def to_source(self, topic: str, partition: int, target_offset: int) -> int | None:
+        """The source offset of the first mirrored record at or after the target offset; None as in `to_target`."""
+        found = self._partitions.get((topic, partition))
+        return found.to_source(target_offset) if found else None
+
+    def mirrored_end(self, topic: str, partition: int) -> End | None:
+        """(next source offset, next target offset), or None for a partition of which nothing is known."""
+        found = self._partitions.get((topic, partition))
+        return found.end if found else None
+
+    def intervals(self, topic: str, partition: int) -> tuple[Interval, ...]:
+        found = self._partitions.get((topic, partition))
+        return tuple(found.intervals) if found else ()
+
+    def partitions(self) -> Iterator[tuple[str, int]]:
+        """(source topic, partition) of all that the map knows, sorted."""
+        return iter(sorted(self._partitions))

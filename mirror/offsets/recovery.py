@@ -1,0 +1,128 @@
+"""Where a partition stands after a crash or a takeover: a pure function of what the target holds.
+
+The last checkpoint is proved. After it, the target's log holds a prefix of what its writer sent (one producer id and
+epoch, sequences without holes), maybe a local writer's batches in between, and the markers of later fences. The
+blocks that were written ahead say which source offset a sequence stands for; the batches' headers say where it landed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mirror.offsets.entries import Block, Checkpoint
+from mirror.offsets.intervals import End, Interval, Piece, intervals_for
+
+SEQUENCE_MASK = 0x7FFFFFFF
+"""Sequences wrap to 0 after 2^31 - 1."""
+_BEHIND = 0x40000000
+"""A distance beyond half of the sequence space lies behind, not ahead."""
+
+
+class TailBatch(NamedTuple):
+    """What recovery needs of a batch's header in the target's log."""
+
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_control: bool
+
+
+class OffsetRange(NamedTuple):
+    """Target offsets [first, last]."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """`end` is where the next record comes from and goes to; `intervals` are all that hold before it.
+
+    `foreign` are the batches of other writers after the checkpoint. `landed_records` counts our own there.
+    """
+
+    end: End
+    intervals: tuple[Interval, ...]
+    foreign: tuple[OffsetRange, ...]
+    landed_records: int
+
+
+def recover(
+    recorded: Iterable[Interval],
+    blocks: Iterable[Block],
+    checkpoint: Checkpoint,
+    tail: Iterable[TailBatch],
+    log_end: int,
+) -> Recovered:
+    """Compute the exact position from the recorded intervals (sorted), the blocks, and the log behind the checkpoint.
+
+    `tail` are the batches from `checkpoint.end.target_next` to `log_end`. The returned end's target is `log_end`:
+    what lies between the last record and it (markers, other writers) is stepped over by a last interval.
+    """
+    end = checkpoint.end
+    intervals = [i for i in recorded if i.source_start < end.source_next or i == end]
+    steps, sources = _sequence_map(blocks, checkpoint)
+    foreign: list[OffsetRange] = []
+    distance = landed = 0
+    for batch in tail:
+        if batch.is_control or batch.base_offset < checkpoint.end.target_next:
+            continue
+        ahead = (batch.base_sequence - checkpoint.sequence) & SEQUENCE_MASK
+        ours = (batch.producer_id, batch.producer_epoch) == checkpoint.writer
+        if not ours or not distance <= ahead < _BEHIND:
+            foreign.append(OffsetRange(batch.base_offset, batch.last_offset))
+            continue
+        count = batch.last_offset - batch.base_offset + 1
+        pieces = _pieces(steps, sources, ahead, count)
+        _extend(intervals, intervals_for(end, pieces, batch.base_offset))
+        last = pieces[-1]
+        end = End(last.source_start + count - last.index, batch.last_offset + 1)
+        distance = ahead + count
+        landed += count
+    if log_end != end.target_next:
+        end = End(end.source_next, log_end)
+        _extend(intervals, (Interval(end.source_next, log_end),))
+    return Recovered(end, tuple(intervals), tuple(foreign), landed)
+
+
+def _sequence_map(blocks: Iterable[Block], checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
+    """Sorted distances from the checkpoint's sequence, and the source offset at each."""
+    starts = [(0, checkpoint.end.source_next)]
+    for block in blocks:
+        if block.writer != checkpoint.writer or not block.intervals:
+            continue
+        first_target = block.intervals[0].target_start
+        for interval in block.intervals:
+            sequence = block.sequence + interval.target_start - first_target
+            distance = (sequence - checkpoint.sequence) & SEQUENCE_MASK
+            if distance < _BEHIND and interval.source_start >= checkpoint.end.source_next:
+                starts.append((distance, interval.source_start))
+    starts.sort()
+    return [distance for distance, _ in starts], [source for _, source in starts]
+
+
+def _pieces(steps: list[int], sources: list[int], ahead: int, count: int) -> list[Piece]:
+    """The runs of a batch whose first record is `ahead` of the checkpoint's sequence."""
+    index = bisect_right(steps, ahead) - 1
+    pieces = [Piece(sources[index] + ahead - steps[index], 0)]
+    index += 1
+    while index < len(steps) and steps[index] < ahead + count:
+        piece = Piece(sources[index], steps[index] - ahead)
+        if pieces[-1].index == piece.index:
+            pieces[-1] = piece
+        else:
+            pieces.append(piece)
+        index += 1
+    return pieces
+
+
+def _extend(intervals: list[Interval], added: Iterable[Interval]) -> None:
+    for interval in added:
+        while intervals and intervals[-1].source_start >= interval.source_start:
+            intervals.pop()
+        intervals.append(interval)
