@@ -6,7 +6,8 @@
                            └─────────────────────────────────────────────────┴──────────────────────────┘
 
 Every method takes `now_ms` on one monotonic scale. Nothing here waits: a member whose answer is not in the returned
-effects is answered by a later step. Sources: KIP-345 (static members), KIP-394 (member id required), KIP-814 (skip assignment).
+effects is answered by a later step. Sources: KIP-345 (static members), KIP-394 (member id required), KIP-814 (skip
+assignment).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 # A member that joined for the first time and whose client went away while it waited is dropped
 # after this (Kafka: 5 minutes).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+SESSION_TIMEOUT_MAX_MS = 30 * 60 * 1000
 # Members of one group; Kafka leaves it open, but each member costs memory in every rebalance answer.
 GROUP_MEMBERS_MAX = 10_000
 # What a client may attach to one committed offset (Kafka: offset.metadata.max.bytes).
@@ -11,12 +12,12 @@ OFFSET_METADATA_BYTES_MAX = 4096
 # looked at.
 OFFSETS_RETENTION_MS = 7 * 24 * 60 * 60 * 1000
 OFFSETS_RETENTION_CHECK_MS = 10 * 60 * 1000
-# What one read takes of the offsets topic while it is loaded.
-OFFSETS_LOAD_BYTES = 4 * 1024 * 1024
-# The largest batch a coordinator writes: assignments of a large group and commits of many partitions are one
-# batch each.
-COORDINATOR_BATCH_BYTES_MAX = 100 * 1024 * 1024
+# What one read takes of a coordinator's topic while it is loaded.
+COORDINATOR_LOAD_BYTES = 4 * 1024 * 1024
+# Segments of the coordinators' topics are small so that compaction soon has something to work on (Kafka: 100 MiB).
 COORDINATOR_SEGMENT_BYTES = 100 * 1024 * 1024
+# Assignments of a large group, and a commit of very many partitions, are one batch each: more than other topics take.
+COORDINATOR_BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 assert OFFSETS_RETENTION_CHECK_MS < OFFSETS_RETENTION_MS
-assert COORDINATOR_BATCH_BYTES_MAX <= COORDINATOR_SEGMENT_BYTES
+assert COORDINATOR_BATCH_BYTES_MAX < COORDINATOR_SEGMENT_BYTES

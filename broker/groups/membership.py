@@ -37,6 +37,8 @@ class Membership:
         self.rebalance: Timing | None = None
         self.grew = False
         self.sync_deadline_ms: int | None = None
+        self.state_timestamp_ms = -1
+        """Wall-clock time of the last change of state, for the record in the log; set by the coordinator."""
 
     # -- members ---------------------------------------------------------------------------------------------
 
@@ -91,6 +93,11 @@ class Membership:
             del self.instances[member.instance_id]
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), NO_LEADER)
+
+    @property
+    def is_unused(self) -> bool:
+        """Nobody is in it, or about to be, and nobody ever was."""
+        return self.state is GroupState.EMPTY and not self.pending_members and self.generation_id == 0
 
     def restore(self, members: Iterable[Member], now_ms: int) -> None:
         """Members as read from the log: each has one session from now to be heard of."""

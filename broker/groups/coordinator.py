@@ -1,0 +1,274 @@
+"""The group coordinator: the shell around the group state machine.
+
+It owns the groups of this broker, writes them to `__consumer_offsets` before it answers, keeps the requests that wait
+for a rebalance, and the one timer. Everything between two `await`s is one step: nothing else touches a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from math import inf
+
+from broker.errors import BrokerError
+from broker.groups.formats import (
+    GroupKey,
+    OffsetKey,
+    group_entry,
+    group_tombstone,
+    read_group,
+    read_key,
+    restore_members,
+)
+from broker.groups.group import Group
+from broker.groups.host import CoordinatorHost
+from broker.groups.internal_log import OFFSETS_TOPIC, InternalLog
+from broker.groups.limits import (
+    GROUP_MEMBERS_MAX,
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    OFFSETS_RETENTION_CHECK_MS,
+    SESSION_TIMEOUT_MAX_MS,
+)
+from broker.groups.model import (
+    Effects,
+    GroupRules,
+    GroupState,
+    JoinAsk,
+    JoinResult,
+    Leaver,
+    SyncAsk,
+    SyncResult,
+)
+from broker.groups.offsets import OffsetStore, expired
+from broker.groups.timers import Deadlines
+from broker.groups.waiters import Waiters
+from broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+
+class GroupCoordinator:
+    """All groups of this broker. `load` once, then `run` in the server's task group for as long as requests come."""
+
+    def __init__(self, host: CoordinatorHost) -> None:
+        config = host.config
+        self._clock = host.clock
+        self._rules = GroupRules(
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            session_timeout_min_ms=config.group_min_session_timeout_ms,
+            session_timeout_max_ms=SESSION_TIMEOUT_MAX_MS,
+            members_max=GROUP_MEMBERS_MAX,
+            new_member_join_timeout_ms=NEW_MEMBER_JOIN_TIMEOUT_MS,
+        )
+        self.log = InternalLog(host, OFFSETS_TOPIC, config.offsets_topic_num_partitions)
+        self.offsets = OffsetStore(self.log)
+        self.groups: dict[str, Group] = {}
+        self._joins: Waiters[JoinResult] = Waiters()
+        self._syncs: Waiters[SyncResult] = Waiters()
+        self._deadlines = Deadlines()
+        self._earlier_deadline = asyncio.Event()
+
+    def now_ms(self) -> int:
+        """Monotonic: sessions must not end because somebody set the clock."""
+        return int(self._clock.monotonic() * 1000)
+
+    # -- start and time --------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read `__consumer_offsets`. Raises BrokerError, CorruptBatch, MalformedMessage."""
+        metadata: dict[str, bytes] = {}
+        for batch in self.log.replay():
+            self.offsets.replay_marker(batch)
+            for record in batch.records:
+                key = read_key(record.key or b"")
+                if isinstance(key, OffsetKey):
+                    self.offsets.replay_offset(batch, key, record.value, record.offset)
+                elif isinstance(key, GroupKey) and record.value is None:
+                    metadata.pop(key.group_id, None)
+                elif isinstance(key, GroupKey):
+                    metadata[key.group_id] = record.value or b""
+        for group_id, value in metadata.items():
+            self._restore(group_id, value)
+        for group_id in self.offsets.group_ids():
+            self._group(group_id)
+
+    def _restore(self, group_id: str, value: bytes) -> None:
+        stored = read_group(value)
+        group = self._group(group_id)
+        group.generation_id = stored.generation
+        group.protocol_type = stored.protocol_type or None
+        group.protocol_name = stored.protocol
+        group.leader_id = stored.leader or ""
+        group.state_timestamp_ms = stored.current_state_timestamp
+        group.restore(restore_members(stored), self.now_ms())
+        self._watch(group)
+
+    async def run(self) -> None:
+        """Do what is due when it is due; ends only by being cancelled."""
+        next_retention_ms = self.now_ms() + OFFSETS_RETENTION_CHECK_MS
+        while True:
+            self._earlier_deadline.clear()
+            wait_ms = min(self._deadlines.next_ms(), next_retention_ms) - self.now_ms()
+            try:
+                async with asyncio.timeout(max(wait_ms, 0) / 1000):
+                    await self._earlier_deadline.wait()
+            except TimeoutError:
+                self.tick()
+            if self.now_ms() >= next_retention_ms:
+                next_retention_ms = self.now_ms() + OFFSETS_RETENTION_CHECK_MS
+                self.expire_offsets()
+
+    def tick(self) -> None:
+        """Let every group whose time has come do what is due."""
+        now_ms = self.now_ms()
+        for group_id in self._deadlines.pop_due(now_ms):
+            group = self.groups.get(group_id)
+            if group is not None:
+                self._apply(group, group.tick(now_ms))
+
+    def expire_offsets(self) -> None:
+        """Drop offsets of empty groups that had their time, and empty groups that have none left."""
+        now_ms = self._clock.now_ms()
+        for group in [g for g in self.groups.values() if g.state is GroupState.EMPTY and not g.pending_members]:
+            offsets = self.offsets.of(group.group_id)
+            since_ms = group.state_timestamp_ms if group.protocol_type else -1
+            try:
+                self.offsets.remove(group.group_id, expired(offsets.committed, empty_since_ms=since_ms, now_ms=now_ms))
+                if not self.offsets.has_any(group.group_id):
+                    self._remove(group)
+            except BrokerError as error:
+                # Retention is tried again at the next check; a full disk must not end the coordinator.
+                log.warning("offsets of group %s could not be expired: %s", group.group_id, error)
+
+    # -- the protocol ----------------------------------------------------------------------------------------
+
+    async def join(self, group_id: str, ask: JoinAsk) -> JoinResult:
+        if not group_id:
+            return JoinResult(ErrorCode.INVALID_GROUP_ID, ask.member_id)
+        if group_id not in self.groups and ask.member_id:
+            return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
+        try:
+            self.log.ensure()
+        except BrokerError as error:
+            return JoinResult(error.error_code, ask.member_id)
+        group = self._group(group_id)
+        outcome = group.join(ask, self.now_ms())
+        if isinstance(outcome, JoinResult):
+            self._watch(group)
+            self._forget_if_unused(group)
+            return outcome
+        with self._joins.waiting(group_id, ask.member_id or ask.new_member_id) as answer:
+            self._apply(group, outcome)
+            return await answer
+
+    async def sync(self, group_id: str, ask: SyncAsk) -> SyncResult:
+        group = self.groups.get(group_id)
+        if group is None:
+            return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
+        outcome = group.sync(ask, self.now_ms())
+        if isinstance(outcome, SyncResult):
+            return outcome
+        with self._syncs.waiting(group_id, ask.member_id) as answer:
+            self._apply(group, outcome)
+            return await answer
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return group.heartbeat(member_id, instance_id, generation_id, self.now_ms())
+
+    def leave(self, group_id: str, leavers: list[Leaver]) -> list[ErrorCode]:
+        group = self.groups.get(group_id)
+        if group is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavers)
+        errors, effects = group.leave(leavers, self.now_ms())
+        self._apply(group, effects)
+        return errors
+
+    def check_commit(
+        self, group_id: str, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool = False
+    ) -> ErrorCode:
+        """May offsets be committed for the group? A group is made for a commit from outside of any."""
+        try:
+            self.log.ensure()
+        except BrokerError as error:
+            return error.error_code
+        group = self.groups.get(group_id)
+        if group is None:
+            if generation_id >= 0 or member_id:
+                return ErrorCode.ILLEGAL_GENERATION
+            group = self._group(group_id)
+        return group.check_commit(member_id, instance_id, generation_id, self.now_ms(), transactional=transactional)
+
+    # -- deletion --------------------------------------------------------------------------------------------
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """Forget an empty group and its offsets (DeleteGroups)."""
+        group = self.groups.get(group_id)
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY or group.pending_members:
+            return ErrorCode.NON_EMPTY_GROUP
+        try:
+            self.offsets.remove(group_id, list(self.offsets.of(group_id).committed))
+            self._remove(group)
+        except BrokerError as error:
+            return error.error_code
+        return ErrorCode.NONE
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the offsets of a deleted topic: a new one of that name starts from nothing. Raises BrokerError."""
+        for group_id in list(self.offsets.group_ids()):
+            committed = self.offsets.of(group_id).committed
+            self.offsets.remove(group_id, [where for where in committed if where.topic == topic])
+
+    def _remove(self, group: Group) -> None:
+        """Raises BrokerError, with the group still there."""
+        if group.generation_id > 0:
+            self.log.append(group.group_id, [group_tombstone(group.group_id)])
+        group.state = GroupState.DEAD
+        del self.groups[group.group_id]
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id, self._rules)
+            group.state_timestamp_ms = self._clock.now_ms()
+        return group
+
+    def _apply(self, group: Group, effects: Effects) -> None:
+        """Write, then answer: nobody starts on an assignment that a restart would forget."""
+        if effects.store:
+            group.state_timestamp_ms = self._clock.now_ms()
+            effects = self._store(group, effects)
+        for join_id, joined in effects.joins.items():
+            self._joins.answer(group.group_id, join_id, joined)
+        for sync_id, synced in effects.syncs.items():
+            self._syncs.answer(group.group_id, sync_id, synced)
+        self._watch(group)
+        self._forget_if_unused(group)
+
+    def _store(self, group: Group, effects: Effects) -> Effects:
+        try:
+            self.log.append(group.group_id, [group_entry(group)])
+        except BrokerError as error:
+            code = error.error_code
+            if code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+                # The name of that error says nothing to a member; Kafka answers so too.
+                code = ErrorCode.UNKNOWN_SERVER_ERROR
+            return group.assignment_not_stored(replace(effects, store=False), code, self.now_ms())
+        return effects
+
+    def _watch(self, group: Group) -> None:
+        if group.next_deadline_ms() < inf and self._deadlines.set_at_most(group.group_id, group.next_deadline_ms()):
+            self._earlier_deadline.set()
+
+    def _forget_if_unused(self, group: Group) -> None:
+        if group.is_unused and not self.offsets.has_any(group.group_id):
+            self.groups.pop(group.group_id, None)

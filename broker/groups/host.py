@@ -1,0 +1,46 @@
+"""What the coordinators need of the broker they run in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.clock import Clock
+from broker.log.partition_log import PartitionLog
+
+
+class HostPartition(Protocol):
+    """A partition that this broker leads."""
+
+    @property
+    def log(self) -> PartitionLog: ...
+    @property
+    def leader_epoch(self) -> int: ...
+
+
+class HostConfig(Protocol):
+    """The settings of group and transaction coordination, named as Kafka's with `_` for `.`."""
+
+    @property
+    def group_initial_rebalance_delay_ms(self) -> int: ...
+    @property
+    def group_min_session_timeout_ms(self) -> int: ...
+    @property
+    def offsets_topic_num_partitions(self) -> int: ...
+
+
+class CoordinatorHost(Protocol):
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def config(self) -> HostConfig: ...
+
+    def partition(self, topic: str, index: int) -> HostPartition | None: ...
+
+    def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> object:
+        """Make the topic unless it is there. Raises BrokerError."""
+        ...
+
+    def allocate_producer_id(self) -> int:
+        """A producer id that was never given out before. Raises BrokerError."""
+        ...
