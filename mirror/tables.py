@@ -1,0 +1,118 @@
+"""Documents as tables that fit the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+NO_TERMINAL_WIDTH_CHARS = 160
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def print_table(
+    document: Any, columns: Sequence[str] | None = None, title: str = "", *, to_stderr: bool = False
+) -> None:
+    """Print a list of records as rows, or one record as its plain fields followed by a table per list in it."""
+    console = Console(stderr=to_stderr, highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(stderr=to_stderr, highlight=False, width=NO_TERMINAL_WIDTH_CHARS)
+    if isinstance(document, list):
+        _print_rows(console, document, columns, title)
+    elif isinstance(document, dict):
+        _print_record(console, document, columns, title)
+    else:
+        console.print(cell("", document))
+
+
+def _print_record(console: Console, record: dict[str, Any], columns: Sequence[str] | None, title: str) -> None:
+    names = [name for name in (columns or record) if name in record]
+    grid = Table(box=None, show_header=False, pad_edge=False, title=title or None, title_justify="left")
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name in names:
+        if not _is_rows(record[name]):
+            grid.add_row(heading(name), cell(name, record[name]))
+    if grid.row_count:
+        console.print(grid)
+    for name in names:
+        if _is_rows(record[name]):
+            console.print()
+            _print_rows(console, record[name], None, heading(name))
+
+
+def _print_rows(console: Console, rows: list[Any], columns: Sequence[str] | None, title: str) -> None:
+    if not rows:
+        console.print(f"{title}: none" if title else "none")
+        return
+    if not isinstance(rows[0], dict):
+        for row in rows:
+            console.print(cell("", row))
+        return
+    names = list(columns) if columns else [name for name in rows[0] if not _is_rows(rows[0][name])]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
+    for name in names:
+        numeric = any(_is_number(row.get(name)) for row in rows)
+        table.add_column(heading(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(name, row.get(name)) for name in names))
+    console.print(table)
+
+
+def heading(name: str) -> str:
+    """A field's name as a column's head; the unit of sizes and durations is in the cells."""
+    return name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+
+
+def cell(name: str, value: Any) -> str:
+    """A value as text, in units for people where the name has one."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("_bytes") and _is_number(value):
+        return human_bytes(value)
+    if name.endswith("_seconds") and _is_number(value):
+        return human_seconds(value)
+    if isinstance(value, int):
+        return f"{value:,}" if name.endswith(("records", "offset", "lag", "end", "next")) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"
+    if isinstance(value, list):
+        return ", ".join(cell("", item) for item in value) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={cell('', item)}" for key, item in value.items()) or "-"
+    return str(value)
+
+
+def human_bytes(count: float) -> str:
+    """1536 -> "1.5 KiB"."""
+    unit = 0
+    while abs(count) >= 1024 and unit < len(_BYTE_UNITS) - 1:
+        count /= 1024
+        unit += 1
+    return f"{count:.0f} B" if unit == 0 else f"{count:.1f} {_BYTE_UNITS[unit]}"
+
+
+def human_seconds(seconds: float) -> str:
+    """0.0421 -> "42 ms", 75.2 -> "1 min 15 s"."""
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if abs(seconds) < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:,.1f} days"
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
