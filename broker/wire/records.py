@@ -36,6 +36,8 @@ from broker.wire.varint import SMALL_VARINTS, read_varint, varint
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 _CONTROL_KEY = struct.Struct(">hh")
+_NOT_SHORT = 0x81
+"""Bits of a varint's first byte that are clear when it is the whole of a number that is not negative."""
 _END_TXN_VALUE = struct.Struct(">hi")
 
 
@@ -91,16 +93,18 @@ def decode_records(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BATCH_BYT
 
 
 def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
-    """Read all records -> (records, position after them). The one-byte varints are read inline: nearly all are."""
+    """Read all records -> (records, position after them).
+
+    Short varints are read inline: nearly all are. Where a field would end is only tested at the record's end: until
+    then the position can but grow, and a slice beyond the end is merely short.
+    """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time_ms = header.max_timestamp if header.is_log_append_time else None
-    make, size, position = tuple.__new__, len(data), 0
+    make, position = tuple.__new__, 0
     records: list[Record] = []
     for _ in range(header.record_count):
-        length, position = read_varint(data, position)
-        end = position + length
-        if length < MIN_RECORD_BYTES - 1 or end > size:
-            raise CorruptBatch(f"a record claims {length} bytes, {size - position} are left")
+        end, position = read_varint(data, position)
+        end += position
         byte = data[position + 1]
         position += 2
         if byte < 128:
@@ -115,8 +119,20 @@ def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
         else:
             delta, position = read_varint(data, position - 1)
             offset = base_offset + delta
-        key, position = _read_sized(data, position, end)
-        value, position = _read_sized(data, position, end)
+        byte = data[position]
+        if byte & _NOT_SHORT:
+            key, position = _read_sized(data, position)
+        else:
+            start = position + 1
+            position = start + (byte >> 1)
+            key = data[start:position]
+        byte = data[position]
+        if byte & _NOT_SHORT:
+            value, position = _read_sized(data, position)
+        else:
+            start = position + 1
+            position = start + (byte >> 1)
+            value = data[start:position]
         headers: Headers = ()
         if data[position]:
             headers, position = _read_headers(data, position, end)
@@ -130,22 +146,14 @@ def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
     return records, position
 
 
-def _read_sized(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """A length and that many bytes, or None for length -1 -> (bytes, next position)."""
-    length = data[position]
-    position += 1
-    if length < 128:
-        length = (length >> 1) ^ -(length & 1)
-    else:
-        length, position = read_varint(data, position - 1)
+def _read_sized(data: bytes, position: int) -> tuple[bytes | None, int]:
+    """A length and that many bytes (fewer at the end of the data), or None for length -1 -> (bytes, next position)."""
+    length, position = read_varint(data, position)
     if length < 0:
         if length != -1:
             raise CorruptBatch(f"a key or value in a record has the length {length}")
         return None, position
-    stop = position + length
-    if stop > end:
-        raise CorruptBatch(f"a key or value claims {length} bytes, the record has {end - position} left")
-    return data[position:stop], stop
+    return data[position : position + length], position + length
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
@@ -154,10 +162,10 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
         raise CorruptBatch(f"{count} headers cannot be in {end - position} bytes")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        name, position = _read_sized(data, position, end)
+        name, position = _read_sized(data, position)
         if name is None:
             raise CorruptBatch("a header has a null key")
-        value, position = _read_sized(data, position, end)
+        value, position = _read_sized(data, position)
         headers.append((name.decode(), value))
     return tuple(headers), position
 

@@ -29,6 +29,13 @@ SMALL_VARINTS: Final = tuple(varint(value) for value in range(_TABLE_VALUES))
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Signed zigzag varint of at most 64 bits -> (value, next position). IndexError at the end of the data."""
+    byte = data[position]
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    follower = data[position + 1]
+    if follower < 128:
+        raw = byte & 127 | follower << 7
+        return (raw >> 1) ^ -(raw & 1), position + 2
     raw = shift = 0
     while True:
         byte = data[position]
