@@ -1,0 +1,1 @@
+"""Transactional producers: ids, epochs, fencing, and the two-phase end of a transaction."""
