@@ -56,7 +56,7 @@ def _scalar_or_list(value: object) -> Any:
 
 
 def _fields(fields: Iterable[tuple[str, object]]) -> dict[str, Any]:
-    document = {}
+    document: dict[str, Any] = {}
     for name, value in fields:
         if name.startswith("_"):
             continue

@@ -82,7 +82,7 @@ class Refusal(click.ClickException):
     def __init__(self, message: str, hint: str = "", exit_code: int = ExitCode.ERROR) -> None:
         super().__init__(message)
         self.hint = hint
-        self.exit_code = int(exit_code)
+        self.exit_code = int(exit_code)  # type: ignore[misc]  # click types it as a class variable, and reads it from the instance
 
     def show(self, file: Any = None) -> None:
         click.echo(f"error: {self.message}", err=True)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from broker.wire.errors import ErrorCode
-from mirror.client.cluster import Cluster, CoordinatorKind
+from mirror.client.cluster import Cluster, CoordinatorKind, Purpose
 from mirror.client.connection import Connection
 from mirror.client.model import NO_LEADER, TopicPartition
 from mirror.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
@@ -23,6 +23,7 @@ async def ask_leaders(
     what: str,
     wanted: Mapping[TopicPartition, A],
     ask: Callable[[Connection, Mapping[TopicPartition, A]], Awaitable[Mapping[TopicPartition, R | ErrorCode]]],
+    purpose: Purpose = "admin",
 ) -> dict[TopicPartition, R]:
     """One request per leader for its share of `wanted` -> an answer for every partition.
 
@@ -38,7 +39,7 @@ async def ask_leaders(
             node_id: int, share: dict[TopicPartition, A], failed: dict[TopicPartition, ClientError]
         ) -> None:
             try:
-                answers = await ask(await cluster.connection(node_id), share)
+                answers = await ask(await cluster.connection(node_id, purpose), share)
             except ClientError as error:
                 failed.update(dict.fromkeys(share, error))
                 return
