@@ -89,6 +89,7 @@ class Plan:
     losses: tuple[PartitionLoss, ...]
     moves: tuple[GroupMove, ...]
     refusals: tuple[Refusal, ...]
+    by_offset_map: bool = True
 
     @property
     def loss(self) -> LossTotal:
@@ -137,6 +138,7 @@ def plan_failover(
         losses,
         tuple(plan_moves(snapshot) if moves is None else moves),
         (*refusals, *_active_at_target(snapshot.groups)),
+        by_offset_map=moves is None,
     )
 
 

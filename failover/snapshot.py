@@ -53,7 +53,10 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Both sites of one link at `taken_at_ms` (Unix time)."""
+    """Both sites of one link at `taken_at_ms` (Unix time).
+
+    `link_state` is "running", or "promoted" since the operation `operation_id`.
+    """
 
     link: str
     source: str
@@ -61,5 +64,6 @@ class Snapshot:
     taken_at_ms: int
     source_answers: bool
     link_state: str
+    operation_id: str
     partitions: tuple[PartitionView, ...]
     groups: tuple[GroupView, ...]

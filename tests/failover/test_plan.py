@@ -16,7 +16,7 @@ BEHIND = replace(MIRRORED, partition=1, mirrored_source_next=90, target_end=93)
 GROUP_AT = GroupPartitionView("flights", 0, "flights", 40, 43, None, "")
 GROUP = GroupView("analysts", "Empty", "Dead", 0, 0, NOW_MS - 900, (GROUP_AT,))
 
-SNAPSHOT = Snapshot("east-west", "east", "west", NOW_MS, True, "running", (MIRRORED, BEHIND), (GROUP,))
+SNAPSHOT = Snapshot("east-west", "east", "west", NOW_MS, True, "running", "", (MIRRORED, BEHIND), (GROUP,))
 
 
 def source_gone(snapshot: Snapshot) -> Snapshot:

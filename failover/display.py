@@ -1,0 +1,128 @@
+"""Plans, refusals and results as people read them; the only place where they become sentences."""
+
+from __future__ import annotations
+
+import click
+
+from failover.errors import GateRefused
+from failover.losses import Certainty, LossTotal
+from failover.operation import Result
+from failover.plan import Operation, Plan, Refusal, RefusalReason
+from mirror.terminal import Output, confirm_plan, emit
+
+LOSS_COLUMNS = (
+    "topic",
+    "partition",
+    "certainty",
+    "records",
+    "first_offset",
+    "end_offset",
+    "first_timestamp",
+    "last_timestamp",
+    "seen_at",
+)
+MOVE_COLUMNS = ("group", "topic", "partition", "kind", "source_offset", "target_offset")
+DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
+
+_REASONS: dict[RefusalReason, tuple[str, str]] = {
+    RefusalReason.SOURCE_UNREACHABLE: (
+        "the source site {subject} does not answer",
+        "if it is lost, run `farshore failover`",
+    ),
+    RefusalReason.SOURCE_ANSWERS: (
+        "the source site {subject} answers, so nothing needs to be lost",
+        "run `farshore switchover`, or add --even-if-source-answers",
+    ),
+    RefusalReason.LINK_NOT_RUNNING: (
+        "the link {subject} was already moved: its target is promoted",
+        "to mirror again, run `farshore link resume {subject}`",
+    ),
+    RefusalReason.NOTHING_MIRRORED: (
+        "nothing was ever mirrored along the link {subject}",
+        "start it with `farshore mirror run --link {subject}`",
+    ),
+    RefusalReason.GROUP_ACTIVE_AT_SOURCE: (
+        "the group {subject} still reads at the source",
+        "stop its consumers, then try again",
+    ),
+    RefusalReason.GROUP_ACTIVE_AT_TARGET: (
+        "the group {subject} has consumers at the target, so its offsets cannot be set",
+        "stop them, or name the groups to move with --group",
+    ),
+    RefusalReason.DATA_LOSS_NOT_ALLOWED: (
+        "it cannot be ruled out that records of {subject} are lost",
+        "read the plan; to go on, add --allow-data-loss",
+    ),
+}
+
+
+def reason_of(refusal: Refusal) -> tuple[str, str]:
+    """What a gate found, and what to do about it."""
+    message, hint = _REASONS[refusal.reason]
+    return message.format(subject=refusal.subject), hint.format(subject=refusal.subject)
+
+
+def headline(total: LossTotal) -> str:
+    """The loss in one line."""
+    if total.certainty is Certainty.EXACT:
+        return f"{total.records} records in {total.partitions_with_loss} partitions are only at the source"
+    return (
+        f"at least {total.records} records in {total.partitions_with_loss} partitions are lost; what was written after "
+        "the mirror last saw the source cannot be known"
+    )
+
+
+def print_plan(plan: Plan, output: str) -> None:
+    """The plan as data, for a dry run."""
+    if output == Output.TABLE:
+        show_plan(plan)
+        for refusal in plan.refusals:
+            message, hint = reason_of(refusal)
+            click.echo(f"refused: {message}\nhint: {hint}", err=True)
+        return
+    emit(plan, output)
+
+
+def show_plan(plan: Plan) -> None:
+    """The plan on stderr."""
+    snapshot = plan.snapshot
+    click.echo(
+        f"{plan.operation.value} of {snapshot.link}: {snapshot.source} -> {snapshot.target}; "
+        f"steps: {', '.join(step.value for step in plan.steps)}",
+        err=True,
+    )
+    click.echo(headline(plan.loss), err=True)
+    confirm_plan(list(plan.losses), True, columns=LOSS_COLUMNS)
+    if plan.moves:
+        confirm_plan(list(plan.moves), True, columns=MOVE_COLUMNS)
+
+
+def refuse(plan: Plan) -> None:
+    """Raise GateRefused with every gate that said no; the first one's hint."""
+    if plan.refusals:
+        told = [reason_of(refusal) for refusal in plan.refusals]
+        raise GateRefused("; ".join(message for message, _ in told), hint=told[0][1])
+
+
+def ask(plan: Plan, yes: bool) -> None:
+    """Consent, by --yes or at the terminal."""
+    what = "lose what was not mirrored and move" if plan.operation is Operation.FAILOVER else "move"
+    confirm_plan(None, yes, question=f"{what.capitalize()} to {plan.snapshot.target}?")
+
+
+def print_result(result: Result, output: str) -> None:
+    """The result on stdout."""
+    if output != Output.TABLE:
+        emit(result, output)
+        return
+    emit(list(result.losses), output, columns=LOSS_COLUMNS, title="Left behind at the source")
+    if result.moves:
+        emit(list(result.moves), output, columns=MOVE_COLUMNS, title="Groups")
+    if result.differences:
+        emit(list(result.differences), output, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
+    verdict = "verified" if result.verified else "NOT VERIFIED"
+    click.echo(
+        f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "
+        f"journal: {result.journal}",
+        err=True,
+    )

@@ -1,0 +1,146 @@
+"""Looking at both sites of a link: the shell that makes a `Snapshot`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mirror.door import (
+    Cluster,
+    CommittedOffset,
+    DescribedConsumerGroup,
+    Link,
+    LinkState,
+    TopicPartition,
+    committed_offsets,
+    describe_groups,
+    list_groups,
+    list_topics,
+    load_link_state,
+    log_end_offsets,
+)
+
+from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+
+
+async def observe(
+    link: Link, source: Cluster | None, target: Cluster, groups: tuple[str, ...], now_ms: int
+) -> Snapshot:
+    """One look. `source` None: it does not answer. `groups`: only these (empty: all that the link selects)."""
+    state = await load_link_state(link, target)
+    partitions = await _partitions(link, state, source, target)
+    return Snapshot(
+        link=link.name,
+        source=link.source.name,
+        target=link.target.name,
+        taken_at_ms=now_ms,
+        source_answers=source is not None,
+        link_state=state.run.state.value if state.run else "running",
+        operation_id=state.run.operation_id if state.run else "",
+        partitions=partitions,
+        groups=await _groups(link, state, source, target, groups),
+    )
+
+
+async def _partitions(
+    link: Link, state: LinkState, source: Cluster | None, target: Cluster
+) -> tuple[PartitionView, ...]:
+    mirrored = {TopicPartition(*at) for at in state.map.partitions()}
+    at_source = await _selected(link, source) if source else set()
+    wanted = sorted(at for at in mirrored | at_source if at.topic != link.canary_topic)
+    source_ends = await log_end_offsets(source, sorted(at_source)) if source else {}
+    at_target = await list_topics(target)
+    existing = [
+        TopicPartition(link.target_topic(at.topic), at.partition)
+        for at in wanted
+        if (topic := at_target.get(link.target_topic(at.topic))) and at.partition < len(topic.partitions)
+    ]
+    target_ends = await log_end_offsets(target, existing)
+    views = []
+    for at in wanted:
+        target_topic = link.target_topic(at.topic)
+        end = state.map.mirrored_end(at.topic, at.partition)
+        seen = state.checkpoints.get(at)
+        views.append(
+            PartitionView(
+                at.topic,
+                at.partition,
+                target_topic,
+                source_ends.get(at, end.source_next if end and source else None),
+                seen.source_end_offset if seen else None,
+                seen.source_timestamp_ms if seen and seen.source_timestamp_ms >= 0 else None,
+                seen.observed_at_ms if seen else None,
+                end.source_next if end else None,
+                target_ends.get(TopicPartition(target_topic, at.partition)),
+            )
+        )
+    return tuple(views)
+
+
+async def _selected(link: Link, source: Cluster) -> set[TopicPartition]:
+    topics = await list_topics(source)
+    return {
+        TopicPartition(name, partition.partition)
+        for name, topic in topics.items()
+        if link.selects_topic(name) and name != link.canary_topic
+        for partition in topic.partitions
+    }
+
+
+async def _groups(
+    link: Link, state: LinkState, source: Cluster | None, target: Cluster, only: tuple[str, ...]
+) -> tuple[GroupView, ...]:
+    """Every selected group with a committed offset in a mirrored topic, at either site."""
+    names = {name for cluster in (source, target) if cluster for name in await list_groups(cluster)}
+    wanted = sorted(name for name in names if (name in only if only else link.selects_group(name)))
+    at_source = await _committed(source, wanted)
+    at_target = await _committed(target, wanted)
+    described_source = await describe_groups(source, wanted) if source else {}
+    described_target = await describe_groups(target, wanted)
+    views = []
+    for name in wanted:
+        partitions = tuple(_group_partitions(link, state, at_source.get(name, {}), at_target.get(name, {})))
+        if not partitions:
+            continue
+        here, there = described_source.get(name), described_target.get(name)
+        views.append(
+            GroupView(
+                name,
+                here.state.value if isinstance(here, DescribedConsumerGroup) else None,
+                there.state.value if isinstance(there, DescribedConsumerGroup) else None,
+                len(here.members) if isinstance(here, DescribedConsumerGroup) else 0,
+                len(there.members) if isinstance(there, DescribedConsumerGroup) else 0,
+                state.groups.synced_at_ms.get(name),
+                partitions,
+            )
+        )
+    return tuple(views)
+
+
+async def _committed(
+    cluster: Cluster | None, groups: Iterable[str]
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    return {name: await committed_offsets(cluster, name) for name in groups} if cluster else {}
+
+
+def _group_partitions(
+    link: Link,
+    state: LinkState,
+    at_source: dict[TopicPartition, CommittedOffset],
+    at_target: dict[TopicPartition, CommittedOffset],
+) -> Iterable[GroupPartitionView]:
+    mirrored = {TopicPartition(*at) for at in state.map.partitions()}
+    for at in sorted(mirrored):
+        here = at_source.get(at)
+        target_topic = link.target_topic(at.topic)
+        there = at_target.get(TopicPartition(target_topic, at.partition))
+        if here is None and there is None:
+            continue
+        yield GroupPartitionView(
+            at.topic,
+            at.partition,
+            target_topic,
+            here.offset if here else None,
+            state.map.to_target(at.topic, at.partition, here.offset) if here else None,
+            there.offset if there else None,
+            here.metadata if here else there.metadata if there else "",
+        )

@@ -1,0 +1,158 @@
+"""The steps of a switchover or failover against living clusters, each announced in the journal before it runs.
+
+Every step may be repeated: draining only waits, fencing again raises the epoch again, a committed offset is committed
+again. An operation that was cut short is finished by starting it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mirror.door import Cluster, CommittedOffset, Link, TopicPartition, commit_offsets, promote_link
+
+from failover.errors import NotDrained
+from failover.journal import Journal
+from failover.limits import DRAIN_POLL_S, QUIET_S
+from failover.losses import PartitionLoss, state_loss, total_loss
+from failover.observe import observe
+from failover.plan import GroupMove, Operation, Plan, Step, plan_moves
+from failover.proof import Difference, edge_timestamps, prove_ends, prove_groups
+from failover.snapshot import Snapshot
+from mirror.terminal import document_of
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an operation ended. `verified` is what its exit code says."""
+
+    operation_id: str
+    operation: Operation
+    link: str
+    source: str
+    target: str
+    verified: bool
+    seconds: float
+    losses: tuple[PartitionLoss, ...]
+    moves: tuple[GroupMove, ...]
+    differences: tuple[Difference, ...]
+    journal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """The two ends of the link; `source` is None when it does not answer."""
+
+    link: Link
+    source: Cluster | None
+    target: Cluster
+    groups: tuple[str, ...]
+    now_ms: Callable[[], int]
+
+    async def look(self) -> Snapshot:
+        return await observe(self.link, self.source, self.target, self.groups, self.now_ms())
+
+
+async def carry_out(plan: Plan, sites: Sites, journal: Journal, drain_timeout_s: float) -> Result:
+    """Run the plan's steps. Raises NotDrained before anything was changed; otherwise ends with a Result."""
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    journal.record("planned", document_of(plan))
+    snapshot = plan.snapshot
+    moves: tuple[GroupMove, ...] = plan.moves
+    differences: tuple[Difference, ...] = ()
+    for step in plan.steps:
+        journal.record("started", {"step": step.value})
+        match step:
+            case Step.DRAIN:
+                snapshot = await drain(sites, drain_timeout_s)
+            case Step.FENCE:
+                await promote_link(sites.link, sites.target, journal.operation_id)
+                snapshot = await sites.look()
+            case Step.MOVE_GROUPS:
+                if plan.by_offset_map:
+                    moves = tuple(plan_moves(snapshot))
+                await move_groups(sites, moves)
+            case Step.VERIFY:
+                differences = await verify(plan.operation, sites, snapshot, moves)
+        journal.record("done", {"step": step.value})
+    losses = await _with_timestamps(sites, snapshot)
+    result = Result(
+        operation_id=journal.operation_id,
+        operation=plan.operation,
+        link=sites.link.name,
+        source=snapshot.source,
+        target=snapshot.target,
+        verified=not differences,
+        seconds=loop.time() - started_s,
+        losses=losses,
+        moves=moves,
+        differences=differences,
+        journal=str(journal.path),
+    )
+    journal.record("finished", document_of(result))
+    return result
+
+
+async def drain(sites: Sites, timeout_s: float) -> Snapshot:
+    """Wait until the mirror has everything and the source has been quiet for QUIET_S."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    quiet_since: float | None = None
+    ends: tuple[int | None, ...] = ()
+    while True:
+        snapshot = await sites.look()
+        behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+        now_ends = tuple(view.source_end for view in snapshot.partitions)
+        if now_ends != ends or behind.records:
+            quiet_since, ends = None, now_ends
+        elif quiet_since is None:
+            quiet_since = loop.time()
+        if not behind.records and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
+            return snapshot
+        if loop.time() > deadline:
+            raise NotDrained(
+                f"{behind.records} records in {behind.partitions_with_loss} partitions were still not mirrored "
+                f"after {timeout_s:.0f} s; nothing was changed"
+                if behind.records
+                else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
+                hint="stop the producers at the source, see `farshore status`, then try again",
+            )
+        await asyncio.sleep(DRAIN_POLL_S)
+
+
+async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
+    """Commit each group's offsets at the target, all of a group in one request."""
+    by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for move in moves:
+        if move.commits and move.target_offset is not None:
+            at = TopicPartition(move.target_topic, move.partition)
+            by_group.setdefault(move.group, {})[at] = CommittedOffset(move.target_offset, move.metadata)
+    for group, offsets in by_group.items():
+        await commit_offsets(sites.target, group, offsets)
+
+
+async def verify(
+    operation: Operation, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...]
+) -> tuple[Difference, ...]:
+    """Look again: what was promised must be what is there."""
+    after = await sites.look()
+    differences = [*prove_groups(after, moves)]
+    if operation is Operation.SWITCHOVER and sites.source is not None:
+        differences += await prove_ends(sites.source, sites.target, before, after)
+    return tuple(differences)
+
+
+async def _with_timestamps(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+    """The statements, with first and last timestamps where the source can still be read."""
+    losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
+    if sites.source is None:
+        return tuple(losses)
+    stated = []
+    for loss in losses:
+        if loss.records:
+            first, last = await edge_timestamps(sites.source, loss)
+            loss = replace(loss, first_timestamp_ms=first, last_timestamp_ms=last)
+        stated.append(loss)
+    return tuple(stated)

@@ -1,0 +1,108 @@
+"""The check after the steps: committed offsets read back, and the last records compared by content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mirror.door import Cluster, TopicPartition, read_records
+
+from broker.wire.records import Record
+from failover.losses import PartitionLoss
+from failover.plan import GroupMove
+from failover.snapshot import PartitionView, Snapshot
+
+
+class DifferenceKind(StrEnum):
+    """What the check found that should not be."""
+
+    GROUP_OFFSET = "group_offset"
+    LEFT_BEHIND = "left_behind"
+    LAST_RECORD = "last_record"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One finding; `expected` and `found` are offsets, or None where there is none."""
+
+    kind: DifferenceKind
+    subject: str
+    partition: int
+    expected: int | None
+    found: int | None
+
+
+def prove_groups(after: Snapshot, moves: Iterable[GroupMove]) -> Iterable[Difference]:
+    """Every offset that was to be at the target is there. Pure."""
+    found = {
+        (group.group, at.topic, at.partition): at.target_offset for group in after.groups for at in group.partitions
+    }
+    for move in moves:
+        at_target = found.get((move.group, move.topic, move.partition))
+        if move.target_offset is not None and at_target != move.target_offset:
+            yield Difference(
+                DifferenceKind.GROUP_OFFSET,
+                f"{move.group} on {move.topic}",
+                move.partition,
+                move.target_offset,
+                at_target,
+            )
+
+
+async def prove_ends(source: Cluster, target: Cluster, fenced: Snapshot, after: Snapshot) -> list[Difference]:
+    """Nothing came to the source after the fence, and each partition's last record is the same at both sites."""
+    differences = []
+    at_fence = {(view.topic, view.partition): view for view in fenced.partitions}
+    for view in after.partitions:
+        fence_view = at_fence.get((view.topic, view.partition))
+        mirrored = fence_view.mirrored_source_next if fence_view else None
+        if view.source_end != mirrored and view.source_end:
+            differences.append(
+                Difference(DifferenceKind.LEFT_BEHIND, view.topic, view.partition, view.source_end, mirrored)
+            )
+        elif view.source_end:
+            differences += await _compare_last(view, source, target)
+    return differences
+
+
+async def _compare_last(view: PartitionView, source: Cluster, target: Cluster) -> list[Difference]:
+    here = await last_record(source, TopicPartition(view.topic, view.partition), view.source_end or 0)
+    there = await last_record(target, TopicPartition(view.target_topic, view.partition), view.target_end or 0)
+    if here is None or (there is not None and same_content(here, there)):
+        return []
+    return [
+        Difference(DifferenceKind.LAST_RECORD, view.topic, view.partition, here.offset, there.offset if there else None)
+    ]
+
+
+def same_content(one: Record, other: Record) -> bool:
+    """Whether two records are equal in everything but their offset."""
+    return (one.key, one.value, one.timestamp, one.headers) == (other.key, other.value, other.timestamp, other.headers)
+
+
+async def last_record(cluster: Cluster, at: TopicPartition, end: int) -> Record | None:
+    """The last record before `end`; markers and holes at the end of the log are stepped over."""
+    span = 1
+    while end > 0:
+        start = max(0, end - span)
+        records = [record async for record in read_records(cluster, at, start, end)]
+        if records:
+            return records[-1]
+        if start == 0:
+            return None
+        span *= 8
+    return None
+
+
+async def edge_timestamps(source: Cluster, loss: PartitionLoss) -> tuple[int | None, int | None]:
+    """Timestamps of the first and the last record of a loss, from a source that answers."""
+    if loss.first_offset is None or loss.end_offset is None:
+        return None, None
+    at = TopicPartition(loss.topic, loss.partition)
+    first: int | None = None
+    async for record in read_records(source, at, loss.first_offset, loss.end_offset):
+        first = record.timestamp
+        break
+    last = await last_record(source, at, loss.end_offset)
+    return first, last.timestamp if last and last.offset >= loss.first_offset else None
