@@ -1,0 +1,203 @@
+"""The latency scenario: a mirror of its own, between the sites of a link, through a network that becomes slow.
+
+before (steady?) -> latency on -> during (slow, but nothing lost, doubled or reordered) -> latency off -> after (steady
+again?) -> everything read -> verdict. Topics, mirror, proxies and toxics of the run are removed whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mirror.door import Cluster, Link, NewTopic, create_topics, delete_topics, list_topics
+
+from chaos.checker import SteadyState, Verdict, check
+from chaos.errors import ChaosError
+from chaos.history import History, Phase
+from chaos.toxics import Latency, latency, proxied
+from chaos.workload import Workload
+
+PARTITIONS = 2
+SETTLE_TIMEOUT_S = 60.0
+MIRROR_STOP_TIMEOUT_S = 10.0
+POLL_S = 0.1
+LOG_TAIL_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What to run: phases of `duration_s` each, `fault` in the middle one."""
+
+    fault: Latency
+    duration_s: float
+    rate_records_per_s: int
+    steady_p99_max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run."""
+
+    run_id: str
+    link: str
+    fault: Latency
+    verdict: Verdict
+
+
+async def run_latency(link: Link, scenario: Scenario, server: Any) -> Run:
+    """Run the scenario along `link`; `server` is a toxiproxy server. Raises ChaosError."""
+    run_id = uuid.uuid4().hex[:8]
+    topic = f"farshore-chaos-{run_id}"
+    workload = Workload(
+        link.source.bootstrap_servers,
+        link.target.bootstrap_servers,
+        topic,
+        link.target_topic(topic),
+        PARTITIONS,
+        scenario.rate_records_per_s,
+        History(),
+    )
+    async with topics_of_run(link, run_id, topic), Cluster(link.source, client_id="farshore-chaos") as source:
+        advertised = [f"{node.host}:{node.port}" for node in source.nodes.values()]
+        upstreams = {address: str(link.source.dial(*_split(address))) for address in advertised}
+        with proxied(server, run_id, tuple(upstreams.values())) as proxies:
+            listens = {address: proxies[upstream].listen for address, upstream in upstreams.items()}
+            async with mirror_of_run(link, run_id, topic, listens), asyncio.TaskGroup() as tasks:
+                await _drive(workload, scenario, proxies, tasks)
+    steady = SteadyState(scenario.steady_p99_max_ms, scenario.fault.latency_ms - scenario.fault.jitter_ms)
+    return Run(run_id, link.name, scenario.fault, check(workload.history, steady))
+
+
+async def _drive(workload: Workload, scenario: Scenario, proxies: Mapping[str, Any], tasks: asyncio.TaskGroup) -> None:
+    """Write and read through the three phases, then wait until all that was acknowledged has been read."""
+    stop_writing, stop_reading = asyncio.Event(), asyncio.Event()
+    reader = tasks.create_task(workload.read(stop_reading))
+    writer = tasks.create_task(workload.write(stop_writing))
+    try:
+        await _first_record(workload, reader)
+        await asyncio.sleep(scenario.duration_s)
+        with latency(proxies, scenario.fault):
+            workload.phase = Phase.DURING
+            await asyncio.sleep(scenario.duration_s)
+        await _settle(workload)
+        workload.phase = Phase.AFTER
+        await asyncio.sleep(scenario.duration_s)
+        stop_writing.set()
+        await writer
+        await _settle(workload)
+    finally:
+        stop_writing.set()
+        stop_reading.set()
+
+
+async def _first_record(workload: Workload, reader: asyncio.Task[None]) -> None:
+    """Steady state starts when the run's mirror has carried its first record; what was written before is not judged."""
+    deadline = asyncio.get_running_loop().time() + SETTLE_TIMEOUT_S
+    while not workload.history.reads:
+        if asyncio.get_running_loop().time() > deadline or reader.done():
+            raise ChaosError("the mirror carried nothing", hint="see `farshore status`; is the target writable?")
+        await asyncio.sleep(POLL_S)
+    await _settle(workload)
+    written = {write.sequence for write in workload.history.writes}
+    workload.history.writes.clear()
+    workload.history.reads[:] = [read for read in workload.history.reads if read.sequence not in written]
+
+
+async def _settle(workload: Workload) -> None:
+    """Wait until the mirror has caught up, at most SETTLE_TIMEOUT_S: what is missing then is judged lost."""
+    deadline = asyncio.get_running_loop().time() + SETTLE_TIMEOUT_S
+    while workload.missing_records > workload.rate_records_per_s // 2:
+        if asyncio.get_running_loop().time() > deadline:
+            return
+        await asyncio.sleep(POLL_S)
+    # The writer is still writing or has just ended: one more poll brings what is in flight.
+    while workload.missing_records and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def topics_of_run(link: Link, run_id: str, topic: str) -> AsyncIterator[None]:
+    """The run's topic at the source; at the end it and all that its mirror made are deleted at both sites."""
+    async with (
+        Cluster(link.source, client_id="farshore-chaos") as source,
+        Cluster(link.target, client_id="farshore-chaos") as target,
+    ):
+        failed = await create_topics(source, [NewTopic(topic, PARTITIONS)])
+        for error in failed.values():
+            raise error
+        try:
+            yield
+        finally:
+            for cluster in (source, target):
+                mine = [name for name in await list_topics(cluster) if run_id in name]
+                if mine:
+                    await delete_topics(cluster, mine)
+
+
+@asynccontextmanager
+async def mirror_of_run(link: Link, run_id: str, topic: str, listens: Mapping[str, str]) -> AsyncIterator[None]:
+    """A `farshore mirror run` of the run's own that reaches the source only through the proxies."""
+    with tempfile.TemporaryDirectory(prefix="farshore-chaos-") as folder:
+        config = Path(folder) / "farshore.toml"
+        config.write_text(mirror_config(link, run_id, topic, listens))
+        log = Path(folder) / "mirror.log"
+        with log.open("wb") as sink:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "deploy.cli", "--config", str(config), "mirror", "run"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
+        try:
+            yield
+            if process.returncode is not None:
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+                raise ChaosError(f"the run's mirror ended by itself:\n{tail}")
+        finally:
+            await _stop(process)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), MIRROR_STOP_TIMEOUT_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def mirror_config(link: Link, run_id: str, topic: str, listens: Mapping[str, str]) -> str:
+    """The run's farshore.toml: the same sites, the source behind the proxies, one topic, no groups. Pure."""
+    source_map = ", ".join(f'"{advertised}" = "{listen}"' for advertised, listen in sorted(listens.items()))
+    target_map = ", ".join(f'"{one}" = "{other}"' for one, other in sorted(link.target.address_map.items()))
+    return f"""
+[sites.{link.source.name}]
+bootstrap_servers = "{",".join(sorted(listens.values()))}"
+address_map = {{ {source_map} }}
+[sites.{link.target.name}]
+bootstrap_servers = "{link.target.bootstrap_servers}"
+address_map = {{ {target_map} }}
+[[links]]
+name = "chaos-{run_id}"
+source = "{link.source.name}"
+target = "{link.target.name}"
+topics = ["{topic}"]
+topic_names = "{link.topic_names}"
+groups = []
+"""
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
