@@ -22,6 +22,7 @@ from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
 
+from broker.errors import LogDamaged
 from broker.limits import COMPACTION_KEYS_MAX, SEGMENT_OFFSETS_MAX
 from broker.log import layout
 from broker.log.config import LogConfig
@@ -29,6 +30,7 @@ from broker.log.disk import Disk
 from broker.log.producers import AbortedTransaction
 from broker.log.segment import Segment
 from broker.wire.batch import BatchHeader, peek
+from broker.wire.errors import CorruptBatch
 from broker.wire.records import Record, decode_records, encode_batch
 
 _INDEXES = (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX)
@@ -69,12 +71,15 @@ class CompactionJob:
     _latest: dict[bytes, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Writes the cleaned segments. Raises OSError, and CorruptBatch for a batch that cannot be opened."""
+        """Writes the cleaned segments. Raises OSError, and LogDamaged for a batch that cannot be opened."""
         try:
             self.end_offset = self._read_keys()
             covered = [segment for segment in self.readers if segment.base_offset < self.end_offset]
             for group in self._groups(covered):
                 self._clean(group)
+        except CorruptBatch as error:
+            self.discard()
+            raise LogDamaged(f"{self.segments[0].directory} cannot be compacted: {error}") from error
         except BaseException:  # whatever stops the pass, its files go and the error goes on
             self.discard()
             raise
@@ -95,7 +100,8 @@ class CompactionJob:
                 continue
             for _, batch in segment.batches(0, segment.size_bytes):
                 header = peek(batch)
-                if header.is_control or self._is_aborted(header):
+                done = header.last_offset < self.first_dirty_offset
+                if done or header.is_control or self._is_aborted(header):
                     continue
                 # The first batch is taken whatever its size, so that every pass gets on.
                 if self._latest and len(self._latest) + header.record_count > COMPACTION_KEYS_MAX:
@@ -147,6 +153,9 @@ class CompactionJob:
         target.aborted = [
             entry for segment in group.segments for entry in segment.aborted if entry.last_offset in kept_markers
         ]
+        if target.size_bytes == 0:
+            # Its index files too replace those of the old segment.
+            target.save_indexes()
         target.flush()
         self.disk.set_modified_ms(target.path(layout.LOG), group.modified_ms)
 
@@ -206,6 +215,9 @@ def plan(
     dirty_bytes = sum(s.size_bytes for s in cleanable if s.next_offset > first_dirty_offset)
     if dirty_bytes == 0 or dirty_bytes < config.min_cleanable_dirty_ratio * total_bytes:
         return None
+    if layout.offsets_of(segments[0].directory, layout.LOG + layout.SWAP):
+        # The disk failed in the middle of an earlier swap: only a start may finish that.
+        return None
     aborted: dict[int, list[AbortedTransaction]] = {}
     for segment in segments:
         for entry in segment.aborted:
@@ -223,10 +235,21 @@ def install(segments: list[Segment], job: CompactionJob) -> bool:
     if not job.outcome or segments[: len(job.segments)] != job.segments:
         job.discard()
         return False
-    for done, (group, cleaned) in enumerate(job.outcome):
+    done = 0
+    while job.outcome:
+        group, cleaned = job.outcome[0]
         old = segments[done : done + len(group.segments)]
-        _swap(old, cleaned, job.disk)
+        try:
+            _swap(old, cleaned, job.disk)
+        except OSError:
+            # The old segments stay open and are read on as they were; the next start finishes what was begun.
+            job.discard()
+            raise
         segments[done : done + len(old)] = [cleaned]
+        for segment in old:
+            segment.close()
+        job.outcome.pop(0)
+        done += 1
     return True
 
 
@@ -259,9 +282,9 @@ def _swap(old: Sequence[Segment], cleaned: Segment, disk: Disk) -> None:
             layout.file_at(directory, base_offset, suffix + layout.SWAP),
         )
     disk.fsync_directory(directory)
-    old[0].close()
     for segment in old[1:]:
-        segment.delete()
+        for suffix in (*_INDEXES, layout.LOG):
+            disk.unlink(segment.path(suffix))
     _rename_swapped(directory, base_offset, disk)
     cleaned.stage = ""
     cleaned.mark_durable()

@@ -1,8 +1,15 @@
-"""Finding records by their time. The answer is the record's own offset: the one batch that holds it is opened."""
+"""Finding records by their time. The answer is the record's own offset: the one batch that holds it is opened.
+
+A batch is taken in by its header and CRC, so a client may have put one into the log whose records cannot be read. It
+must not make the partition's times unusable: such a batch then counts as one record, of its first offset and its
+largest timestamp.
+"""
 
 from collections.abc import Sequence
 
 from broker.log.segment import Segment
+from broker.wire.batch import BatchHeader
+from broker.wire.errors import CorruptBatch
 from broker.wire.records import decode_records
 
 
@@ -21,36 +28,46 @@ def first_at_or_after(
                 return None
             if header.max_timestamp < timestamp_ms or header.last_offset < log_start_offset:
                 continue
-            for record in decode_records(segment.batch_at(position)):
-                if record.timestamp >= timestamp_ms and record.offset >= log_start_offset:
-                    return (record.offset, record.timestamp) if record.offset < up_to else None
+            for offset, record_ms in _times(segment, position, header, log_start_offset):
+                if record_ms >= timestamp_ms:
+                    return (offset, record_ms) if offset < up_to else None
     return None
 
 
 def latest_timestamp(segments: Sequence[Segment], *, log_start_offset: int) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record that has the largest timestamp; None where no record has one."""
-    best: tuple[int, int, Segment] | None = None
+    best: tuple[int, int] | None = None
     for segment in segments:
-        timestamp_ms, batch_offset = segment.max_timestamp_ms, segment.max_timestamp_offset
-        if batch_offset < log_start_offset:
-            timestamp_ms, batch_offset = _largest_from(segment, log_start_offset)
-        if timestamp_ms >= 0 and (best is None or timestamp_ms > best[0]):
-            best = timestamp_ms, batch_offset, segment
-    if best is None:
-        return None
-    _, batch_offset, segment = best
-    records = decode_records(segment.batch_at(segment.position_of(batch_offset)))
-    kept = [record for record in records if record.offset >= log_start_offset]
-    if not kept:
-        return None
-    latest = max(kept, key=lambda record: (record.timestamp, -record.offset))
-    return latest.offset, latest.timestamp
+        if segment.max_timestamp_ms < 0 or segment.next_offset <= log_start_offset:
+            continue
+        if best is not None and segment.max_timestamp_ms <= best[1]:
+            continue
+        found = _latest_in(segment, log_start_offset)
+        if found is not None and found[1] > (-1 if best is None else best[1]):
+            best = found
+    return best
 
 
-def _largest_from(segment: Segment, offset: int) -> tuple[int, int]:
-    """(largest timestamp, base offset of the first batch that has it) from the batch that holds `offset` on."""
-    largest = (-1, segment.base_offset)
-    for _, header in segment.headers(segment.position_of(offset)):
-        if header.max_timestamp > largest[0]:
-            largest = header.max_timestamp, header.base_offset
-    return largest
+def _latest_in(segment: Segment, log_start_offset: int) -> tuple[int, int] | None:
+    if segment.max_timestamp_offset >= log_start_offset:
+        # One batch is known to have it.
+        start, only = segment.position_of(segment.max_timestamp_offset), True
+    else:
+        start, only = segment.position_of(log_start_offset), False
+    best: tuple[int, int] | None = None
+    for position, header in segment.headers(start):
+        if best is None or header.max_timestamp > best[1]:
+            times = _times(segment, position, header, log_start_offset)
+            best = max([*times, *([best] if best else [])], key=lambda pair: (pair[1], -pair[0]), default=None)
+        if only:
+            break
+    return best
+
+
+def _times(segment: Segment, position: int, header: BatchHeader, log_start_offset: int) -> list[tuple[int, int]]:
+    """(offset, timestamp) of the batch's records from the log start on."""
+    try:
+        records = decode_records(segment.batch_at(position))
+    except CorruptBatch:
+        return [(max(header.base_offset, log_start_offset), header.max_timestamp)]
+    return [(record.offset, record.timestamp) for record in records if record.offset >= log_start_offset]

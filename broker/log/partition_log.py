@@ -335,6 +335,9 @@ class PartitionLog:
 
     def finish_compaction(self, job: CompactionJob) -> bool:
         """Puts the job's outcome in place; False when the segments changed since it began, and nothing was done."""
+        if self._store.closed:
+            job.discard()
+            return False
         with self._storage_errors():
             if not compaction.install(self._store.segments, job):
                 return False

@@ -162,9 +162,9 @@ class Segment:
 
     def delete(self) -> None:
         """Removes the files, the log last: an index without a log is never taken for a segment."""
-        self.close()
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX, layout.LOG):
             self._disk.unlink(self.path(suffix))
+        self.close()
 
     # -- reading -------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ class LogStore:
         """Opens or creates the log (opening.py). Raises LogDamaged for files that no crash explains."""
         self.directory = directory
         self.disk = disk
-        self._closed = False
+        self.closed = False
         self._open(config, now_ms)
 
     def _open(self, config: LogConfig, now_ms: int) -> None:
@@ -124,7 +124,7 @@ class LogStore:
 
     def close(self) -> None:
         """Flushes, and leaves word that the files can be trusted. Closing again does nothing."""
-        if self._closed:
+        if self.closed:
             return
         self.flush()
         self._write_snapshot()
@@ -139,8 +139,8 @@ class LogStore:
         shutil.rmtree(doomed)
 
     def _release(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             for segment in self.segments:
                 segment.close()
 

@@ -11,7 +11,7 @@ from broker.errors import OffsetOutOfRange
 from broker.log.config import LogConfig
 from broker.log.epochs import LeaderEpochs
 from broker.log.partition_log import PartitionLog
-from broker.wire.batch import iter_batches
+from broker.wire.batch import HEADER_BYTES, iter_batches, renew_crc
 from tests.broker.clock import ManualClock
 from tests.broker.log.support import NOW_MS, batch_of
 
@@ -47,6 +47,25 @@ def test_a_time_finds_the_first_record_at_or_after_it(
         largest = max(live, key=lambda pair: (pair[1], -pair[0]), default=None)
         assert log.max_timestamp() == largest
         log.close()
+
+
+def test_the_log_start_inside_of_a_batch_hides_its_largest_timestamp(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, CONFIG, ManualClock(NOW_MS))
+    log.append(batch_of(b"a", b"b", timestamps=[9, 1]), leader_epoch=0)
+    log.append(batch_of(b"c", timestamps=[5]), leader_epoch=0)
+    log.delete_records_before(1)
+    assert log.max_timestamp() == (2, 5)
+
+
+def test_a_batch_whose_records_cannot_be_read_is_found_whole(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, CONFIG, ManualClock(NOW_MS))
+    unreadable = batch_of(b"a", b"b", timestamps=[5, 6])
+    unreadable[HEADER_BYTES:] = b"\xff" * (len(unreadable) - HEADER_BYTES)
+    renew_crc(unreadable)
+    log.append(unreadable, leader_epoch=0)
+    log.append(batch_of(b"c", timestamps=[9]), leader_epoch=0)
+    assert log.offset_for_timestamp(5, up_to=3) == (0, 6)
+    assert log.offset_for_timestamp(7, up_to=3) == (2, 9)
 
 
 def filled(directory: Path, batches: int = 30) -> PartitionLog:

@@ -1,0 +1,268 @@
+"""Compaction keeps the last record of each key, at its offset, whatever crashes in between."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.log import compaction
+from broker.log.config import LogConfig
+from broker.log.disk import OsDisk
+from broker.log.partition_log import PartitionLog
+from broker.wire.batch import iter_batches, verify_crc
+from broker.wire.buffers import Buffer
+from broker.wire.compression import Compression
+from broker.wire.records import Record, encode_batch
+from tests.broker.clock import ManualClock
+from tests.broker.log.support import NOW_MS, batch_of, records_in
+
+COMPACTED = frozenset({"compact"})
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, cleanup_policy=COMPACTED, min_cleanable_dirty_ratio=0.0)
+LONG_KEY = b"a key longer than what is kept of it"
+
+
+def put(log: PartitionLog, key: bytes, *values: bytes | None, compression: Compression = Compression.NONE) -> int:
+    """One batch of one key; the offset of its first record. None is a tombstone."""
+    records = [Record(i, NOW_MS, key, value) for i, value in enumerate(values)]
+    batch = encode_batch(records, compression=compression)
+    return log.append(batch, leader_epoch=0).base_offset
+
+
+def filled(directory: Path, disk: OsDisk | None = None, compression: Compression = Compression.NONE) -> PartitionLog:
+    log = PartitionLog.open(directory, CONFIG, ManualClock(NOW_MS), disk or OsDisk())
+    for number in range(24):
+        for key in (b"a", b"b", LONG_KEY):
+            put(log, key, b"%d" % number, b"x" * 20 + b"%d" % number, compression=compression)
+    put(log, b"once", b"only")
+    return log
+
+
+def latest(log: PartitionLog) -> dict[bytes | None, tuple[int, bytes | None]]:
+    return {record.key: (record.offset, record.value) for record in records_in(log)}
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_the_last_record_of_each_key_stays_at_its_offset(tmp_path: Path, compression: Compression) -> None:
+    log = filled(tmp_path, compression=compression)
+    before, end, size_bytes = latest(log), log.log_end_offset, log.size_bytes
+    active = int(max(tmp_path.glob("*.log")).name[:20])
+
+    assert log.compact()
+
+    assert latest(log) == before
+    assert (log.log_end_offset, log.log_start_offset) == (end, 0)
+    assert log.size_bytes < size_bytes / 3
+    compacted = [record for record in records_in(log) if record.offset < active]
+    assert len({record.key for record in compacted}) == len(compacted)
+    for buffer in log.read(0, 1 << 20, up_to=end, at_least_one=True).records:
+        for _, batch in iter_batches(buffer, strict=True):
+            verify_crc(batch)
+    assert not log.compact(), "nothing is dirty any more"
+    assert put(log, b"a", b"more") == end
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_compacted_log_opens_again(tmp_path: Path, clean: bool) -> None:
+    log = filled(tmp_path)
+    log.compact()
+    before = records_in(log)
+    if clean:
+        log.close()
+    again = PartitionLog.open(tmp_path, CONFIG, ManualClock(NOW_MS))
+    assert records_in(again) == before
+    assert not again.compact()
+    for offset in range(again.log_end_offset):
+        assert records_in(again, offset) == [record for record in before if record.offset >= offset]
+
+
+def test_small_segments_become_one(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    segments = len(list(tmp_path.glob("*.log")))
+    log.update_config(replace(CONFIG, segment_bytes=100_000))
+    log.compact()
+    assert len(list(tmp_path.glob("*.log"))) < segments / 3
+
+
+def test_it_waits_until_enough_is_dirty_and_stable(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.update_config(replace(CONFIG, cleanup_policy=frozenset({"delete"}), retention_ms=-1))
+    assert not log.compact()
+    log.update_config(replace(CONFIG, min_compaction_lag_ms=1000))
+    assert not log.compact(), "all records are of this second"
+    log.update_config(CONFIG)
+    log.high_watermark = 1
+    assert not log.compact()
+    log.high_watermark = log.log_end_offset
+    assert log.compact()
+    log.update_config(replace(CONFIG, min_cleanable_dirty_ratio=0.99))
+    for number in range(6):
+        put(log, b"a", b"again%d" % number, b"y" * 100)
+    assert not log.compact()
+
+
+def test_a_tombstone_goes_after_delete_retention_ms(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    config = replace(CONFIG, delete_retention_ms=10_000)
+    log = PartitionLog.open(tmp_path, config, clock)
+
+    def fill() -> None:
+        for number in range(8):
+            put(log, b"a", b"%d" % number, b"x" * 100)
+
+    put(log, b"gone", b"value")
+    put(log, b"gone", None)
+    fill()
+    assert log.compact()
+    assert latest(log)[b"gone"] == (1, None)
+    clock.advance(10_000)
+    fill()
+    assert log.compact()
+    assert b"gone" in latest(log), "ten seconds are not over"
+    clock.advance(1)
+    fill()
+    assert log.compact()
+    assert b"gone" not in latest(log)
+
+
+def test_aborted_records_go_and_their_markers_stay_as_long_as_readers_need_them(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    log = PartitionLog.open(tmp_path, replace(CONFIG, delete_retention_ms=10_000), clock)
+
+    def transact(value: bytes, sequence: int, *, commit: bool) -> int:
+        batch = batch_of(
+            value, keys=[b"t"], producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True
+        )
+        offset = log.append(batch, leader_epoch=0).base_offset
+        log.write_marker(producer_id=5, producer_epoch=0, commit=commit, coordinator_epoch=0, leader_epoch=0)
+        return offset
+
+    def fill() -> None:
+        for number in range(8):
+            put(log, b"a", b"%d" % number, b"x" * 100)
+
+    kept = transact(b"committed", 0, commit=True)
+    transact(b"aborted", 1, commit=False)
+    fill()
+    assert log.compact()
+    assert latest(log)[b"t"] == (kept, b"committed"), "an aborted record does not hide a committed one"
+    assert log.aborted_transactions(0, log.log_end_offset) == [(5, 2)]
+    clock.advance(10_001)
+    fill()
+    assert log.compact()
+    assert latest(log)[b"t"] == (kept, b"committed")
+    assert log.aborted_transactions(0, log.log_end_offset) == []
+    again = PartitionLog.open(tmp_path, CONFIG, clock)
+    assert again.aborted_transactions(0, log.log_end_offset) == []
+    assert again.last_stable_offset == again.log_end_offset
+    state = again.producer(5)
+    assert state is not None
+    assert state.last_sequence == 1
+
+
+def test_more_keys_than_memory_takes_several_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "COMPACTION_KEYS_MAX", 4)
+    log = PartitionLog.open(tmp_path, CONFIG, ManualClock(NOW_MS))
+    for number in range(40):
+        put(log, b"key%d" % (number % 10), b"%d" % number, b"x" * 30)
+    before, passes = latest(log), 0
+    while log.compact():
+        passes += 1
+        assert latest(log) == before
+    assert passes > 1
+
+
+def test_a_pass_is_dropped_when_retention_was_faster(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    job = log.begin_compaction()
+    assert job is not None
+    log.delete_records_before(60)
+    expected = records_in(log)
+    job.run()
+    assert not log.finish_compaction(job)
+    assert records_in(log) == expected
+    assert not list(tmp_path.glob("*.cleaned"))
+
+
+def test_a_pass_is_dropped_when_the_topic_was_deleted(tmp_path: Path) -> None:
+    log = filled(tmp_path / "topic-0")
+    job = log.begin_compaction()
+    assert job is not None
+    job.run()
+    log.delete()
+    assert not log.finish_compaction(job)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class CrashingDisk(OsDisk):
+    """Lets so many changes through and then crashes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes_left: int | None = None
+
+    def _change(self) -> None:
+        if self.changes_left == 0:
+            raise Crash
+        if self.changes_left is not None:
+            self.changes_left -= 1
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> int:
+        self._change()
+        return super().pwrite(fd, data, position)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._change()
+        super().replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._change()
+        super().unlink(path)
+
+    def write_file(self, path: Path, data: bytes, *, durable: bool) -> None:
+        self._change()
+        super().write_file(path, data, durable=durable)
+
+    def fsync_later(self, paths: list[Path]) -> "Future[None]":
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+
+def crashes_at_every_change(folder: Path, act: Callable[[PartitionLog], object]) -> list[PartitionLog]:
+    """The logs that a start finds after a crash before the 1st, 2nd, ... change that `act` makes to the disk."""
+    found = []
+    for changes in range(1000):
+        directory = folder / f"crash-{changes}"
+        disk = CrashingDisk()
+        log = filled(directory, disk)
+        disk.changes_left = changes
+        try:
+            act(log)
+        except Crash:
+            found.append(PartitionLog.open(directory, CONFIG, ManualClock(NOW_MS)))
+        else:
+            disk.changes_left = None
+            log.delete()
+            return found
+    raise AssertionError("it never comes to an end")
+
+
+def test_a_crash_at_any_point_loses_no_key(tmp_path: Path) -> None:
+    reference = filled(tmp_path / "reference")
+    expected, end = latest(reference), reference.log_end_offset
+    crashed = crashes_at_every_change(tmp_path, PartitionLog.compact)
+    assert len(crashed) > 10
+    for log in crashed:
+        assert latest(log) == expected
+        assert log.log_end_offset == end
+        left = [path.name for path in log.directory.iterdir() if path.name.endswith((".cleaned", ".swap", ".tmp"))]
+        assert left == []
+        log.compact()
+        assert latest(log) == expected
+        log.delete()
