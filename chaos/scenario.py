@@ -28,7 +28,6 @@ from chaos.workload import Workload
 PARTITIONS = 2
 SETTLE_TIMEOUT_S = 60.0
 MIRROR_STOP_TIMEOUT_S = 10.0
-POLL_S = 0.1
 LOG_TAIL_LINES = 15
 
 
@@ -100,11 +99,12 @@ async def _drive(workload: Workload, scenario: Scenario, proxies: Mapping[str, A
 
 async def _first_record(workload: Workload, reader: asyncio.Task[None]) -> None:
     """Steady state starts when the run's mirror has carried its first record; what was written before is not judged."""
-    deadline = asyncio.get_running_loop().time() + SETTLE_TIMEOUT_S
-    while not workload.history.reads:
-        if asyncio.get_running_loop().time() > deadline or reader.done():
-            raise ChaosError("the mirror carried nothing", hint="see `farshore status`; is the target writable?")
-        await asyncio.sleep(POLL_S)
+    try:
+        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+            while not workload.history.reads and not reader.done():
+                await workload.polled()
+    except TimeoutError as error:
+        raise ChaosError("the mirror carried nothing", hint="see `farshore status`; is the target writable?") from error
     await _settle(workload)
     written = {write.sequence for write in workload.history.writes}
     workload.history.writes.clear()
@@ -113,14 +113,10 @@ async def _first_record(workload: Workload, reader: asyncio.Task[None]) -> None:
 
 async def _settle(workload: Workload) -> None:
     """Wait until the mirror has caught up, at most SETTLE_TIMEOUT_S: what is missing then is judged lost."""
-    deadline = asyncio.get_running_loop().time() + SETTLE_TIMEOUT_S
-    while workload.missing_records > workload.rate_records_per_s // 2:
-        if asyncio.get_running_loop().time() > deadline:
-            return
-        await asyncio.sleep(POLL_S)
-    # The writer is still writing or has just ended: one more poll brings what is in flight.
-    while workload.missing_records and asyncio.get_running_loop().time() < deadline:
-        await asyncio.sleep(POLL_S)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+            while workload.missing_records:
+                await workload.polled()
 
 
 @asynccontextmanager

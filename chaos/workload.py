@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -31,6 +31,12 @@ class Workload:
     rate_records_per_s: int
     history: History
     phase: Phase = Phase.BEFORE
+    _polled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def polled(self) -> None:
+        """Return after the reader's next poll."""
+        self._polled.clear()
+        await self._polled.wait()
 
     async def write(self, stop: asyncio.Event) -> None:
         """Write at the given rate until `stop`, then wait for the last outcomes."""
@@ -78,6 +84,7 @@ class Workload:
                 now_s = time.monotonic()
                 for at, records in polled.items():
                     self.history.reads += [Read(int(record.value), at.partition, now_s) for record in records]
+                self._polled.set()
         finally:
             await consumer.stop()
 
