@@ -13,7 +13,7 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 
 # A partition's directory while it is being removed; one found at start is the rest of a removal that a crash cut short.
-DELETED = ".deleted"
+DELETED = "-delete"
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 LOG_START = "log-start-offset"

@@ -64,12 +64,15 @@ class LogStore:
         return segment
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Notes durably, and before any batch of it, from where on an epoch writes; older ones are no news."""
+        """Notes, before any batch of it, from where on an epoch writes; older ones are no news.
+
+        Not waited for: every broker start does this for every partition, and a torn checkpoint is read from the batches.
+        """
         if leader_epoch <= self.epochs.latest:
             return
         known = LeaderEpochs(list(self.epochs.entries))
         known.assign(leader_epoch, self.log_end_offset)
-        self.disk.write_file(self.directory / layout.LEADER_EPOCHS, known.text(), durable=True)
+        self.disk.write_file(self.directory / layout.LEADER_EPOCHS, known.text(), durable=False)
         self.epochs = known
 
     def advance_log_start(self, offset: int) -> None:
