@@ -1,0 +1,95 @@
+"""Round two: the east broker dies in mid-write; the failover's statement of loss is held against its disk."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+
+from mirror.door import Cluster, TopicPartition, load_link_state, log_end_offsets
+
+from deploy.demo.flights import flights
+from deploy.demo.results import LossProof
+from deploy.demo.stage import LINK, LIVE, PARTITIONS, Stage
+from deploy.demo.traffic import Acknowledged, produce_until_broken
+from deploy.errors import DemoFailed
+
+BURST_RECORDS = 400
+KILL_AFTER_RECORDS = 12_000
+KILL_TIMEOUT_S = 30.0
+WATCH_S = 0.02
+
+
+async def second_round(stage: Stage) -> None:
+    """Write, kill, fail over, then look at what was really lost."""
+    seen = Acknowledged()
+    with stage.step("resume the link, write departures at east, kill -9 its broker in mid-write"):
+        await stage.processes.run("link", "resume", LINK, "--yes")
+        await stage.processes.run(
+            *("topic", "create", "--site", "east", "--topic", LIVE, "--partitions", str(PARTITIONS)),
+            *("--config", "retention.ms=-1"),
+        )
+        await write_until_killed(stage, seen)
+        stage.console.print(f"  {len(seen.rows):,} records were acknowledged before the broker died")
+    with stage.step("farshore failover: fence, move the groups, verify, state the loss"):
+        started_s = time.monotonic()
+        outcome = await stage.command("failover", "--link", LINK, "--allow-data-loss", "--yes")
+        stage.result.takeover_seconds = time.monotonic() - started_s
+        if not outcome["verified"]:
+            raise DemoFailed(f"the failover was not verified: {outcome['differences']}")
+    with stage.step("bring the lost broker's disk back and hold the statement against it"):
+        await stage.start_east()
+        await prove_losses(stage, seen, outcome["losses"])
+
+
+async def write_until_killed(stage: Stage, seen: Acknowledged) -> None:
+    """A writer, and a hand on the plug once enough has been written and some of it mirrored."""
+
+    async def pull_the_plug() -> None:
+        async with Cluster(stage.link.target, client_id="demo") as west:
+            while len(seen.rows) < KILL_AFTER_RECORDS or not await _mirrored(west):
+                await asyncio.sleep(WATCH_S)
+        await stage.processes.kill9("east")
+
+    async with asyncio.timeout(KILL_TIMEOUT_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(pull_the_plug())
+        endless = itertools.cycle(flights())
+        await produce_until_broken(stage.east, LIVE, endless, seen, BURST_RECORDS)
+
+
+async def _mirrored(west: Cluster) -> bool:
+    if LIVE not in (await west.metadata([LIVE])).topics:
+        return False
+    ends = await log_end_offsets(west, [TopicPartition(LIVE, number) for number in range(PARTITIONS)])
+    return any(ends.values())
+
+
+async def prove_losses(stage: Stage, seen: Acknowledged, stated: list[dict[str, object]]) -> None:
+    """Per partition: what was said, and what lies on the lost broker's disk beyond the mirrored end."""
+    said = {loss["partition"]: loss for loss in stated if loss["topic"] == LIVE}
+    partitions = [TopicPartition(LIVE, number) for number in range(PARTITIONS)]
+    async with (
+        Cluster(stage.link.source, client_id="demo") as east,
+        Cluster(stage.link.target, client_id="demo") as west,
+    ):
+        state = await load_link_state(stage.link, west)
+        ends = await log_end_offsets(east, partitions)
+    for at in partitions:
+        acknowledged = sum(partition == at.partition for partition, _ in seen.rows)
+        if ends[at] < acknowledged:
+            raise DemoFailed(f"{at} has {ends[at]} records on disk, but {acknowledged} were acknowledged")
+        mirrored = state.map.mirrored_end(at.topic, at.partition)
+        mirrored_records = mirrored.source_next if mirrored else 0
+        statement = said.get(at.partition)
+        records = statement["records"] if statement else None
+        proof = LossProof(
+            at.partition,
+            acknowledged,
+            mirrored_records,
+            int(records) if isinstance(records, int) else None,
+            str(statement["certainty"]) if statement else "unknown",
+            ends[at] - mirrored_records,
+        )
+        stage.result.losses.append(proof)
+        if not proof.holds:
+            raise DemoFailed(f"the statement of loss does not hold: {proof}")

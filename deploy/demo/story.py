@@ -1,0 +1,65 @@
+"""The demo from its first line to its last."""
+
+from __future__ import annotations
+
+import html
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from deploy.demo.first_round import first_round
+from deploy.demo.results import DemoResult
+from deploy.demo.second_round import second_round
+from deploy.demo.stage import LINK, Stage, stage
+from deploy.errors import DemoFailed
+
+NEXT = """
+What to try next
+  farshore broker run --data-dir /tmp/east --listen 127.0.0.1:9092     a broker for your own clients
+  farshore config validate                                            write a farshore.toml as in the README
+  make bench                                                          how it compares, measured here
+"""
+
+
+async def tell(report_path: Path) -> DemoResult:
+    """Run the demo and write its report. Raises DemoFailed when a promise does not hold."""
+    from deploy.demo.report import write_report
+
+    console = Console(stderr=True)
+    result = DemoResult(started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
+    async with stage(console, result) as scene:
+        await first_round(scene)
+        await second_round(scene)
+        with scene.step("farshore audit: Spark reads both sites and compares counts and checksums"):
+            await audit(scene)
+    write_report(result, report_path)
+    show_times(console, result)
+    console.print(f"[bold]Report:[/] {report_path.resolve()}")
+    console.print(NEXT, highlight=False)
+    return result
+
+
+async def audit(scene: Stage) -> None:
+    """Audit what the link mirrored in both rounds."""
+    started_s = time.monotonic()
+    outcome = await scene.command("audit", "run", "--link", LINK)
+    scene.result.audit_seconds = time.monotonic() - started_s
+    scene.result.audit_verdict = outcome["verdict"]
+    scene.result.audit_records = outcome["records"]
+    report = Path(outcome["report"])
+    scene.result.audit_report = html.unescape(report.read_text(encoding="utf-8")) if report.exists() else ""
+    if scene.result.audit_verdict != "equal":
+        raise DemoFailed(f"the audit found differences: {outcome}")
+
+
+def show_times(console: Console, result: DemoResult) -> None:
+    """Each step with its time."""
+    table = Table(title=f"{result.seconds:.0f} seconds", title_justify="left", box=None)
+    table.add_column("step")
+    table.add_column("seconds", justify="right")
+    for step in result.steps:
+        table.add_row(step.name, f"{step.seconds:.1f}")
+    console.print(table)
