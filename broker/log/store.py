@@ -66,7 +66,7 @@ class LogStore:
     def begin_epoch(self, leader_epoch: int) -> None:
         """Notes, before any batch of it, from where on an epoch writes; older ones are no news.
 
-        Not waited for: every broker start does this for every partition, and a torn checkpoint is read from the batches.
+        Not waited for: every broker start does this for every partition, and batches tell what a torn file does not.
         """
         if leader_epoch <= self.epochs.latest:
             return
