@@ -7,7 +7,15 @@ import json
 import time
 from collections import Counter
 
-from mirror.door import Cluster, LinkState, TopicPartition, load_link_state, log_end_offsets, read_records
+from mirror.door import (
+    Cluster,
+    LinkState,
+    TopicPartition,
+    committed_offsets,
+    load_link_state,
+    log_end_offsets,
+    read_records,
+)
 
 from deploy.demo.flights import FLIGHTS_COUNT, flights
 from deploy.demo.results import GroupContinuity, GroupProof, Progress, TranslationProof
@@ -135,7 +143,7 @@ async def prove_group(stage: Stage, read: GroupRead, east: Cluster, west: Cluste
     """Wait for the mirror's next group sync, then compare the record that the group would read next at each site."""
     async with asyncio.timeout(GROUP_SYNC_TIMEOUT_S):
         while True:
-            committed = await _committed_at(stage, west)
+            committed = await _committed_at(west)
             state = await load_link_state(stage.link, west)
             wanted = {at: state.map.to_target(FLIGHTS, at, offset) for at, offset in read.committed.items()}
             if all(committed.get(at) == offset for at, offset in wanted.items()):
@@ -154,9 +162,7 @@ async def prove_group(stage: Stage, read: GroupRead, east: Cluster, west: Cluste
             raise DemoFailed(f"the group would read another record at west: {proof}")
 
 
-async def _committed_at(stage: Stage, cluster: Cluster) -> dict[int, int]:
-    from mirror.door import committed_offsets
-
+async def _committed_at(cluster: Cluster) -> dict[int, int]:
     found = await committed_offsets(cluster, GROUP)
     return {at.partition: committed.offset for at, committed in found.items() if at.topic == FLIGHTS}
 

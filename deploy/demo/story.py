@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +49,7 @@ async def audit(scene: Stage) -> None:
     scene.result.audit_verdict = outcome["verdict"]
     scene.result.audit_records = outcome["records"]
     report = Path(outcome["report"])
-    scene.result.audit_report = html.unescape(report.read_text(encoding="utf-8")) if report.exists() else ""
+    scene.result.audit_report = report.read_text(encoding="utf-8") if report.exists() else ""
     if scene.result.audit_verdict != "equal":
         raise DemoFailed(f"the audit found differences: {outcome}")
 
