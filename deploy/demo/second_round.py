@@ -72,7 +72,7 @@ async def prove_losses(stage: Stage, seen: Acknowledged, stated: list[dict[str, 
         Cluster(stage.link.source, client_id="demo") as east,
         Cluster(stage.link.target, client_id="demo") as west,
     ):
-        state = await load_link_state(link, west)
+        state = await load_link_state(stage.link, west)
         ends = await log_end_offsets(east, partitions)
     for at in partitions:
         acknowledged = sum(partition == at.partition for partition, _ in seen.rows)
