@@ -27,6 +27,7 @@ class Reason(enum.StrEnum):
     SOURCE_TRUNCATED = "source_truncated"
     SOURCE_RECREATED = "source_recreated"
     GAP_ACCEPTED = "gap_accepted"
+    COMPACTED = "compacted"
 
     @property
     def is_finding(self) -> bool:
@@ -49,6 +50,7 @@ _EXPLANATIONS = {
     Reason.TARGET_MISSING: "the partition does not exist at the target",
     Reason.SOURCE_TRUNCATED: "the source's log ends before the mirrored position: the source lost these records",
     Reason.SOURCE_RECREATED: "the source topic is not the one that was mirrored (its topic id changed)",
+    Reason.COMPACTED: "the topic is compacted: each site drops older values of a key at a time of its own",
     Reason.GAP_ACCEPTED: "in the gap ledger: an operator accepted that these are not mirrored",
 }
 
@@ -102,7 +104,8 @@ class FrozenPartition:
     `source` ends at the last stable offset: what is still inside an open transaction is nobody's yet.
     `target` is None when the partition does not exist there. `mirrored_end` is (next source offset, next target
     offset), None when the map knows nothing. `loop_cut` are source records that came from the target's own site and are
-    not mirrored back, `gaps` those that the gap ledger gives up. `shared_target`: others may write at the target, too.
+    not mirrored back, `gaps` those that the gap ledger gives up. `shared_target`: others may write at the target, too;
+    `local_tail`: they may write behind what was mirrored (also after a promotion). `compacted`: at one site at least.
     `timestamps_comparable` is False where the target stamps records itself (LogAppendTime).
     """
 
@@ -115,7 +118,9 @@ class FrozenPartition:
     mirrored_end: tuple[int, int] | None
     timestamps_comparable: bool = True
     recreated: bool = False
+    compacted: bool = False
     shared_target: bool = False
+    local_tail: bool = False
     loop_cut: tuple[Span, ...] = ()
     gaps: tuple[Span, ...] = ()
 

@@ -27,6 +27,7 @@ from monitoring.audit.model import (
 
 def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tuple[NotCompared, ...]]:
     """The spans that must hold the same records, and everything that is left out with its reason."""
+    frozen = _nothing_yet(frozen)
     refusal = _refusal(frozen)
     if refusal is not None:
         return None, tuple(_known(frozen, Side.SOURCE, [(refusal, frozen.source)]))
@@ -41,7 +42,9 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
     source_start = min(max(source_low, _source_at(frozen, target_low)), source_next)
     target_start = _target_at(frozen, source_start)
     source = Span(source_start, max(source_start, min(source_next, frozen.source.end)))
-    target = Span(target_start, max(target_start, min(target_next, at_target.end)))
+    # Behind the mirrored end of a target that only the mirror writes to, every record is one too many.
+    target_end = min(target_next, at_target.end) if frozen.local_tail else at_target.end
+    target = Span(target_start, max(target_start, target_end))
     left_out = [
         *_known(
             frozen,
@@ -59,7 +62,7 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
             [
                 (Reason.BEFORE_THE_MIRROR, Span(at_target.start, min(first.target_start, at_target.end))),
                 (Reason.EXPIRED_AT_SOURCE, Span(target_low, min(target_start, at_target.end))),
-                (Reason.BEYOND_THE_MIRROR, Span(target_next, at_target.end)),
+                (Reason.BEYOND_THE_MIRROR, Span(max(target_end, target_start), at_target.end)),
             ],
         ),
     ]
@@ -80,9 +83,19 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
     return partition, tuple(left_out)
 
 
+def _nothing_yet(frozen: FrozenPartition) -> FrozenPartition:
+    """An empty source partition that the mirror has not met yet: the ends are where mirroring will begin."""
+    if frozen.mirrored_end is not None or frozen.source.offsets or frozen.target is None:
+        return frozen
+    ends = (frozen.source.end, frozen.target.end)
+    return replace(frozen, mirrored_end=ends, steps=(Step(*ends),))
+
+
 def _refusal(frozen: FrozenPartition) -> Reason | None:
     if frozen.recreated:
         return Reason.SOURCE_RECREATED
+    if frozen.compacted:
+        return Reason.COMPACTED
     if frozen.target is None:
         return Reason.TARGET_MISSING
     if frozen.mirrored_end is None or not frozen.steps:

@@ -70,7 +70,13 @@ def test_holes_on_both_sides_at_once_give_exact_segments() -> None:
 
 def test_local_writers_of_a_shared_target_are_left_out() -> None:
     partition, _ = comparable(
-        frozen(target=Span(0, 120), steps=(Step(0, 5), Step(40, 60)), mirrored_end=(100, 120), shared_target=True)
+        frozen(
+            target=Span(0, 120),
+            steps=(Step(0, 5), Step(40, 60)),
+            mirrored_end=(100, 120),
+            shared_target=True,
+            local_tail=True,
+        )
     )
     assert partition is not None
     assert partition.target == Span(5, 120)
@@ -150,3 +156,21 @@ def test_segments_pair_exactly_the_records_both_sites_have(
     assert found == expected
     assert [s for s, _ in pairs if partition.source.start <= s < partition.source.end] == [s for s, _ in expected]
     assert [t for _, t in pairs if partition.target.start <= t < partition.target.end] == [t for _, t in expected]
+
+
+def test_an_empty_partition_is_an_equal_copy_of_nothing() -> None:
+    partition, left_out = comparable(frozen(source=Span(5, 5), target=Span(0, 0), steps=(), mirrored_end=None))
+    assert partition is not None
+    assert (partition.source.offsets, partition.target.offsets) == (0, 0)
+    assert left_out == ()
+
+
+def test_records_behind_the_mirrored_end_are_compared_unless_others_may_write_there() -> None:
+    partition, left_out = comparable(frozen(target=Span(0, 103)))
+    assert partition is not None
+    assert partition.target == Span(0, 103)
+    assert left_out == ()
+    partition, left_out = comparable(frozen(target=Span(0, 103), local_tail=True))
+    assert partition is not None
+    assert partition.target == Span(0, 100)
+    assert reasons(left_out) == {(Side.TARGET, Reason.BEYOND_THE_MIRROR): Span(100, 103)}

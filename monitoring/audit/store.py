@@ -1,0 +1,133 @@
+"""What a run leaves behind: Parquet tables by run id, an HTML report, and the summary of each link's last run.
+
+    DIR/runs/run_id=R/       one row: what was frozen, verdict, versions
+    DIR/ranges/run_id=R/     every window of every partition, equal ones too
+    DIR/diffs/run_id=R/      the differing records
+    DIR/reports/R.html       the report
+    DIR/last/LINK.json       summary of the link's newest run, for metrics
+
+Writing a run again replaces it: each table's folder belongs to one run id.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monitoring.audit.model import AuditResult, Difference, Verdict
+from monitoring.audit.report import as_document
+from monitoring.errors import AuditResultDamaged
+
+SUMMARY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSummary:
+    """The last audit of a link, as metrics show it. `finished_at_ms` is in milliseconds since 1970."""
+
+    link: str
+    run_id: str
+    verdict: Verdict
+    finished_at_ms: int
+    source_records: int
+    target_records: int
+    records_missing: int
+    records_surplus: int
+    windows_differing: int
+
+
+def write_windows(windows: Any, directory: Path, run_id: str) -> None:
+    """Store the DataFrame of all windows. Raises what Spark raises."""
+    _folder(windows, directory, "ranges", run_id)
+
+
+def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
+    """Store the run and its differences as Parquet."""
+    document = as_document(result)
+    run = {
+        "link": result.frozen.link,
+        "verdict": result.verdict.value,
+        "frozen_at_ms": result.frozen.frozen_at_ms,
+        "finished_at_ms": result.finished_at_ms,
+        "window_ms": result.window_ms,
+        "records_missing": result.records_missing,
+        "records_surplus": result.records_surplus,
+        "document": json.dumps(document),
+    }
+    runs = spark.createDataFrame(
+        [tuple(run.values())],
+        "link string, verdict string, frozen_at_ms bigint, finished_at_ms bigint, window_ms bigint, "
+        "records_missing bigint, records_surplus bigint, document string",
+    )
+    _folder(runs.coalesce(1), directory, "runs", result.run_id)
+    rows = [tuple(dataclasses.asdict(difference).values()) for difference in result.differences]
+    diffs = spark.createDataFrame([tuple(str(v) if i == 2 else v for i, v in enumerate(row)) for row in rows], _DIFFS)
+    _folder(diffs.coalesce(1), directory, "diffs", result.run_id)
+
+
+_DIFF_TYPES = {
+    "partition": "int",
+    "window_start": "bigint",
+    "source_offset": "bigint",
+    "target_offset": "bigint",
+    "source_timestamp_ms": "bigint",
+    "target_timestamp_ms": "bigint",
+}
+_DIFFS = ", ".join(f"{field.name} {_DIFF_TYPES.get(field.name, 'string')}" for field in dataclasses.fields(Difference))
+
+
+def _folder(frame: Any, directory: Path, table: str, run_id: str) -> None:
+    frame.write.mode("overwrite").parquet(str(directory / table / f"run_id={run_id}"))
+
+
+def write_report(html: str, directory: Path, run_id: str) -> Path:
+    """Store the report, and say where."""
+    return _replace(directory / "reports" / f"{run_id}.html", html)
+
+
+def write_summary(result: AuditResult, directory: Path) -> Path:
+    """Store the newest result of a link for `read_summaries`."""
+    summary = AuditSummary(
+        result.frozen.link,
+        result.run_id,
+        result.verdict,
+        result.finished_at_ms,
+        result.source_records,
+        result.target_records,
+        result.records_missing,
+        result.records_surplus,
+        sum(partition.windows_differing for partition in result.partitions),
+    )
+    text = json.dumps({"schema_version": SUMMARY_VERSION, **dataclasses.asdict(summary)}, indent=2)
+    return _replace(directory / "last" / f"{result.frozen.link}.json", text)
+
+
+def read_summaries(directory: Path) -> tuple[AuditSummary, ...]:
+    """The newest result of each link that was audited, by link. Raises AuditResultDamaged."""
+    return tuple(_summary(path) for path in sorted((directory / "last").glob("*.json")))
+
+
+def _summary(path: Path) -> AuditSummary:
+    try:
+        fields = json.loads(path.read_text())
+        version = fields.pop("schema_version")
+        if version != SUMMARY_VERSION:
+            raise ValueError(f"its version is {version}, this program reads {SUMMARY_VERSION}")
+        return AuditSummary(**{**fields, "verdict": Verdict(fields["verdict"])})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise AuditResultDamaged(
+            f"{path} is not the summary of an audit: {error}", "run the audit again: farshore audit run"
+        ) from error
+
+
+def _replace(path: Path, text: str) -> Path:
+    """Write a file so that a reader sees the old or the new one, never a half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+    return path

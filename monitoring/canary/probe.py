@@ -1,0 +1,239 @@
+"""Moving the canary's records: an ordinary producer at the source, an ordinary consumer at the target.
+
+Deliberately not farshore's own client: the canary sees what an application would see. Each site is reached as an
+application there reaches it, by its bootstrap servers and the addresses that its brokers advertise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from mirror.door import Cluster, Link, NewTopic, create_topics, describe_topics
+
+from monitoring import limits
+from monitoring.canary.record import CanaryRecord, decode, encode
+from monitoring.canary.verdict import CanaryJudge
+from monitoring.errors import CanaryError, CanaryNotMirrored
+
+TOPIC_CONFIGS = {"retention.ms": str(24 * 60 * limits.MINUTE_MS), "cleanup.policy": "delete"}
+TOPIC_EXISTS = 36
+CLIENT_ID = "farshore-canary"
+
+
+class CanaryProbe:
+    """One link's canary. `clock_ms` gives milliseconds since 1970, `observe` gets each latency in seconds."""
+
+    def __init__(
+        self,
+        link: Link,
+        judge: CanaryJudge,
+        clock_ms: Callable[[], int],
+        observe: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        self.link = link
+        self.judge = judge
+        self._clock_ms = clock_ms
+        self._observe = observe
+        self._changed = asyncio.Event()
+        # aiokafka logs each reconnection attempt; what matters of them is in the judge's counts.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+    async def prepare(self) -> None:
+        """Make the canary's topic at the source, and wait until the mirror has made it at the target.
+
+        Raises CanaryNotMirrored when it does not appear, and what the mirror's client raises for a site that is down.
+        """
+        topic = self.link.canary_topic
+        async with Cluster(self.link.source, client_id=CLIENT_ID) as source:
+            if topic not in await describe_topics(source, [topic]):
+                wanted = NewTopic(topic, partitions=1, configs=TOPIC_CONFIGS)
+                for error in (await create_topics(source, [wanted])).values():
+                    if error.code != TOPIC_EXISTS:
+                        raise error
+        mirrored = self.link.target_topic(topic)
+        async with Cluster(self.link.target, client_id=CLIENT_ID) as target:
+            # Another process makes the topic: nothing can tell us but asking again.
+            for _ in range(limits.CANARY_TOPIC_WAIT_MS // limits.CANARY_RETRY_MIN_MS):
+                if mirrored in await describe_topics(target, [mirrored]):
+                    return
+                await asyncio.sleep(limits.CANARY_RETRY_MIN_MS / 1000)
+        raise CanaryNotMirrored(
+            f"topic {mirrored} did not appear at {self.link.target.name} in {limits.CANARY_TOPIC_WAIT_MS // 1000} s",
+            f"is the link's mirror running? farshore mirror run --link {self.link.name}",
+        )
+
+    async def run(self, duration_ms: int | None = None, tick: Callable[[], None] = lambda: None) -> None:
+        """Write for `duration_ms` and wait for what is under way, or for ever; `tick` is called after each record.
+
+        Troubles of a site do not end it: they are what it is there to see. Call `prepare` first.
+        """
+        position = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            reader = group.create_task(self._read_for_ever(position))
+            await position.wait()
+            async with asyncio.TaskGroup() as writers:
+                await self._write(writers, duration_ms, tick)
+            await self._settle()
+            reader.cancel()
+
+    async def _settle(self) -> None:
+        """Until everything arrived or is lost."""
+        while self.judge.waiting_records:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limits.CANARY_INTERVAL_MS / 1000):
+                    await self._changed.wait()
+            self.judge.expire(self._clock_ms())
+
+    async def _write(self, writers: asyncio.TaskGroup, duration_ms: int | None, tick: Callable[[], None]) -> None:
+        from aiokafka import AIOKafkaProducer
+        from aiokafka.errors import KafkaError as ProducerError
+
+        loop = asyncio.get_running_loop()
+        producer: Any = None
+        started = loop.time()
+        sequence = 0
+        sends: set[asyncio.Task[None]] = set()
+        try:
+            while duration_ms is None or (loop.time() - started) * 1000 < duration_ms:
+                if producer is None:
+                    candidate = AIOKafkaProducer(
+                        bootstrap_servers=self.link.source.bootstrap_servers,
+                        client_id=CLIENT_ID,
+                        acks="all",
+                        enable_idempotence=True,
+                        request_timeout_ms=limits.CANARY_LOSS_DEADLINE_MS,
+                    )
+                    try:
+                        await candidate.start()
+                        producer = candidate
+                    except (ProducerError, OSError):
+                        await candidate.stop()
+                record = CanaryRecord(self.judge.run, sequence, self._clock_ms())
+                self.judge.sending(record)
+                sequence += 1
+                if producer is None:
+                    self.judge.refused(record)
+                else:
+                    task = writers.create_task(self._send(producer, record))
+                    sends.add(task)
+                    task.add_done_callback(sends.discard)
+                self.judge.expire(self._clock_ms())
+                tick()
+                pause_ms = limits.CANARY_INTERVAL_MS * sequence - (loop.time() - started) * 1000
+                await asyncio.sleep(max(0.0, pause_ms / 1000))
+            if sends:
+                await asyncio.wait(sends)
+        finally:
+            if producer is not None:
+                await producer.stop()
+
+    async def _send(self, producer: Any, record: CanaryRecord) -> None:
+        from aiokafka.errors import KafkaError as ProducerError
+
+        key, value = encode(record)
+        try:
+            await producer.send_and_wait(
+                self.link.canary_topic, value, key=key, partition=0, timestamp_ms=record.sent_ms
+            )
+        except ProducerError:
+            self.judge.refused(record)
+        else:
+            self.judge.acknowledged(record)
+
+    async def _read_for_ever(self, ready: asyncio.Event) -> None:
+        """Read the target's topic, again after each trouble, from where it stopped; sets `ready` when in place."""
+        from aiokafka.errors import KafkaError as ConsumerError
+        from aiokafka.errors import OffsetOutOfRangeError
+
+        position: int | None = None
+        pause_ms = limits.CANARY_RETRY_MIN_MS
+        while True:
+            consumer = _consumer(self.link.target.bootstrap_servers)
+            try:
+                await consumer.start()
+                where = _assign(consumer, self.link.target_topic(self.link.canary_topic))
+                if position is None:
+                    position = await self._adopt(consumer, where)
+                consumer.seek(where, position)
+                ready.set()
+                pause_ms = limits.CANARY_RETRY_MIN_MS
+                while True:
+                    found = await consumer.getmany(where, timeout_ms=limits.CANARY_INTERVAL_MS)
+                    for message in found.get(where, ()):
+                        self._arrived(message)
+                        position = message.offset + 1
+            except OffsetOutOfRangeError:
+                # The target's topic was cut or made anew: go on at its beginning; what is missing will be lost.
+                position = 0
+            except (ConsumerError, OSError) as error:
+                if not ready.is_set() and not getattr(error, "retriable", True):
+                    raise CanaryError(f"the canary cannot read at {self.link.target.name}: {error}") from error
+            finally:
+                await consumer.stop()
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, limits.CANARY_RETRY_MAX_MS)
+
+    def _arrived(self, message: Any) -> None:
+        record = decode(message.value)
+        if record is None:
+            return
+        latency_ms = self.judge.seen(record, self._clock_ms())
+        if latency_ms is not None:
+            self._observe(latency_ms / 1000)
+        self._changed.set()
+
+    async def _adopt(self, consumer: Any, where: Any) -> int:
+        """Hand an earlier run's unfinished records to the judge; returns the target offset to go on from."""
+        at_target, end = await _tail(consumer, where)
+        source = _consumer(self.link.source.bootstrap_servers)
+        try:
+            await source.start()
+            at_source, _ = await _tail(source, _assign(source, self.link.canary_topic))
+        finally:
+            await source.stop()
+        self.judge.adopt(at_source, at_target)
+        return end
+
+
+def _consumer(bootstrap_servers: str) -> Any:
+    from aiokafka import AIOKafkaConsumer
+
+    return AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers,
+        client_id=CLIENT_ID,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        fetch_max_wait_ms=limits.CANARY_RETRY_MIN_MS,
+        request_timeout_ms=limits.CANARY_RETRY_MAX_MS,
+    )
+
+
+def _assign(consumer: Any, topic: str) -> Any:
+    from aiokafka import TopicPartition
+
+    where = TopicPartition(topic, 0)
+    consumer.assign([where])
+    return where
+
+
+async def _tail(consumer: Any, where: Any) -> tuple[list[CanaryRecord], int]:
+    """The newest records of a canary topic, and the offset behind them."""
+    end = (await consumer.end_offsets([where]))[where]
+    start = max((await consumer.beginning_offsets([where]))[where], end - limits.CANARY_TAIL_RECORDS)
+    records: list[CanaryRecord] = []
+    consumer.seek(where, start)
+    while start < end:
+        found = await consumer.getmany(where, timeout_ms=limits.CANARY_INTERVAL_MS)
+        for message in found.get(where, ()):
+            start = message.offset + 1
+            record = decode(message.value)
+            if record is not None and message.offset < end:
+                records.append(record)
+        # Offsets without a record (a fence's marker at the end of the log) are passed silently: ask the position.
+        start = max(start, await consumer.position(where))
+    return records, end

@@ -1,0 +1,56 @@
+"""farshore_audit_last_*: what the newest audit of each link said, read from where audits leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from monitoring.audit.model import Verdict
+from monitoring.audit.store import AuditSummary, read_summaries
+from monitoring.errors import AuditResultDamaged
+
+
+class AuditCollector(Collector):
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        damaged = GaugeMetricFamily("farshore_audit_results_damaged", "1 when a stored result cannot be read.")
+        try:
+            summaries = read_summaries(self._directory)
+            damaged.add_metric([], 0)
+        except AuditResultDamaged:
+            # The other metrics must stay visible; this one says that something is wrong.
+            summaries = ()
+            damaged.add_metric([], 1)
+        yield damaged
+        yield from _families(summaries)
+
+
+def _families(summaries: tuple[AuditSummary, ...]) -> Iterator[GaugeMetricFamily]:
+    verdict = GaugeMetricFamily(
+        "farshore_audit_last_verdict", "1 for the verdict of the link's newest audit.", labels=["link", "verdict"]
+    )
+    at = GaugeMetricFamily("farshore_audit_last_timestamp_seconds", "When the newest audit ended.", labels=["link"])
+    records = GaugeMetricFamily(
+        "farshore_audit_last_records", "Records the newest audit compared.", labels=["link", "site"]
+    )
+    mismatched = GaugeMetricFamily(
+        "farshore_audit_last_mismatched_records",
+        "Records without their equal at the other site.",
+        labels=["link", "missing_at"],
+    )
+    windows = GaugeMetricFamily("farshore_audit_last_windows_differing", "Windows that differ.", labels=["link"])
+    for summary in summaries:
+        for name in Verdict:
+            verdict.add_metric([summary.link, name.value], int(summary.verdict is name))
+        at.add_metric([summary.link], summary.finished_at_ms / 1000)
+        records.add_metric([summary.link, "source"], summary.source_records)
+        records.add_metric([summary.link, "target"], summary.target_records)
+        mismatched.add_metric([summary.link, "target"], summary.records_missing)
+        mismatched.add_metric([summary.link, "source"], summary.records_surplus)
+        windows.add_metric([summary.link], summary.windows_differing)
+    yield from (verdict, at, records, mismatched, windows)

@@ -1,0 +1,58 @@
+"""One look at a link, as a value; collectors turn it into samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class LagSample:
+    """Lag of one partition; None where it cannot be known now."""
+
+    topic: str
+    partition: int
+    lag_records: int | None
+    lag_seconds: float | None
+    lag_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkObservation:
+    """What one pass saw. `error` is the class of the trouble when the link could not be asked, `up` is then False.
+
+    `state` is the link's own word ("running", "promoted"), None when there is no state yet. `groups_synced_at_ms` are
+    milliseconds since 1970.
+    """
+
+    link: str
+    observed_at_ms: int
+    up: bool
+    error: str | None = None
+    state: str | None = None
+    lags: tuple[LagSample, ...] = ()
+    groups_synced_at_ms: Mapping[str, int] = field(default_factory=dict)
+    gaps_open: int = 0
+
+
+class Board:
+    """The newest observation of each link. Written by the monitor's loop, read by collectors in the server's thread:
+    each entry is replaced as a whole and never changed."""
+
+    def __init__(self) -> None:
+        self._observations: dict[str, LinkObservation] = {}
+        self._errors: dict[str, int] = {}
+
+    def post(self, observation: LinkObservation) -> None:
+        self._observations = {**self._observations, observation.link: observation}
+        failed = self._errors.get(observation.link, 0) + (observation.error is not None)
+        self._errors = {**self._errors, observation.link: failed}
+
+    def observations(self) -> tuple[LinkObservation, ...]:
+        """By link."""
+        found = self._observations
+        return tuple(found[link] for link in sorted(found))
+
+    def errors(self, link: str) -> int:
+        """Passes that failed since the start."""
+        return self._errors.get(link, 0)

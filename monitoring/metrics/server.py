@@ -1,0 +1,75 @@
+"""The registry, and /metrics over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from monitoring.canary.verdict import CanaryJudge
+from monitoring.errors import ListenFailed
+from monitoring.metrics.audit import AuditCollector
+from monitoring.metrics.build import BuildCollector
+from monitoring.metrics.canary import CanaryCollector
+from monitoring.metrics.groups import GroupCollector
+from monitoring.metrics.lag import LagCollector
+from monitoring.metrics.link import LinkCollector
+from monitoring.metrics.observation import Board
+
+
+def registry_of(
+    board: Board, judges: Sequence[CanaryJudge], audit_directory: Path, clock_ms: Callable[[], int]
+) -> CollectorRegistry:
+    """All collectors in a registry of their own: the process's default one has others' metrics in it."""
+    registry = CollectorRegistry()
+    for collector in (
+        BuildCollector(version()),
+        LinkCollector(board),
+        LagCollector(board),
+        GroupCollector(board, clock_ms),
+        CanaryCollector(judges),
+        AuditCollector(audit_directory),
+    ):
+        registry.register(collector)
+    return registry
+
+
+def version() -> str:
+    """The installed distribution's version."""
+    try:
+        return metadata.version("farshore")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """ "127.0.0.1:9600" or "[::1]:9600". Raises ListenFailed."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ListenFailed(
+            f"{text!r} is no address to listen on", "write HOST:PORT, for example --listen 127.0.0.1:9600"
+        )
+    return host.strip("[]"), int(port)
+
+
+@contextmanager
+def metrics_server(listen: str, registry: CollectorRegistry) -> Iterator[str]:
+    """Serve the registry while the block runs; gives the URL. Raises ListenFailed."""
+    host, port = parse_listen(listen)
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise ListenFailed(
+            f"cannot listen on {listen}: {error.strerror or error}",
+            "another process has the port, or the address is not this machine's: choose one with --listen HOST:PORT",
+        ) from error
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,130 @@
+"""The Spark audit against a real cluster: equal when equal, and each planted difference in its partition and window."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring.audit.job import AuditJob, run_job
+from monitoring.audit.model import AuditResult, FrozenLink, Kind, Span, Verdict
+from monitoring.audit.report import as_document, as_html
+from monitoring.audit.session import SparkSettings, spark_session
+from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_windows
+from tests.monitoring.audit.planted import START_MS, STEP_MS, Copy, changed, doubled, dropped, plant, records, retimed
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+WINDOW_MS = 600_000
+RECORDS = 1_000
+
+
+@pytest.fixture(scope="module")
+def spark(spark_jars: tuple[str, ...]) -> Iterator[Any]:
+    """A Spark with the Kafka connector; `spark_jars` is empty where Spark is to resolve it by itself."""
+    with spark_session(SparkSettings(master="local[2]", jars=spark_jars)) as session:
+        yield session
+
+
+def audit(spark: Any, frozen: FrozenLink, directory: Path | None = None, run_id: str = "run-1") -> AuditResult:
+    job = AuditJob(run_id, frozen, WINDOW_MS, clock_ms=lambda: START_MS)
+    if directory is None:
+        return run_job(spark, job)
+    result = run_job(spark, job, store=lambda windows: write_windows(windows, directory, run_id))
+    write_result(spark, result, directory)
+    return result
+
+
+def window_of(index: int) -> int:
+    at_ms = START_MS + index * STEP_MS
+    return at_ms - at_ms % WINDOW_MS
+
+
+def test_equal_copies_are_equal(spark: Any, kafka_39: Any) -> None:
+    copies = [Copy(records(RECORDS, partition), records(RECORDS, partition)) for partition in range(3)]
+    result = audit(spark, asyncio.run(plant(kafka_39.bootstrap, copies)))
+    assert result.verdict is Verdict.EQUAL
+    assert (result.source_records, result.target_records) == (3 * RECORDS, 3 * RECORDS)
+    assert {item.verdict for item in result.partitions} == {Verdict.EQUAL}
+    assert result.windows == ()
+    assert result.differences == ()
+
+
+def test_each_planted_difference_is_found_in_its_place(spark: Any, kafka_39: Any, tmp_path: Path) -> None:
+    plain = [Copy(records(RECORDS, partition), records(RECORDS, partition)) for partition in range(3)]
+    copies = [
+        changed(dropped(plain[0], 10), 500),
+        retimed(doubled(plain[1], 20), 700, by_ms=3_600_000),
+        plain[2],
+    ]
+    result = audit(spark, asyncio.run(plant(kafka_39.bootstrap, copies)), tmp_path)
+    assert result.verdict is Verdict.DIFFERS
+    assert [item.verdict for item in result.partitions] == [Verdict.DIFFERS, Verdict.DIFFERS, Verdict.EQUAL]
+    found = {item.kind: item for item in result.differences}
+    assert len(result.differences) == 4
+    places = {
+        kind: (item.partition, item.window_start, item.source_offset, item.target_offset)
+        for kind, item in found.items()
+    }
+    # The changed record's target index is 500: behind the dropped one, so source offset 501. The retimed one's
+    # target index is 700: behind the doubled one, so source offset 699.
+    assert places == {
+        Kind.LOST: (0, window_of(10), 10, None),
+        Kind.CHANGED: (0, window_of(501), 501, 500),
+        Kind.DUPLICATED: (1, window_of(20), None, 21),
+        Kind.RETIMED: (1, window_of(699), 699, 700),
+    }
+    retimed_record = found[Kind.RETIMED]
+    assert retimed_record.target_timestamp_ms == (retimed_record.source_timestamp_ms or 0) + 3_600_000
+    assert (result.records_missing, result.records_surplus) == (3, 3)
+    differing = {(item.partition, item.window_start) for item in result.windows}
+    assert differing == {
+        (0, window_of(10)),
+        (0, window_of(501)),
+        (1, window_of(20)),
+        (1, window_of(699)),
+        (1, window_of(699 + 360)),
+    }
+    _check_stored(spark, result, tmp_path)
+
+
+def _check_stored(spark: Any, result: AuditResult, directory: Path) -> None:
+    for _ in range(2):
+        write_result(spark, result, directory)
+    assert spark.read.parquet(str(directory / "runs")).count() == 1
+    assert spark.read.parquet(str(directory / "diffs")).count() == len(result.differences)
+    ranges = spark.read.parquet(str(directory / "ranges"))
+    assert ranges.count() == sum(item.windows for item in result.partitions)
+    assert ranges.where("verdict = 'differs'").count() == len(result.windows)
+    page = write_report(as_html(result, "farshore audit run --link east-west"), directory, result.run_id).read_text()
+    assert "<svg" in page
+    assert "tampered with" in page
+    assert "http://" not in page.replace("http://www.w3.org/", "").replace("http://purl.org/", "").replace(
+        "http://creativecommons.org/", ""
+    )
+    assert "src=" not in page
+    write_summary(result, directory)
+    (summary,) = read_summaries(directory)
+    assert (summary.verdict, summary.records_missing) == (Verdict.DIFFERS, 3)
+    assert json.loads(json.dumps(as_document(result)))["verdict"] == "differs"
+
+
+def test_swapped_records_have_moved(spark: Any, kafka_39: Any) -> None:
+    source = records(RECORDS)
+    target = [source[1], source[0], *source[2:]]
+    result = audit(spark, asyncio.run(plant(kafka_39.bootstrap, [Copy(source, target)])))
+    assert result.verdict is Verdict.MOVED
+    assert [(item.window_start, item.verdict) for item in result.windows] == [(window_of(0), Verdict.MOVED)]
+
+
+def test_a_target_without_records_loses_all_of_them(spark: Any, kafka_39: Any) -> None:
+    frozen = asyncio.run(plant(kafka_39.bootstrap, [Copy(records(100), [])]))
+    result = audit(spark, frozen)
+    assert result.verdict is Verdict.DIFFERS
+    assert (result.records_missing, result.records_surplus) == (100, 0)
+    assert {item.kind for item in result.differences} == {Kind.LOST}
+    assert result.partitions[0].target == Span(0, 0)
