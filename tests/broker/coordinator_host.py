@@ -1,0 +1,85 @@
+"""A broker for the coordinators alone: real logs in a folder, no network. Opened again, it is the broker restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.clock import Clock
+from broker.config import BrokerConfig
+from broker.groups.coordinator import GroupCoordinator
+from broker.log.config import LogConfig
+from broker.log.disk import OS_DISK, Disk
+from broker.log.partition_log import PartitionLog
+from broker.transactions.coordinator import TransactionCoordinator
+from tests.broker.clock import ManualClock
+
+
+@dataclass
+class Partition:
+    log: PartitionLog
+    leader_epoch: int
+
+
+class Host:
+    """Topics are the folders under `data_dir`; the leader epoch rises with each start, as the broker's does."""
+
+    def __init__(self, data_dir: Path, clock: Clock, config: BrokerConfig, disk: Disk = OS_DISK) -> None:
+        self.clock = clock
+        self.config = config
+        self._disk = disk
+        self._dir = data_dir
+        self._dir.mkdir(exist_ok=True)
+        starts = data_dir / "starts"
+        self._epoch = int(starts.read_text()) + 1 if starts.exists() else 0
+        starts.write_text(str(self._epoch))
+        self._producer_id = 1000 * (self._epoch + 1)
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        for folder in sorted(path for path in data_dir.iterdir() if path.is_dir()):
+            topic, _, index = folder.name.rpartition("-")
+            self._open(topic, int(index))
+        self.groups = GroupCoordinator(self)
+        self.transactions = TransactionCoordinator(
+            self, lambda partition, pid, commit: self.groups.offsets.end_transaction(partition, pid, commit=commit)
+        )
+        self.groups.load()
+        self.transactions.load()
+
+    def _open(self, topic: str, index: int) -> None:
+        compacted = frozenset({"compact"}) if topic.startswith("__") else frozenset({"delete"})
+        config = LogConfig(cleanup_policy=compacted)
+        log = PartitionLog.open(self._dir / f"{topic}-{index}", config, self.clock, self._disk)
+        self._partitions[topic, index] = Partition(log, self._epoch)
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        return self._partitions.get((topic, index))
+
+    def log(self, topic: str, index: int = 0) -> PartitionLog:
+        return self._partitions[topic, index].log
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        for index in range(partitions):
+            self._open(name, index)
+
+    def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        assert configs["cleanup.policy"] == "compact"
+        if self.partition(name, 0) is None:
+            self.create_topic(name, partitions)
+
+    def allocate_producer_id(self) -> int:
+        self._producer_id += 1
+        return self._producer_id
+
+    def close(self) -> None:
+        for partition in self._partitions.values():
+            partition.log.close()
+
+    def restart(self, *, clean: bool = True) -> Host:
+        if clean:
+            self.close()
+        return Host(self._dir, self.clock, self.config)
+
+
+def start(tmp_path: Path, clock: Clock | None = None, **config: int) -> Host:
+    return Host(tmp_path / "data", clock or ManualClock(), BrokerConfig(tmp_path / "data", **config))  # type: ignore[arg-type]

@@ -1,0 +1,269 @@
+"""The coordinator on real logs: the fence, markers, restarts, timeouts, a full disk."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.config import BrokerConfig
+from broker.errors import BrokerError
+from broker.groups.formats import Committed, TopicPartition
+from broker.groups.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Producer
+from broker.transactions.limits import MARKER_RETRY_MS, TRANSACTIONAL_ID_EXPIRATION_MS
+from broker.transactions.model import InitAsk, TransactionState
+from broker.wire.errors import ErrorCode
+from broker.wire.records import Record, encode_batch
+from tests.broker.clock import ManualClock
+from tests.broker.coordinator_host import Host, start
+from tests.broker.log.support import FaultyDisk
+
+FLIGHTS = TopicPartition("flights", 0)
+ASK = InitAsk("farshore-link", 60_000, 900_000)
+
+
+def init(host: Host) -> Producer:
+    error, producer = host.transactions.init_producer_id(ASK)
+    assert error is ErrorCode.NONE
+    return producer
+
+
+def add(host: Host, producer: Producer, *partitions: TopicPartition) -> ErrorCode:
+    return host.transactions.add_partitions("farshore-link", producer, partitions or (FLIGHTS,))
+
+
+def end(host: Host, producer: Producer, *, commit: bool) -> ErrorCode:
+    return host.transactions.end("farshore-link", producer, commit=commit)
+
+
+def produce(
+    host: Host, producer: Producer, sequence: int, *, transactional: bool = False, where: TopicPartition = FLIGHTS
+) -> ErrorCode:
+    """Append one record as Produce would -> the error code."""
+    batch = encode_batch(
+        [Record(0, host.clock.now_ms(), b"UA", b"flight")],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+    if transactional:
+        error = host.transactions.check_append("farshore-link", producer, where)
+        if error is not ErrorCode.NONE:
+            return error
+    try:
+        host.log(*where).append(memoryview(batch), leader_epoch=0)
+    except BrokerError as refused:
+        return refused.error_code
+    return ErrorCode.NONE
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    host = start(tmp_path)
+    host.create_topic("flights", 3)
+    return host
+
+
+def test_the_fence_of_a_takeover(host: Host) -> None:
+    """A mirror's next owner: same id, all partitions, abort. The old owner is shut out of every one of them."""
+    partitions = [TopicPartition("flights", index) for index in range(3)]
+    old = init(host)
+    assert produce(host, old, 0) is ErrorCode.NONE, "plain idempotent batches need no transaction"
+    assert produce(host, old, 1) is ErrorCode.NONE
+
+    new = init(host)
+    assert new == Producer(old.producer_id, old.producer_epoch + 1)
+    assert produce(host, old, 2) is ErrorCode.NONE, "until the marker the old owner's batches still land"
+    assert add(host, new, *partitions) is ErrorCode.NONE
+    assert end(host, new, commit=False) is ErrorCode.NONE
+
+    for where in partitions:
+        assert produce(host, old, 3, where=where) is ErrorCode.INVALID_PRODUCER_EPOCH, "also where it never wrote"
+        assert produce(host, new, 5, where=where) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    newest = init(host)
+    assert newest.producer_epoch == new.producer_epoch + 1
+    for where in partitions:
+        assert produce(host, newest, 0, where=where) is ErrorCode.NONE, "a new epoch starts at sequence 0"
+        assert host.log(*where).last_stable_offset == host.log(*where).log_end_offset
+    assert host.log("flights", 0).log_end_offset == 5, "three batches of the old, one marker, one batch of the new"
+    assert end(host, old, commit=True) is ErrorCode.PRODUCER_FENCED
+    assert add(host, old) is ErrorCode.PRODUCER_FENCED
+
+
+def test_the_fence_holds_after_a_restart(host: Host) -> None:
+    old = init(host)
+    produce(host, old, 0)
+    new = init(host)
+    add(host, new)
+    end(host, new, commit=False)
+    for clean in (True, False):
+        host = host.restart(clean=clean)
+        assert produce(host, old, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert add(host, old) is ErrorCode.PRODUCER_FENCED
+        newest = init(host)
+        assert newest.producer_id == old.producer_id
+        assert newest.producer_epoch > new.producer_epoch
+        new = newest
+
+
+def test_records_of_a_transaction_are_stable_once_it_ends(host: Host) -> None:
+    producer = init(host)
+    assert produce(host, producer, 0, transactional=True) is ErrorCode.INVALID_TXN_STATE, "not added"
+    add(host, producer)
+    assert produce(host, producer, 0, transactional=True) is ErrorCode.NONE
+    assert host.log("flights").last_stable_offset == 0
+    assert end(host, producer, commit=True) is ErrorCode.NONE
+    assert host.log("flights").last_stable_offset == 2
+    assert host.log("flights").aborted_transactions(0, 9) == []
+    assert end(host, producer, commit=True) is ErrorCode.NONE, "a repeat"
+    add(host, producer)
+    produce(host, producer, 1, transactional=True)
+    assert end(host, producer, commit=False) is ErrorCode.NONE
+    assert host.log("flights").aborted_transactions(0, 9) == [(producer.producer_id, 2)]
+
+
+def test_a_start_of_the_same_producer_aborts_what_it_left_open(host: Host) -> None:
+    dead = init(host)
+    add(host, dead)
+    produce(host, dead, 0, transactional=True)
+    reborn = init(host)
+    assert reborn.producer_id == dead.producer_id
+    assert reborn.producer_epoch == dead.producer_epoch + 2, "one for the abort's markers, one of its own"
+    assert host.log("flights").aborted_transactions(0, 9) == [(dead.producer_id, 0)]
+    assert produce(host, dead, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_open_transaction_survives_a_restart(host: Host) -> None:
+    producer = init(host)
+    add(host, producer)
+    produce(host, producer, 0, transactional=True)
+    again = host.restart(clean=False)
+    assert produce(again, producer, 1, transactional=True) is ErrorCode.NONE
+    assert end(again, producer, commit=True) is ErrorCode.NONE
+    assert again.log("flights").last_stable_offset == 3
+
+
+def test_a_transaction_that_is_open_too_long_is_aborted(tmp_path: Path) -> None:
+    clock = ManualClock()
+    host = start(tmp_path, clock)
+    host.create_topic("flights")
+    producer = init(host)
+    add(host, producer)
+    produce(host, producer, 0, transactional=True)
+    clock.advance(59_999)
+    host.transactions.tick()
+    assert host.log("flights").last_stable_offset == 0
+    clock.advance(1)
+    host.transactions.tick()
+    assert host.log("flights").last_stable_offset == 2
+    assert end(host, producer, commit=True) is ErrorCode.PRODUCER_FENCED
+    assert init(host).producer_epoch == producer.producer_epoch + 2
+
+
+async def test_the_timer_aborts_by_itself(tmp_path: Path) -> None:
+    host = start(tmp_path, SystemClock())
+    host.create_topic("flights")
+    ended = asyncio.Event()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        timer = tasks.create_task(host.transactions.run())
+        await asyncio.sleep(0)  # the timer runs up to where it waits
+        _, producer = host.transactions.init_producer_id(InitAsk("farshore-link", 50, 900_000))
+        add(host, producer)
+        produce(host, producer, 0, transactional=True)
+        host.log("flights").append_listeners.append(ended.set)
+        await ended.wait()
+        timer.cancel()
+    assert host.log("flights").last_stable_offset == 2
+
+
+def test_markers_that_do_not_fit_on_the_disk_are_written_later(tmp_path: Path) -> None:
+    disk, clock = FaultyDisk(), ManualClock()
+    host = Host(tmp_path / "data", clock, BrokerConfig(tmp_path / "data"), disk)
+    host.create_topic("flights")
+    producer = init(host)
+    add(host, producer)
+    produce(host, producer, 0, transactional=True)
+    disk.room_bytes = 200  # enough for the decision, not for the marker
+    assert end(host, producer, commit=True) is ErrorCode.NONE, "it is decided"
+    assert host.transactions.transactions["farshore-link"].state is TransactionState.PREPARE_COMMIT
+    assert host.transactions.init_producer_id(ASK)[0] is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert add(host, producer) is ErrorCode.CONCURRENT_TRANSACTIONS
+    disk.room_bytes = None
+    clock.advance(MARKER_RETRY_MS)
+    host.transactions.tick()
+    assert host.log("flights").last_stable_offset == 2
+    assert add(host, producer) is ErrorCode.NONE
+
+
+def test_a_prepared_transaction_is_completed_at_start(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    host = Host(tmp_path / "data", ManualClock(), BrokerConfig(tmp_path / "data"), disk)
+    host.create_topic("flights")
+    producer = init(host)
+    add(host, producer)
+    produce(host, producer, 0, transactional=True)
+    disk.room_bytes = 200
+    end(host, producer, commit=True)
+    assert host.log("flights").last_stable_offset == 0
+    again = host.restart(clean=False)
+    assert again.log("flights").last_stable_offset == 2
+    assert again.log("flights").aborted_transactions(0, 9) == []
+    assert again.transactions.transactions["farshore-link"].state is TransactionState.COMPLETE_COMMIT
+
+
+def test_a_decision_that_could_not_be_stored_was_not_made(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    host = Host(tmp_path / "data", ManualClock(), BrokerConfig(tmp_path / "data"), disk)
+    host.create_topic("flights")
+    producer = init(host)
+    add(host, producer)
+    disk.room_bytes = 0
+    assert end(host, producer, commit=True) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert host.transactions.init_producer_id(ASK)[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    disk.room_bytes = None
+    assert end(host, producer, commit=False) is ErrorCode.NONE
+
+
+def test_offsets_in_a_transaction(host: Host) -> None:
+    producer = init(host)
+    where = TopicPartition(OFFSETS_TOPIC, host.groups.log.partition_for("g"))
+    add(host, producer, where)
+    host.groups.check_commit("g", "", None, -1, transactional=True)
+    offsets = {FLIGHTS: Committed(7, -1, "", 0)}
+    host.groups.offsets.commit("g", offsets, is_known=lambda _: True, producer=producer)
+    assert host.groups.offsets.of("g").committed == {}
+    end(host, producer, commit=True)
+    assert host.groups.offsets.of("g").committed[FLIGHTS].offset == 7
+
+
+def test_an_older_coordinator_is_fenced(host: Host) -> None:
+    marker = {"commit": False, "coordinator_epoch": 9}
+    producer = Producer(4, 2)
+    assert host.transactions.write_marker(FLIGHTS, producer, **marker) is ErrorCode.NONE  # type: ignore[arg-type]
+    assert (
+        host.transactions.write_marker(FLIGHTS, producer, commit=False, coordinator_epoch=8)
+        is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    )
+    gone = TopicPartition("gone", 0)
+    error = host.transactions.write_marker(gone, producer, commit=False, coordinator_epoch=9)
+    assert error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_ids_without_a_transactional_id_are_always_fresh(host: Host) -> None:
+    first, second = host.transactions.init_producer_id(None), host.transactions.init_producer_id(None)
+    assert first[1].producer_id != second[1].producer_id
+    assert host.partition(TRANSACTIONS_TOPIC, 0) is None, "nothing to keep"
+
+
+def test_an_unused_transactional_id_is_forgotten(tmp_path: Path) -> None:
+    clock = ManualClock()
+    host = start(tmp_path, clock)
+    host.create_topic("flights")
+    init(host)
+    clock.advance(TRANSACTIONAL_ID_EXPIRATION_MS)
+    host.transactions.expire_ids()
+    assert "farshore-link" in host.transactions.transactions
+    clock.advance(1)
+    host.transactions.expire_ids()
+    assert host.restart().transactions.transactions == {}
