@@ -47,12 +47,14 @@ class Checkpoint:
     """A proved position, and what was last seen of the source: its end offset and its newest timestamp in ms.
 
     Everything before `end` was acknowledged, and all its intervals stand in the state topic before this entry.
+    `position` is the source offset to read next: at or after `end.source_next`, with nothing to mirror in between.
     `sequence` is the one that the record at `end` gets.
     """
 
     topic: str
     partition: int
     end: End
+    position: int
     writer: Writer
     sequence: int
     source_end_offset: int
@@ -72,21 +74,29 @@ class GapKind(StrEnum):
     FOREIGN_WRITER = "foreign_writer"
     """Somebody else wrote into a partition that only the mirror may write."""
     UNREADABLE_BATCH = "unreadable_batch"
-    """A source batch is damaged, or its records cannot be written to the target."""
+    """A source batch is damaged."""
+    REFUSED_BATCH = "refused_batch"
+    """The target refuses a batch for what is in it (size, timestamps, a missing key)."""
+    TARGET_TRUNCATED = "target_truncated"
+    """The target's log ends before what it had acknowledged (a topic made anew there, an unclean election)."""
 
 
 class GapStatus(StrEnum):
     STOPPED = "stopped"
     """The partition stands still until an operator decides."""
     ACCEPTED = "accepted"
-    """An operator accepted the gap; the link goes on behind it at its next start."""
+    """An operator accepted it; the link goes on at `source_to` at its next start."""
     PASSED = "passed"
     """The link went on behind the gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An entry of the gap ledger: source offsets [source_from, source_to) will never be mirrored, and why."""
+    """An entry of the gap ledger: source offsets [source_from, source_to) are not mirrored, and why.
+
+    For a recreated topic `source_to` is in the new topic, where the link goes on if the gap is accepted; for a
+    truncated target it lies before `source_from`: that range would be mirrored again.
+    """
 
     topic: str
     partition: int
@@ -148,9 +158,17 @@ def encode_value(entry: Entry) -> bytes:
     return _dump({"v": ENTRY_VERSION, **_value(entry)})
 
 
-def block_key(topic: str, partition: int, key_source: int) -> bytes:
-    """The key of a block, for its tombstone."""
-    return _dump(["interval", topic, partition, key_source])
+@dataclass(frozen=True, slots=True)
+class VoidBlock:
+    """Takes back a block that was written ahead of a batch that never landed."""
+
+    topic: str
+    partition: int
+    key_source: int
+
+
+def encode_void_key(void: VoidBlock) -> bytes:
+    return _dump(["interval", void.topic, void.partition, void.key_source])
 
 
 def decode_key(key: bytes) -> list[Any]:

@@ -27,10 +27,10 @@ class End(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A run of records without holes inside of one batch: its first source offset, and its index in the batch."""
+    """A run of records without holes inside of one batch: its first source offset, and that record's place, from 0."""
 
     source_start: int
-    index: int
+    ordinal: int
 
 
 def intervals_for(end: End, pieces: Sequence[Piece], target_base: int) -> tuple[Interval, ...]:
@@ -43,8 +43,8 @@ def intervals_for(end: End, pieces: Sequence[Piece], target_base: int) -> tuple[
     source_next, target_next = end
     if target_base != target_next:
         intervals.append(Interval(source_next, target_base))
-    for source_start, index in pieces:
-        target = target_base + index
+    for source_start, ordinal in pieces:
+        target = target_base + ordinal
         if intervals:
             last = intervals[-1]
             expected = last.source_start + (target - last.target_start)

@@ -17,17 +17,19 @@ _target_start = attrgetter("target_start")
 class PartitionMap:
     """The intervals of one partition, sorted by source (and so by target), and the mirrored end.
 
-    Only offsets before the end are mirrored; the intervals may reach beyond it by what was written ahead.
+    Only offsets before the end are mirrored; the intervals may reach beyond it by what was written ahead. Source
+    offsets from the end up to `position` hold nothing to mirror (control records, aborted transactions).
     """
 
     intervals: list[Interval] = field(default_factory=list)
     end: End | None = None
+    position: int = 0
 
     def to_target(self, source_offset: int) -> int | None:
         end = self.end
-        if end is None or not self.intervals or source_offset > end.source_next:
+        if end is None or not self.intervals or source_offset > max(self.position, end.source_next):
             return None
-        if source_offset == end.source_next:
+        if source_offset >= end.source_next:
             return end.target_next
         index = bisect_right(self.intervals, source_offset, key=_source_start) - 1
         return translate(self.intervals, index, source_offset, end) if index >= 0 else None
@@ -37,7 +39,7 @@ class PartitionMap:
         if end is None or not self.intervals or target_offset > end.target_next:
             return None
         if target_offset == end.target_next:
-            return end.source_next
+            return max(self.position, end.source_next)
         index = bisect_right(self.intervals, target_offset, key=_target_start) - 1
         return translate_back(self.intervals, index, target_offset, end) if index >= 0 else None
 
@@ -48,6 +50,7 @@ class PartitionMap:
                 self.intervals.pop()
             self.intervals.append(interval)
         self.end = end
+        self.position = end.source_next
 
 
 class OffsetMap:
@@ -76,7 +79,9 @@ class OffsetMap:
     def mirrored_end(self, topic: str, partition: int) -> End | None:
         """(next source offset, next target offset), or None for a partition of which nothing is known."""
         found = self._partitions.get((topic, partition))
-        return found.end if found else None
+        if found is None or found.end is None:
+            return None
+        return End(max(found.position, found.end.source_next), found.end.target_next)
 
     def intervals(self, topic: str, partition: int) -> tuple[Interval, ...]:
         found = self._partitions.get((topic, partition))

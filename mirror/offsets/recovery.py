@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mirror.offsets.entries import Block, Checkpoint
@@ -43,10 +43,13 @@ class OffsetRange(NamedTuple):
 class Recovered:
     """`end` is where the next record comes from and goes to; `intervals` are all that hold before it.
 
+    `position` is the source offset to read next (what lies between it and the end's is known to hold nothing).
+
     `foreign` are the batches of other writers after the checkpoint. `landed_records` counts our own there.
     """
 
     end: End
+    position: int
     intervals: tuple[Interval, ...]
     foreign: tuple[OffsetRange, ...]
     landed_records: int
@@ -57,15 +60,14 @@ def recover(
     blocks: Iterable[Block],
     checkpoint: Checkpoint,
     tail: Iterable[TailBatch],
-    log_end: int,
 ) -> Recovered:
     """Compute the exact position from the recorded intervals (sorted), the blocks, and the log behind the checkpoint.
 
-    `tail` are the batches from `checkpoint.end.target_next` to `log_end`. The returned end's target is `log_end`:
-    what lies between the last record and it (markers, other writers) is stepped over by a last interval.
+    `tail` are the batches of the target's log from `checkpoint.end.target_next` on. The returned end's target is right
+    behind the last mirrored record, whatever others (markers, local writers) put there: see `step_over`.
     """
     end = checkpoint.end
-    intervals = [i for i in recorded if i.source_start < end.source_next or i == end]
+    intervals = [i for i in recorded if i.source_start < end.source_next or tuple(i) == end]
     steps, sources = _sequence_map(blocks, checkpoint)
     foreign: list[OffsetRange] = []
     distance = landed = 0
@@ -81,13 +83,21 @@ def recover(
         pieces = _pieces(steps, sources, ahead, count)
         _extend(intervals, intervals_for(end, pieces, batch.base_offset))
         last = pieces[-1]
-        end = End(last.source_start + count - last.index, batch.last_offset + 1)
+        end = End(last.source_start + count - last.ordinal, batch.last_offset + 1)
         distance = ahead + count
         landed += count
-    if log_end != end.target_next:
-        end = End(end.source_next, log_end)
-        _extend(intervals, (Interval(end.source_next, log_end),))
-    return Recovered(end, tuple(intervals), tuple(foreign), landed)
+    position = end.source_next if distance else checkpoint.position
+    return Recovered(end, position, tuple(intervals), tuple(foreign), landed)
+
+
+def step_over(found: Recovered, log_end: int) -> Recovered:
+    """The position from which a new writer goes on: what lies between the last record and the log end is skipped."""
+    end = found.end
+    if log_end == end.target_next:
+        return found
+    intervals = list(found.intervals)
+    _extend(intervals, (Interval(end.source_next, log_end),))
+    return replace(found, end=End(end.source_next, log_end), intervals=tuple(intervals))
 
 
 def _sequence_map(blocks: Iterable[Block], checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
@@ -113,7 +123,7 @@ def _pieces(steps: list[int], sources: list[int], ahead: int, count: int) -> lis
     index += 1
     while index < len(steps) and steps[index] < ahead + count:
         piece = Piece(sources[index], steps[index] - ahead)
-        if pieces[-1].index == piece.index:
+        if pieces[-1].ordinal == piece.ordinal:
             pieces[-1] = piece
         else:
             pieces.append(piece)

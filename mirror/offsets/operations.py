@@ -1,0 +1,45 @@
+"""What an operator's commands may change in a link's state. Each takes the link over by the fence first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirror.client.cluster import Cluster
+from mirror.link import Link
+from mirror.offsets.entries import Gap, GapStatus, LinkRun, Owner, RunState, Writer
+from mirror.offsets.fence import fence_link
+from mirror.offsets.state import LinkState
+from mirror.offsets.state_writer import StateLog, ensure_own_topics
+
+
+async def promote_link(link: Link, target: Cluster, operation_id: str) -> None:
+    """Make the target a site of its own: no worker of the link can write there any more, nor start again.
+
+    May be repeated. Raises LinkFenced when another worker starts at the same moment (try again), ClientError.
+    """
+    state = await LinkState.load(target, link)
+    if state.run is not None and (state.run.state, state.run.operation_id) == (RunState.PROMOTED, operation_id):
+        return
+    log, owner = await _take_over(link, target, operation_id)
+    await log.append([LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms()), owner])
+
+
+async def resume_link(link: Link, target: Cluster, operation_id: str, *, accept_gaps: bool) -> tuple[Gap, ...]:
+    """Let the link run (again) -> the gaps that this accepted. A running worker notices by the fence and starts anew.
+
+    Raises LinkFenced, ClientError.
+    """
+    log, owner = await _take_over(link, target, operation_id)
+    state = await LinkState.load(target, link)
+    accepted: tuple[Gap, ...] = ()
+    if accept_gaps:
+        accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in state.open_gaps().values())
+    await log.append([*accepted, LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms()), owner])
+    return accepted
+
+
+async def _take_over(link: Link, target: Cluster, operation_id: str) -> tuple[StateLog, Owner]:
+    await ensure_own_topics(target, link)
+    writer: Writer = await fence_link(target, link)
+    owner = Owner(writer, f"operation {operation_id}", target.clock.now_ms())
+    return StateLog(target, link, writer), owner

@@ -1,0 +1,153 @@
+"""A link's state as its topic on the target tells it: read, and folded into one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker.wire.batch import BatchHeader
+from broker.wire.records import Record, decode_records
+from mirror.client.cluster import Cluster
+from mirror.client.model import TopicPartition
+from mirror.client.offsets import log_end_offsets
+from mirror.client.topics import describe_topics, list_topics
+from mirror.errors import StateDamaged
+from mirror.link import Link
+from mirror.offsets.entries import (
+    Block,
+    Checkpoint,
+    Gap,
+    GapStatus,
+    GroupSyncTimes,
+    LinkRun,
+    Owner,
+    TopicIdentity,
+    decode_entry,
+    decode_key,
+)
+from mirror.offsets.intervals import Interval
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.recovery import recover
+from mirror.offsets.scan import OffsetSpan, scan_batches
+from mirror.offsets.tail import read_tails
+
+Where = tuple[str, int]
+"""(source topic, partition)"""
+
+
+@dataclass(slots=True)
+class LinkState:
+    """All entries of one link. `exists` is False when the link never ran (its topic is not there).
+
+    `map` is filled by `load_link_state` only.
+    """
+
+    link: Link
+    exists: bool = False
+    blocks: dict[Where, dict[int, Block]] = field(default_factory=dict)
+    checkpoints: dict[Where, Checkpoint] = field(default_factory=dict)
+    gaps: dict[tuple[str, int, int], Gap] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    groups: GroupSyncTimes = field(default_factory=lambda: GroupSyncTimes({}))
+    run: LinkRun | None = None
+    owner: Owner | None = None
+    map: OffsetMap = field(default_factory=OffsetMap)
+
+    @staticmethod
+    async def load(target: Cluster, link: Link) -> LinkState:
+        """Read the state topic to the end that it had when the reading began. Raises ClientError, StateDamaged."""
+        state = LinkState(link)
+        where = TopicPartition(link.state_topic, 0)
+        if not await describe_topics(target, [where.topic]):
+            return state
+        state.exists = True
+        end = (await log_end_offsets(target, [where]))[where]
+
+        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+            if not header.is_control:
+                for record in decode_records(batch):
+                    state.apply(record)
+
+        await scan_batches(target, {where: OffsetSpan(0, end)}, visit)
+        return state
+
+    def apply(self, record: Record) -> None:
+        """Fold in one record of the state topic; records must come in their order."""
+        try:
+            key = decode_key(record.key or b"")
+            if record.value is None:
+                self._forget(key)
+                return
+            entry = decode_entry(key, record.value)
+        except (ValueError, KeyError, TypeError) as error:
+            text = f"{self.link.state_topic} offset {record.offset} at {self.link.target.name}: {error}"
+            raise StateDamaged(text) from error
+        match entry:
+            case Block():
+                blocks = self.blocks.setdefault((entry.topic, entry.partition), {})
+                blocks.pop(entry.key_source, None)  # the newest writing stands last: it wins where two overlap
+                blocks[entry.key_source] = entry
+            case Checkpoint():
+                self.checkpoints[entry.topic, entry.partition] = entry
+            case Gap():
+                self.gaps[entry.topic, entry.partition, entry.source_from] = entry
+            case TopicIdentity():
+                self.topic_ids[entry.topic] = entry.topic_id
+            case GroupSyncTimes():
+                self.groups = entry
+            case LinkRun():
+                self.run = entry
+            case Owner():
+                self.owner = entry
+
+    def _forget(self, key: list[object]) -> None:
+        match key:
+            case ["interval", str(topic), int(partition), int(source)]:
+                self.blocks.get((topic, partition), {}).pop(source, None)
+
+    def blocks_of(self, topic: str, partition: int) -> list[Block]:
+        """In the order of their (last) writing."""
+        return list(self.blocks.get((topic, partition), {}).values())
+
+    def intervals(self, topic: str, partition: int) -> list[Interval]:
+        """All recorded intervals of a partition, sorted; where two begin at one source offset, the newest."""
+        starts: dict[int, int] = {}
+        for block in self.blocks.get((topic, partition), {}).values():
+            starts.update(block.intervals)
+        return [Interval(source, starts[source]) for source in sorted(starts)]
+
+    def open_gaps(self) -> dict[Where, Gap]:
+        """Per partition the gap at which it stands still."""
+        return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
+
+    async def exact_map(self, target: Cluster) -> OffsetMap:
+        """The map as it is now, read anew: up to the last record that landed before this call. Raises ClientError."""
+        return (await load_link_state(self.link, target)).map
+
+
+async def load_link_state(link: Link, target: Cluster) -> LinkState:
+    """The link's state with its `map`: exact up to every record that had landed when the call began.
+
+    Works whether or not a worker runs. Raises ClientError, StateDamaged.
+    """
+    log_ends = await log_end_offsets(target, await writable_partitions(target, link))
+    state = await LinkState.load(target, link)
+    tails = await read_tails(target, link, state.checkpoints, log_ends)
+    for where, checkpoint in state.checkpoints.items():
+        batches = tails[where].batches if where in tails else []
+        found = recover(state.intervals(*where), state.blocks_of(*where), checkpoint, batches)
+        partition = state.map.partition(*where)
+        partition.intervals = list(found.intervals)
+        partition.end = found.end
+        partition.position = found.position
+    return state
+
+
+async def writable_partitions(target: Cluster, link: Link) -> list[TopicPartition]:
+    """The target's partitions whose topic is called as the link would call one of its topics."""
+    topics = await list_topics(target)
+    return [
+        TopicPartition(topic.name, partition.partition)
+        for topic in topics.values()
+        if link.source_topic(topic.name) is not None
+        for partition in topic.partitions
+    ]

@@ -1,0 +1,141 @@
+"""Writing to a link's state topic, in order, under the fence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from broker.wire.records import Record, encode_batch
+from mirror.client.cluster import Cluster
+from mirror.client.configs import describe_topic_configs
+from mirror.client.topics import NewTopic, create_topics
+from mirror.errors import ClientError, KafkaError, LinkFenced
+from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.offsets.entries import Entry, VoidBlock, Writer, encode_key, encode_value, encode_void_key
+from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_REPLICATION_FACTOR
+from mirror.offsets.recovery import SEQUENCE_MASK
+
+FENCED_CODES = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+
+Change: TypeAlias = Entry | VoidBlock
+
+
+class StateLog:
+    """Appends to the state topic as one writer. After any error it must not be used again: fence anew."""
+
+    def __init__(self, target: Cluster, link: Link, writer: Writer) -> None:
+        self._target = target
+        self._link = link
+        self._writer = writer
+        self._sequence = 0
+
+    async def append(self, changes: Iterable[Change]) -> None:
+        """Write and wait for the acknowledgement. Raises LinkFenced, ClientError."""
+        records: list[Record] = []
+        size_bytes = 0
+        for change in changes:
+            key, value = _encode(change)
+            entry_bytes = len(key) + len(value or b"")
+            if records and (
+                len(records) >= STATE_BATCH_MAX_ENTRIES or size_bytes + entry_bytes > STATE_BATCH_MAX_BYTES
+            ):
+                await self._produce(records)
+                records, size_bytes = [], 0
+            records.append(Record(len(records), self._target.clock.now_ms(), key, value))
+            size_bytes += entry_bytes
+        if records:
+            await self._produce(records)
+
+    async def _produce(self, records: Sequence[Record]) -> None:
+        link, writer = self._link, self._writer
+        batch = encode_batch(
+            records,
+            producer_id=writer.producer_id,
+            producer_epoch=writer.epoch,
+            base_sequence=self._sequence,
+        )
+        node_id = await self._target.leader(link.state_topic, 0)
+        connection = await self._target.connection(node_id, "admin")
+        data = [TopicProduceData(link.state_topic, [PartitionProduceData(0, batch)])]
+        timeout_ms = self._target.limits.delivery_timeout_ms
+        response: ProduceResponse = await connection.request(ProduceRequest(None, -1, timeout_ms, data))
+        code = response.responses[0].partition_responses[0].error_code
+        if code:
+            self._target.forget_leaders([link.state_topic])
+            what = f"writing {link.state_topic} at {link.target.name}"
+            if code in FENCED_CODES:
+                raise LinkFenced(f"link {link.name}: another owner took over") from KafkaError(code, what)
+            raise KafkaError(code, what)
+        self._sequence = (self._sequence + len(records)) & SEQUENCE_MASK
+
+
+def _encode(change: Change) -> tuple[bytes, bytes | None]:
+    if isinstance(change, VoidBlock):
+        return encode_void_key(change), None
+    return encode_key(change), encode_value(change)
+
+
+class StateWriter:
+    """A queue before the state log: what is submitted while a write is under way goes into the next one."""
+
+    def __init__(self, log: StateLog) -> None:
+        self._log = log
+        self._changes: list[Change] = []
+        self._callbacks: list[Callable[[], None]] = []
+        self._wake = asyncio.Event()
+
+    def submit(self, changes: Sequence[Change], then: Callable[[], None] | None = None) -> None:
+        """Queue changes; `then` is called when they, and all submitted before, are acknowledged."""
+        self._changes.extend(changes)
+        if then is not None:
+            self._callbacks.append(then)
+        self._wake.set()
+
+    async def write(self, changes: Sequence[Change]) -> None:
+        """Submit and wait until acknowledged. Needs `run` to be running."""
+        done = asyncio.Event()
+        self.submit(changes, done.set)
+        await done.wait()
+
+    async def run(self) -> None:
+        """Write for ever. Raises what the log raises; then nothing more is written."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            changes, self._changes = self._changes, []
+            callbacks, self._callbacks = self._callbacks, []
+            await self._log.append(changes)
+            for callback in callbacks:
+                callback()
+
+
+async def ensure_own_topics(target: Cluster, link: Link) -> None:
+    """Make the state topic and the producer registry on the target if they are not there. Raises ClientError."""
+    replication_factor = min(STATE_TOPIC_REPLICATION_FACTOR, max(1, len(target.nodes)))
+    configs = {"cleanup.policy": "compact"}
+    topics = [NewTopic(name, 1, replication_factor, configs) for name in (link.state_topic, PRODUCERS_TOPIC)]
+    metadata = await target.metadata([topic.name for topic in topics])
+    missing = [topic for topic in topics if topic.name not in metadata.topics]
+    failures = await create_topics(target, missing)
+    for failure in failures.values():
+        if failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise failure
+    await _check_compacted(target, link)
+
+
+async def _check_compacted(target: Cluster, link: Link) -> None:
+    """Retention by time would delete the map: refuse to run on such a topic."""
+    described = (await describe_topic_configs(target, [link.state_topic]))[link.state_topic]
+    if isinstance(described, KafkaError):
+        raise described
+    policy = described["cleanup.policy"].value
+    if policy != "compact":
+        raise ClientError(
+            f"{link.state_topic} at {link.target.name} has cleanup.policy={policy}: the offset map would be deleted",
+            f"set cleanup.policy=compact on {link.state_topic}",
+        )

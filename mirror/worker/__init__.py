@@ -1,0 +1,1 @@
+"""The data path of a link: fetch, filter, patch, produce, acknowledge."""

@@ -1,0 +1,47 @@
+"""Named limits of a link's worker, with their units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Limits of one link in one worker."""
+
+    in_flight_max_bytes: int = 64 * MIB
+    """Fetched and not yet acknowledged by the target. One oversized batch may exceed it, or nothing would move."""
+    fetch_max_bytes: int = 16 * MIB
+    fetch_room_min_bytes: int = 1 * MIB
+    """A fetch waits until this much of `in_flight_max_bytes` is free."""
+    fetch_partition_max_bytes: int = 4 * MIB
+    partition_buffer_max_bytes: int = 8 * MIB
+    """A partition with this much unacknowledged is left out of fetches."""
+    fetch_max_wait_ms: int = 500
+    fetch_crowded_wait_ms: int = 20
+    """The longest wait of a fetch that leaves partitions out, so that the quiet ones do not hold back the busy."""
+    produce_max_bytes: int = 8 * MIB
+    produce_in_flight_requests: int = 5
+    """Per target leader; Kafka remembers the last five batches of a producer."""
+    produce_timeout_ms: int = 30_000
+    checkpoint_interval_ms: int = 1_000
+    checkpoint_max_bytes: int = 32 * MIB
+    """A checkpoint comes earlier when this much was acknowledged since the last: a takeover reads what is behind."""
+    topic_refresh_interval_ms: int = 5_000
+    group_sync_interval_ms: int = 5_000
+    restart_backoff_ms: int = 200
+    restart_backoff_max_ms: int = 10_000
+    healthy_after_ms: int = 30_000
+    """A session that lived this long starts the backoff anew."""
+    fence_renewal_ms: int = 6 * 3_600_000
+    """Kafka forgets an idle producer id after a day (producer.id.expiration.ms), and the fence with it."""
+
+    def __post_init__(self) -> None:
+        assert self.fetch_room_min_bytes <= self.fetch_max_bytes <= self.in_flight_max_bytes
+        assert self.fetch_partition_max_bytes <= self.partition_buffer_max_bytes <= self.in_flight_max_bytes
+        assert self.fetch_crowded_wait_ms <= self.fetch_max_wait_ms
+        assert self.produce_in_flight_requests <= 5
+        assert self.restart_backoff_ms <= self.restart_backoff_max_ms
