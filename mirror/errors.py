@@ -12,6 +12,7 @@ MirrorError
 ├── TopicConflict               a target topic that is not a mirror of its source topic
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
+├── OffsetNotMirrored           an offset has no exact translation
 ├── PartitionStopped            one partition cannot go on without a person's decision
 └── StateDamaged                the link's state topic cannot be read
 """
@@ -103,6 +104,12 @@ class LinkPromoted(MirrorError):
     """The target was promoted, so nothing may be mirrored to it."""
 
     hint = "after the failback decision, `farshore link resume` lets the link run again"
+
+
+class OffsetNotMirrored(MirrorError):
+    """An offset that has no exact translation: not mirrored yet, or older than the mirror."""
+
+    hint = "wait until the mirror is there (`farshore status`), or choose an offset that is mirrored"
 
 
 class PartitionStopped(MirrorError):

@@ -18,6 +18,9 @@ LATEST: Final = -1
 """Timestamp in ListOffsets: the high watermark, or the last stable offset when reading committed."""
 EARLIEST: Final = -2
 """Timestamp in ListOffsets: the log start offset."""
+MAX_TIMESTAMP: Final = -3
+"""Timestamp in ListOffsets: the record with the highest timestamp (KIP-734)."""
+MAX_TIMESTAMP_SINCE_VERSION: Final = 7
 
 
 class TopicPartition(NamedTuple):

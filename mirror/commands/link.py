@@ -1,0 +1,176 @@
+"""`farshore link`: links as declared, and what they would do at their targets."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from mirror.terminal import AppContext, confirm_plan, emit, output_option, run_async
+
+if TYPE_CHECKING:
+    from mirror.client.cluster import Cluster
+    from mirror.client.topics import NewTopic
+    from mirror.link import Link
+    from mirror.offsets.entries import Gap
+    from mirror.offsets.state import LinkState
+    from mirror.topics.plan import ConfigChange, Finding, MirroredTopic
+
+link_option = click.option("--link", "link_name", metavar="LINK", help="The link (default: the only one).")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRow:
+    """A link as declared."""
+
+    link: str
+    source: str
+    target: str
+    topics: tuple[str, ...]
+    topic_names: str
+    groups: tuple[str, ...]
+    shared_targets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDescription:
+    """A link, what it mirrors now, and what its next passes would change at the target."""
+
+    link: str
+    source: str
+    target: str
+    topic_names: str
+    shared_targets: bool
+    condition: str
+    operation_id: str
+    mirrored: tuple[MirroredTopic, ...]
+    topics_to_create: tuple[NewTopic, ...]
+    topics_to_grow: tuple[tuple[str, int], ...]
+    config_drift: tuple[ConfigChange, ...]
+    findings: tuple[Finding, ...]
+    gaps: tuple[Gap, ...]
+
+
+@click.group("link")
+def link_group() -> None:
+    """Links: list, describe, resume."""
+
+
+@link_group.command("list")
+@output_option
+@click.pass_obj
+def list_command(context: AppContext, output: str) -> None:
+    """List the links of farshore.toml."""
+    rows = [
+        LinkRow(k.name, k.source.name, k.target.name, k.topics, k.topic_names, k.groups, k.shared_targets)
+        for k in context.links()
+    ]
+    emit(rows, output)
+
+
+@link_group.command("describe")
+@link_option
+@output_option
+@click.pass_obj
+def describe_command(context: AppContext, link_name: str | None, output: str) -> None:
+    """Show what a link mirrors, what it would create or change at the target, and what speaks against it."""
+    emit(run_async(_describe(context.link(link_name))), output)
+
+
+@link_group.command("resume")
+@link_option
+@click.option("--accept-gap", is_flag=True, help="Consent to the recorded gaps: stopped partitions go on behind them.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written and change nothing.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
+@click.pass_obj
+def resume_command(context: AppContext, link_name: str | None, accept_gap: bool, dry_run: bool, yes: bool) -> None:
+    """Let a link run again after a failover, or behind a gap. A running mirror notices by itself."""
+    link = context.link(link_name)
+    state = run_async(_load(link))
+    plan = _resume_plan(link, state, accept_gap)
+    if dry_run:
+        emit(plan, "table")
+        return
+    confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
+    run_async(_resume(link, accept_gap))
+    click.echo(
+        f"link {link.name} may run: where no mirror runs, start it: farshore mirror run --link {link.name}", err=True
+    )
+
+
+def _resume_plan(link: Link, state: LinkState, accept_gap: bool) -> dict[str, object]:
+    """What resuming means, or a LinkInvalid error when there is nothing to resume."""
+    from mirror.status import condition_of
+    from mirror.terminal import ExitCode, Refusal
+
+    gaps = tuple(state.open_gaps().values())
+    if not state.exists:
+        raise Refusal(f"link {link.name} never ran", f"start it: farshore mirror run --link {link.name}")
+    if gaps and not accept_gap and state.run is None:
+        text = f"link {link.name} stands still at {len(gaps)} gaps"
+        raise Refusal(text, "add --accept-gap to give up the records of the gaps", ExitCode.REFUSED)
+    return {
+        "link": link.name,
+        "condition": condition_of(state).value,
+        "operation_id": state.run.operation_id if state.run is not None else "",
+        "gaps_accepted": gaps if accept_gap else (),
+        "gaps_left": () if accept_gap else gaps,
+    }
+
+
+async def _load(link: Link) -> LinkState:
+    from mirror.client.cluster import Cluster
+    from mirror.offsets.state import load_link_state
+
+    async with Cluster(link.target, client_id="farshore-cli") as target:
+        return await load_link_state(link, target)
+
+
+async def _resume(link: Link, accept_gap: bool) -> None:
+    from mirror.client.cluster import Cluster
+    from mirror.offsets.operations import resume_link
+
+    async with Cluster(link.target, client_id="farshore-cli") as target:
+        await resume_link(link, target, f"resume-{uuid.uuid4().hex[:12]}", accept_gaps=accept_gap)
+
+
+async def _describe(link: Link) -> LinkDescription:
+    from mirror.client.cluster import Cluster
+
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-cli"))
+        target = await stack.enter_async_context(Cluster(link.target, client_id="farshore-cli"))
+        return await _describe_between(link, source, target)
+
+
+async def _describe_between(link: Link, source: Cluster, target: Cluster) -> LinkDescription:
+    from mirror.client.topics import describe_topics, list_topics
+    from mirror.offsets.state import load_link_state
+    from mirror.status import condition_of
+    from mirror.topics.plan import pair_topics, select_topics
+    from mirror.topics.sync import find_concerns, plan_config_sync, plan_link_topics
+
+    at_source = await list_topics(source)
+    wanted = {link.target_topic(name) for name in select_topics(link, at_source)}
+    pairs = pair_topics(link, at_source, await describe_topics(target, wanted))
+    plan = await plan_link_topics(link, source, target)
+    drift, _ = await plan_config_sync(link, source, target, pairs)
+    state = await load_link_state(link, target)
+    return LinkDescription(
+        link=link.name,
+        source=link.source.name,
+        target=link.target.name,
+        topic_names=link.topic_names,
+        shared_targets=link.shared_targets,
+        condition=condition_of(state).value,
+        operation_id=state.run.operation_id if state.run is not None else "",
+        mirrored=pairs,
+        topics_to_create=plan.create,
+        topics_to_grow=tuple(plan.grow.items()),
+        config_drift=drift,
+        findings=tuple(await find_concerns(source, target, pairs, source.clock.now_ms())),
+        gaps=tuple(state.gaps.values()),
+    )

@@ -1,0 +1,190 @@
+"""How far a link's target is behind its source, also while no mirror runs.
+
+Per partition, from what both clusters say now:
+
+- `lag_offsets`: the source's last stable offset minus the next offset to be mirrored.
+- `lag_records`: the records between the two. Exact, from batch headers, when they fit one fetch; otherwise the
+  difference of offsets, which also counts markers and compacted records (`lag_records_estimated`).
+- `lag_seconds`: how long ago, by its own timestamp, the oldest record that is not mirrored was written; 0 when all is.
+- `lag_span_seconds`: the newest source timestamp minus that of the oldest unmirrored record; says more than
+  `lag_seconds` for records whose timestamps are not of today.
+- `lag_bytes`: the size of the unmirrored batches as they are stored; beyond one fetch estimated from their mean size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.wire.api import ApiKey
+from broker.wire.batch import BatchHeader, iter_batches
+from broker.wire.errors import ErrorCode
+from mirror.client.cluster import Cluster
+from mirror.client.log import FetchLimits, fetch_once, records_of
+from mirror.client.model import MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, Isolation, TopicPartition
+from mirror.client.offsets import list_offsets, log_end_offsets, log_start_offsets
+from mirror.client.topics import describe_topics, list_topics
+from mirror.errors import KafkaError
+from mirror.limits import LAG_SCAN_MAX_BYTES
+from mirror.link import Link
+from mirror.offsets.state import LinkState, load_link_state
+from mirror.topics.plan import select_topics
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One mirrored partition; the module says what the numbers mean.
+
+    `mirrored_offset` is the next source offset to be mirrored, None when nothing was mirrored yet.
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    mirrored_offset: int | None
+    source_end_offset: int
+    target_end_offset: int | None
+    lag_offsets: int
+    lag_records: int
+    lag_records_estimated: bool
+    lag_bytes: int
+    lag_bytes_estimated: bool
+    lag_seconds: float
+    lag_span_seconds: float
+    oldest_unmirrored_timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unmirrored:
+    """The headers of the first unmirrored batches. `complete`: these are all. `newest_timestamp_ms`: of the source."""
+
+    headers: tuple[BatchHeader, ...]
+    complete: bool
+    newest_timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """One partition's offsets: the first unmirrored one that is still there, and where the source ends."""
+
+    start: int
+    source_end: int
+    mirrored: int | None
+    target_end: int | None
+
+
+def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrored | None, now_ms: int) -> PartitionLag:
+    """The lag of one partition; `sample` is None when nothing is unmirrored, or could not be looked at. Pure."""
+    offsets = max(0, ends.source_end - ends.start)
+    headers = sample.headers if sample is not None and offsets else ()
+    records, estimated = offsets, offsets > 0
+    size, oldest = 0, None
+    if headers and sample is not None:
+        covered = headers[-1].next_offset - headers[0].base_offset
+        inside = min(headers[-1].next_offset, ends.source_end) - ends.start
+        size_bytes = sum(header.size_bytes for header in headers)
+        if sample.complete:
+            ahead = max(0, ends.start - headers[0].base_offset)
+            records = max(1, sum(h.record_count for h in headers if not h.is_control) - ahead)
+            estimated, size = False, size_bytes
+        else:
+            size = round(size_bytes / max(1, covered) * offsets) if inside > 0 else size_bytes
+        oldest = next((h.base_timestamp for h in headers if not h.is_control and h.base_timestamp >= 0), None)
+        if sample.complete and all(header.is_control for header in headers):
+            records = 0
+    newest = sample.newest_timestamp_ms if sample is not None else None
+    return PartitionLag(
+        where.topic,
+        where.partition,
+        link.target_topic(where.topic),
+        ends.mirrored,
+        ends.source_end,
+        ends.target_end,
+        offsets,
+        records,
+        estimated,
+        size,
+        offsets > 0 and estimated,
+        0.0 if oldest is None else max(0, now_ms - oldest) / 1000,
+        0.0 if oldest is None or newest is None else max(0, newest - oldest) / 1000,
+        oldest,
+    )
+
+
+async def link_lag(link: Link, source: Cluster, target: Cluster, state: LinkState | None = None) -> list[PartitionLag]:
+    """The lag of every partition that the link selects, by topic and partition. Raises ClientError, StateDamaged.
+
+    `state` (from `load_link_state`) is loaded here when it is not given; the older it is, the larger the lag looks.
+    """
+    topics = await list_topics(source)
+    partitions = [
+        TopicPartition(name, partition.partition)
+        for name in select_topics(link, topics)
+        for partition in topics[name].partitions
+    ]
+    target_ends = await _target_ends(link, target, partitions)
+    offset_map = (state or await load_link_state(link, target)).map
+    source_ends = await log_end_offsets(source, partitions, Isolation.READ_COMMITTED)
+    source_starts = await log_start_offsets(source, partitions)
+    ends: dict[TopicPartition, Ends] = {}
+    for where in partitions:
+        end = offset_map.mirrored_end(where.topic, where.partition)
+        position = None if end is None else max(end.source_next, offset_map.partition(*where).position)
+        start = max(position or 0, source_starts[where])
+        ends[where] = Ends(start, source_ends[where], position, target_ends.get(where))
+    lagging = {where: found for where, found in ends.items() if found.source_end > found.start}
+    samples = await _sample(source, lagging)
+    now_ms = source.clock.now_ms()
+    return [measure_lag(link, where, found, samples.get(where), now_ms) for where, found in ends.items()]
+
+
+async def _target_ends(link: Link, target: Cluster, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Log ends at the target, by source partition; those that are not there yet are left out."""
+    topics = await describe_topics(target, {link.target_topic(where.topic) for where in partitions})
+    found = {}
+    for where in partitions:
+        name = link.target_topic(where.topic)
+        if name in topics and where.partition < len(topics[name].partitions):
+            found[TopicPartition(name, where.partition)] = where
+    return {found[where]: end for where, end in (await log_end_offsets(target, found)).items()}
+
+
+async def _sample(source: Cluster, lagging: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Unmirrored]:
+    headers: dict[TopicPartition, tuple[BatchHeader, ...]] = {}
+    limits = FetchLimits(source.limits.fetch_max_bytes, LAG_SCAN_MAX_BYTES)
+    waiting = {where: ends.start for where, ends in lagging.items()}
+    while waiting:
+        try:
+            answers = await fetch_once(source, waiting, limits, Isolation.READ_COMMITTED)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            break  # retention went on since the offsets were asked for: the next look will be right
+        looked = {
+            where: found
+            for where, data in answers.items()
+            if (found := _within(iter_batches(records_of(data)), lagging[where]))
+        }
+        headers |= looked
+        waiting = {where: start for where, start in waiting.items() if where not in looked}
+        if not looked:
+            break
+    newest = await _newest_timestamps(source, headers)
+    return {
+        where: Unmirrored(found, found[-1].next_offset >= lagging[where].source_end, newest.get(where))
+        for where, found in headers.items()
+    }
+
+
+def _within(batches: Iterable[tuple[BatchHeader, memoryview]], ends: Ends) -> tuple[BatchHeader, ...]:
+    return tuple(
+        header for header, _ in batches if ends.start < header.next_offset and header.base_offset < ends.source_end
+    )
+
+
+async def _newest_timestamps(source: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The highest timestamp per partition; empty where the cluster is too old to be asked (before KIP-734)."""
+    asked = dict.fromkeys(partitions, MAX_TIMESTAMP)
+    if (await source.any_connection()).version(ApiKey.LIST_OFFSETS) < MAX_TIMESTAMP_SINCE_VERSION:
+        return {}
+    return {where: found.timestamp_ms for where, found in (await list_offsets(source, asked)).items()}
