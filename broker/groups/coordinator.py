@@ -28,7 +28,6 @@ from broker.groups.limits import (
     GROUP_MEMBERS_MAX,
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     OFFSETS_RETENTION_CHECK_MS,
-    SESSION_TIMEOUT_MAX_MS,
 )
 from broker.groups.model import (
     Effects,
@@ -57,7 +56,7 @@ class GroupCoordinator:
         self._rules = GroupRules(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             session_timeout_min_ms=config.group_min_session_timeout_ms,
-            session_timeout_max_ms=SESSION_TIMEOUT_MAX_MS,
+            session_timeout_max_ms=config.group_max_session_timeout_ms,
             members_max=GROUP_MEMBERS_MAX,
             new_member_join_timeout_ms=NEW_MEMBER_JOIN_TIMEOUT_MS,
         )

@@ -3,7 +3,6 @@
 # A member that joined for the first time and whose client went away while it waited is dropped
 # after this (Kafka: 5 minutes).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-SESSION_TIMEOUT_MAX_MS = 30 * 60 * 1000
 # Members of one group; Kafka leaves it open, but each member costs memory in every rebalance answer.
 GROUP_MEMBERS_MAX = 10_000
 # What a client may attach to one committed offset (Kafka: offset.metadata.max.bytes).

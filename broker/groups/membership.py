@@ -133,7 +133,9 @@ class Membership:
         """Does the member have the group's protocol type, and a protocol that all others have too?"""
         if not ask.protocol_type or not ask.protocols:
             return False
-        others = [m for m in self.members.values() if m.member_id != ask.member_id]
+        # A static member that restarted is itself, not one more.
+        itself = self.instances.get(ask.instance_id or "", ask.member_id)
+        others = [m for m in self.members.values() if m.member_id != itself]
         if self.members and ask.protocol_type != self.protocol_type:
             return False
         common = self._common_protocols(others)

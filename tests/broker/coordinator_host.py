@@ -28,6 +28,7 @@ class Host:
     def __init__(self, data_dir: Path, clock: Clock, config: BrokerConfig, disk: Disk = OS_DISK) -> None:
         self.clock = clock
         self.config = config
+        self.advertised = ("127.0.0.1", 9092)
         self._disk = disk
         self._dir = data_dir
         self._dir.mkdir(exist_ok=True)

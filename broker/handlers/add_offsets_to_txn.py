@@ -1,0 +1,34 @@
+"""AddOffsetsToTxn, v0-4: a group whose offsets will be committed in the transaction.
+
+What is added is the group's partition of the offsets topic. v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.errors import BrokerError
+from broker.groups.formats import TopicPartition
+from broker.groups.internal_log import OFFSETS_TOPIC, Producer
+from broker.handlers.registry import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
+    try:
+        partition = TopicPartition(OFFSETS_TOPIC, broker.groups.log.partition_for(request.group_id))
+    except BrokerError as failed:
+        return AddOffsetsToTxnResponse(error_code=failed.error_code)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    error = broker.transactions.add_partitions(request.transactional_id, producer, [partition])
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < 2:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=error)
+
+
+HANDLER = Handler(api=ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4), handle=handle)

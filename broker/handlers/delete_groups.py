@@ -1,0 +1,21 @@
+"""DeleteGroups, v0-2: forget empty groups and their offsets. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.registry import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(name, broker.groups.delete(name)) for name in request.groups_names]
+    )
+
+
+HANDLER = Handler(api=ApiKey.DELETE_GROUPS, versions=(0, 2), handle=handle)

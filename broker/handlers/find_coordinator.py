@@ -1,0 +1,54 @@
+"""FindCoordinator, v0-4: which broker coordinates a group (key type 0) or a transactional id (1).
+
+This broker coordinates all of its cluster, so the answer is always itself, once the coordinator's topic is there.
+v1 key type; v4 many keys in one request. Share groups (key type 2, v6) are not served.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.errors import BrokerError
+from broker.handlers.registry import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+GROUP, TRANSACTION = 0, 1
+
+
+async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    if context.api_version >= 4:
+        found = [_find(broker, request.key_type, key) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _find(broker, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
+    if key_type not in (GROUP, TRANSACTION) or (key_type == TRANSACTION and not key):
+        return _nowhere(key, ErrorCode.INVALID_REQUEST)
+    try:
+        log = broker.groups.log if key_type == GROUP else broker.transactions.log
+        log.ensure()
+    except BrokerError as error:
+        # Clients ask again on this code, and on hardly any other.
+        return _nowhere(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+    host, port = broker.advertised
+    return Coordinator(key, broker.config.node_id, host, port, ErrorCode.NONE, None)
+
+
+def _nowhere(key: str, error: ErrorCode, text: str | None = None) -> Coordinator:
+    return Coordinator(key, -1, "", -1, error, text or error.description)
+
+
+HANDLER = Handler(api=ApiKey.FIND_COORDINATOR, versions=(0, 4), handle=handle)

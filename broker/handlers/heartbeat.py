@@ -1,0 +1,22 @@
+"""Heartbeat, v0-4: a member's sign of life; the answer tells it of a rebalance. v3 static members."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.registry import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+async def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    error = broker.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(error_code=error)
+
+
+HANDLER = Handler(api=ApiKey.HEARTBEAT, versions=(0, 4), handle=handle)

@@ -1,0 +1,41 @@
+"""InitProducerId, v0-5: an id and epoch for an idempotent or transactional producer.
+
+With a transactional id this is the fence: the id stays, the epoch rises, an open transaction is aborted first. Unlike
+Kafka, which answers CONCURRENT_TRANSACTIONS for that and lets the client ask again, the abort is done within the
+request where it can be. v3 a producer may name its id and epoch to bump it (KIP-360); v4 PRODUCER_FENCED instead of
+INVALID_PRODUCER_EPOCH. v6 (two-phase commit for outsiders, KIP-939) is not served.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.registry import Handler, RequestContext
+from broker.transactions.model import InitAsk
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+async def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+    ask = None
+    if request.transactional_id is not None:
+        ask = InitAsk(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            broker.config.transaction_max_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+        )
+    error, producer = broker.transactions.init_producer_id(ask)
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < 4:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(
+        error_code=error, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
+    )
+
+
+HANDLER = Handler(api=ApiKey.INIT_PRODUCER_ID, versions=(0, 5), handle=handle)

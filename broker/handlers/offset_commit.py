@@ -1,0 +1,65 @@
+"""OffsetCommit, v2-9: store a group's positions; answered once they are in the log.
+
+Generation -1 with an empty member id is a commit from outside, allowed while the group has no member. v2-4 may carry a
+retention time of their own; v6 leader epoch; v7 static members; v9 is served for classic groups only (KIP-848).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.formats import NO_TIMESTAMP, Committed, TopicPartition
+from broker.handlers.registry import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    error = broker.groups.check_commit(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+    )
+    results: dict[TopicPartition, ErrorCode] = {}
+    if error is ErrorCode.NONE:
+        results = broker.groups.offsets.commit(
+            request.group_id,
+            _offsets(request, broker.clock.now_ms()),
+            is_known=lambda where: broker.partition(*where) is not None,
+        )
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.name,
+                [
+                    OffsetCommitResponsePartition(
+                        p.partition_index, results.get(TopicPartition(topic.name, p.partition_index), error)
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offsets(request: OffsetCommitRequest, now_ms: int) -> dict[TopicPartition, Committed]:
+    keep_ms = request.retention_time_ms
+    expires_ms = NO_TIMESTAMP if keep_ms < 0 else now_ms + keep_ms
+    return {
+        TopicPartition(topic.name, p.partition_index): Committed(
+            p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", now_ms, expires_ms
+        )
+        for topic in request.topics
+        for p in topic.partitions
+    }
+
+
+HANDLER = Handler(api=ApiKey.OFFSET_COMMIT, versions=(2, 9), handle=handle)

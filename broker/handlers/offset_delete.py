@@ -1,0 +1,65 @@
+"""OffsetDelete, v0: forget single offsets of a group; not those of topics its members are subscribed to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.errors import BrokerError
+from broker.groups.formats import TopicPartition
+from broker.groups.subscriptions import subscribed_topics
+from broker.handlers.registry import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    group = broker.groups.groups.get(request.group_id)
+    if not request.group_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    if group is None:
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    subscribed = subscribed_topics(group)
+    if subscribed is None:
+        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
+    results = {
+        TopicPartition(topic.name, p.partition_index): _check(broker, topic.name, p.partition_index, subscribed)
+        for topic in request.topics
+        for p in topic.partitions
+    }
+    try:
+        allowed = [where for where, error in results.items() if error is ErrorCode.NONE]
+        broker.groups.offsets.remove(request.group_id, allowed)
+    except BrokerError as error:
+        return OffsetDeleteResponse(error_code=error.error_code)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                topic.name,
+                [
+                    OffsetDeleteResponsePartition(
+                        p.partition_index, results[TopicPartition(topic.name, p.partition_index)]
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _check(broker: Broker, topic: str, index: int, subscribed: frozenset[str]) -> ErrorCode:
+    if broker.partition(topic, index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else ErrorCode.NONE
+
+
+HANDLER = Handler(api=ApiKey.OFFSET_DELETE, versions=(0, 0), handle=handle)

@@ -1,0 +1,40 @@
+"""SyncGroup, v0-5: the leader brings the assignment, every member takes its part; answered once it is stored.
+
+v3 static members; v5 protocol type and name, which must be the group's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.model import SyncAsk
+from broker.handlers.registry import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+async def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    ask = SyncAsk(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation_id=request.generation_id,
+        protocol_type=request.protocol_type if context.api_version >= 5 else None,
+        protocol_name=request.protocol_name if context.api_version >= 5 else None,
+        assignments={each.member_id: each.assignment for each in request.assignments},
+    )
+    result = await broker.groups.sync(request.group_id, ask)
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )
+
+
+HANDLER = Handler(api=ApiKey.SYNC_GROUP, versions=(0, 5), handle=handle)
