@@ -103,8 +103,6 @@ async def stable(host: Host) -> tuple[str, int]:
 
 async def run(host: Host, key: ApiKey, version: int) -> int:
     """A request that must succeed -> its error code."""
-    producer = host.transactions.init_producer_id(None)[1] if key is ApiKey.WRITE_TXN_MARKERS else None
-    offsets = [offset_commit.OffsetCommitRequestTopic("flights", [offset_commit.OffsetCommitRequestPartition(1, 5)])]
     match key:
         case ApiKey.FIND_COORDINATOR:
             found = await ask(host, find_coordinator.FindCoordinatorRequest("g", 0, ["g"]), version)
@@ -131,6 +129,13 @@ async def run(host: Host, key: ApiKey, version: int) -> int:
                 host, leave_group.LeaveGroupRequest("g", member, [leave_group.MemberIdentity(member)]), version
             )
             return int(left.members[0].error_code if version >= 3 else left.error_code)
+        case _:
+            return await run_offsets(host, key, version)
+
+
+async def run_offsets(host: Host, key: ApiKey, version: int) -> int:
+    offsets = [offset_commit.OffsetCommitRequestTopic("flights", [offset_commit.OffsetCommitRequestPartition(1, 5)])]
+    match key:
         case ApiKey.OFFSET_COMMIT:
             request = offset_commit.OffsetCommitRequest("g", -1, "", topics=offsets)
             return int((await ask(host, request, version)).topics[0].partitions[0].error_code)
@@ -159,7 +164,7 @@ async def run(host: Host, key: ApiKey, version: int) -> int:
             assert not host.groups.offsets.has_any("g")
             return int(deleted.topics[0].partitions[0].error_code)
         case ApiKey.WRITE_TXN_MARKERS:
-            assert producer is not None
+            _, producer = host.transactions.init_producer_id(None)
             where = [write_txn_markers.WritableTxnMarkerTopic("flights", [1])]
             marker = write_txn_markers.WritableTxnMarker(*producer, False, where, 0)
             written = await ask(host, write_txn_markers.WriteTxnMarkersRequest([marker]), version)
