@@ -1,0 +1,93 @@
+# farshore: `make demo` and `make test` set up everything they need in the checkout (.venv/, .cache/).
+# `make test` also wants Go (for toxiproxy) and kcat; what is missing is said in one line with the command to run.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.ONESHELL:
+
+PYTHON ?= python3
+BIN := .venv/bin
+KAFKA_VERSIONS := 3.9.1 4.3.0
+TOXIPROXY_VERSION := v2.12.0
+SOURCES := broker mirror failover monitoring chaos deploy tests
+PYTEST ?= $(BIN)/python -m pytest
+
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: setup demo test lint bench chaos lock clean tools unit
+.DEFAULT_GOAL := setup
+
+setup: .venv/.ready
+
+.venv/.ready: requirements.lock pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+	  echo "error: farshore needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	echo "setup: Python packages into .venv ..." >&2
+	[[ -x $(BIN)/python ]] || "$(PYTHON)" -m venv .venv || {
+	  echo "error: no venv in $(PYTHON); on Debian run: sudo apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# Java is looked for each time: it can go away, and the check costs a blink.
+.PHONY: java
+java: .venv/.ready
+	@$(BIN)/python -m deploy.tools.java
+
+# Spark's Kafka connector has PySpark's own version, so the lock file decides which.
+.cache/spark/.ready: requirements.lock | java
+	@version=$$($(BIN)/python -c 'from importlib.metadata import version; print(version("pyspark"))')
+	$(BIN)/python -m deploy.tools.fetch_jars spark ".cache/spark/$$version"
+	touch $@
+
+.cache/kafka/%/.complete: | java
+	@$(BIN)/python -m deploy.tools.fetch_jars kafka $* .cache/kafka/$*
+
+.cache/bin/toxiproxy-server:
+	@command -v go >/dev/null || {
+	  echo "error: Go is needed to build toxiproxy; install Go 1.23 or newer, or put toxiproxy-server into .cache/bin" >&2; exit 1; }
+	echo "setup: toxiproxy $(TOXIPROXY_VERSION) by go install ..." >&2
+	GOBIN="$(CURDIR)/.cache/bin" go install github.com/Shopify/toxiproxy/v2/cmd/server@$(TOXIPROXY_VERSION)
+	mv .cache/bin/server $@
+
+.PHONY: kcat
+kcat:
+	@command -v kcat >/dev/null && exit 0
+	if [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+	  echo "setup: kcat by apt-get ..." >&2
+	  apt-get update -q >/dev/null; apt-get install -y -q kcat >/dev/null
+	else
+	  echo "error: kcat is needed for the tests of clients; run: sudo apt-get install kcat" >&2; exit 1
+	fi
+
+tools: setup java kcat .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
+
+demo: setup java .cache/spark/.ready
+	@$(BIN)/farshore demo
+
+test: tools lint
+	@$(PYTEST) -m "not slow"
+
+# The tests that need nothing but Python: no Java, no servers of others.
+unit: setup
+	@$(PYTEST) -m "not slow" --ignore=tests/interop --ignore=tests/bench
+
+lint: setup
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: tools
+	@$(BIN)/python -m tests.bench
+
+chaos: tools
+	@$(PYTEST) -m slow --timeout 1800
+
+lock: setup
+	@$(BIN)/uv pip compile --all-extras --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header -o requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
