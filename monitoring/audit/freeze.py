@@ -28,7 +28,6 @@ from mirror.door import (
     log_end_offsets,
     log_start_offsets,
 )
-
 from monitoring.audit.model import FrozenLink, FrozenPartition, FrozenSite, Span, Step
 
 TIMESTAMP_TYPE = "message.timestamp.type"

@@ -103,8 +103,8 @@ class FrozenPartition:
 
     `source` ends at the last stable offset: what is still inside an open transaction is nobody's yet.
     `target` is None when the partition does not exist there. `mirrored_end` is (next source offset, next target
-    offset), None when the map knows nothing. `loop_cut` are source records that came from the target's own site and are
-    not mirrored back, `gaps` those that the gap ledger gives up. `shared_target`: others may write at the target, too;
+    offset), None when the map knows nothing. `gaps` are source offsets that the gap ledger gives up. `shared_target`:
+    others write at the target, too, and what they write there comes back to the source and is not mirrored again;
     `local_tail`: they may write behind what was mirrored (also after a promotion). `compacted`: at one site at least.
     `timestamps_comparable` is False where the target stamps records itself (LogAppendTime).
     """
@@ -121,7 +121,6 @@ class FrozenPartition:
     compacted: bool = False
     shared_target: bool = False
     local_tail: bool = False
-    loop_cut: tuple[Span, ...] = ()
     gaps: tuple[Span, ...] = ()
 
 

@@ -5,7 +5,7 @@ its reason (`NotCompared`), so that a report can never say "equal" about what no
 
 On a target that only the mirror writes to, the whole span is compared, also between the map's intervals: a record there
 that the mirror did not put there is a finding. On a shared target, what lies between the intervals is the local
-writers' (`foreign`).
+writers', at both sites: the other link brings it to the source, where this link passes over it.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
         target,
         segments,
         frozen.timestamps_comparable,
-        _clip(frozen.loop_cut, source) + given_up,
-        tuple(_between(segments, target)) if frozen.shared_target else (),
+        tuple(_between(_at_source(segments), source)) if frozen.shared_target else given_up,
+        tuple(_between(_at_target(segments), target)) if frozen.shared_target else (),
     )
     return partition, tuple(left_out)
 
@@ -154,16 +154,24 @@ def _landed(steps: tuple[Step, ...], source_next: int) -> tuple[Step, ...]:
     return steps[:1] + tuple(step for step in steps[1:] if step.source_start < source_next)
 
 
-def _between(segments: tuple[Segment, ...], target: Span) -> list[Span]:
-    """The target offsets that no segment covers."""
+def _at_source(segments: tuple[Segment, ...]) -> list[Span]:
+    return [Span(item.source_start, item.source_start + item.length) for item in segments]
+
+
+def _at_target(segments: tuple[Segment, ...]) -> list[Span]:
+    return [Span(item.target_start, item.target_start + item.length) for item in segments]
+
+
+def _between(covered: list[Span], within: Span) -> list[Span]:
+    """The offsets of `within` that no span of `covered` (sorted) has."""
     spans = []
-    position = target.start
-    for segment in segments:
-        if segment.target_start > position:
-            spans.append(Span(position, segment.target_start))
-        position = segment.target_start + segment.length
-    if position < target.end:
-        spans.append(Span(position, target.end))
+    position = within.start
+    for span in covered:
+        if span.start > position:
+            spans.append(Span(position, span.start))
+        position = span.end
+    if position < within.end:
+        spans.append(Span(position, within.end))
     return spans
 
 

@@ -41,7 +41,9 @@ def records(number: int, partition: int = 0) -> list[Planted]:
     for index in range(number):
         key = None if index % 7 == 3 else f"key-{partition}-{index % 50}".encode()
         # aiokafka refuses a record with neither; Kafka does not.
-        value = None if key is not None and index % 11 == 5 else f"value {partition} {index} ".encode() * (1 + index % 5)
+        value = (
+            None if key is not None and index % 11 == 5 else f"value {partition} {index} ".encode() * (1 + index % 5)
+        )
         headers = (("trace", str(index).encode()), ("empty", b"")) if index % 3 == 0 else ()
         made.append(Planted(START_MS + index * STEP_MS, key, value, headers))
     return made

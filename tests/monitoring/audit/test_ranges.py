@@ -174,3 +174,13 @@ def test_records_behind_the_mirrored_end_are_compared_unless_others_may_write_th
     assert partition is not None
     assert partition.target == Span(0, 100)
     assert reasons(left_out) == {(Side.TARGET, Reason.BEYOND_THE_MIRROR): Span(100, 103)}
+
+
+def test_what_a_shared_link_passed_over_at_the_source_is_left_out() -> None:
+    steps = (Step(0, 0), Step(50, 40))
+    partition, _ = comparable(frozen(target=Span(0, 90), steps=steps, mirrored_end=(100, 90), shared_target=True))
+    assert partition is not None
+    assert partition.left_out == (Span(40, 50),)
+    partition, _ = comparable(frozen(target=Span(0, 90), steps=steps, mirrored_end=(100, 90)))
+    assert partition is not None
+    assert partition.left_out == ()

@@ -1,0 +1,61 @@
+"""`farshore monitor run`: watches, canaries and the metrics server under one task group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import Histogram
+
+from mirror.door import Link, MirrorError
+from monitoring import limits
+from monitoring.canary.probe import CanaryProbe
+from monitoring.canary.run import new_run, now_ms
+from monitoring.canary.verdict import CanaryJudge
+from monitoring.errors import CanaryError
+from monitoring.metrics.canary import latency_histogram
+from monitoring.metrics.observation import Board
+from monitoring.metrics.server import metrics_server, registry_of
+from monitoring.metrics.watch import LinkWatch
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorSettings:
+    """What to watch, where to show it, and where audits leave their results."""
+
+    links: Sequence[Link]
+    listen: str
+    audit_directory: Path
+    canary: bool = True
+
+
+async def run_monitor(settings: MonitorSettings, ready: Callable[[str], None]) -> None:
+    """Until cancelled. `ready` gets the URL of /metrics. Raises ListenFailed; a lost site does not end it."""
+    board = Board()
+    judges = [CanaryJudge(link.name, new_run()) for link in settings.links] if settings.canary else []
+    registry = registry_of(board, judges, settings.audit_directory, now_ms)
+    latency = latency_histogram(registry)
+    with metrics_server(settings.listen, registry) as url:
+        ready(url)
+        async with asyncio.TaskGroup() as group:
+            for link in settings.links:
+                group.create_task(LinkWatch(link, board, now_ms).run())
+            for link, judge in zip(settings.links, judges, strict=False):
+                group.create_task(_canary_for_ever(link, judge, latency))
+
+
+async def _canary_for_ever(link: Link, judge: CanaryJudge, latency: Histogram) -> None:
+    """Prepare until both sites and the mirror are there, then run."""
+    probe = CanaryProbe(link, judge, now_ms, latency.labels(link.name).observe)
+    pause_ms = limits.CANARY_RETRY_MIN_MS
+    while True:
+        try:
+            await probe.prepare()
+            break
+        except (MirrorError, CanaryError, OSError):
+            # farshore_link_up says that a site is away, farshore_canary_sent_records_total that no canary flies.
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, limits.CANARY_RETRY_MAX_MS)
+    await probe.run()

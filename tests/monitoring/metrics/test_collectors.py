@@ -1,0 +1,131 @@
+"""What /metrics says, read back with Prometheus' own parser."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from monitoring.canary.record import CanaryRecord
+from monitoring.canary.verdict import CanaryJudge
+from monitoring.errors import ListenFailed
+from monitoring.metrics.canary import latency_histogram
+from monitoring.metrics.observation import Board, LagSample, LinkObservation
+from monitoring.metrics.server import metrics_server, parse_listen, registry_of
+
+NOW_MS = 1_700_000_000_000
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def parsed(text: str) -> Samples:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def read(registry: CollectorRegistry) -> Samples:
+    return parsed(generate_latest(registry).decode())
+
+
+def observation(**changes: object) -> LinkObservation:
+    values: dict[str, object] = {
+        "link": "east-west",
+        "observed_at_ms": NOW_MS,
+        "up": True,
+        "state": "running",
+        "lags": (LagSample("flights", 0, 12, 1.5, 3_400),),
+        "groups_synced_at_ms": {"analysts": NOW_MS - 2_500},
+    }
+    return LinkObservation(**(values | changes))  # type: ignore[arg-type]
+
+
+def registry_for(board: Board, tmp_path: Path, judges: tuple[CanaryJudge, ...] = ()) -> CollectorRegistry:
+    return registry_of(board, judges, tmp_path, clock_ms=lambda: NOW_MS)
+
+
+def test_an_observed_link(tmp_path: Path) -> None:
+    board = Board()
+    board.post(observation())
+    found = read(registry_for(board, tmp_path))
+    place = (("link", "east-west"), ("partition", "0"), ("topic", "flights"))
+    assert found["farshore_link_lag_records", place] == 12
+    assert found["farshore_link_lag_seconds", place] == 1.5
+    assert found["farshore_link_lag_bytes", place] == 3_400
+    assert found["farshore_link_up", (("link", "east-west"),)] == 1
+    assert found["farshore_link_state", (("link", "east-west"), ("state", "running"))] == 1
+    assert found["farshore_link_state", (("link", "east-west"), ("state", "promoted"))] == 0
+    assert found["farshore_group_sync_age_seconds", (("group", "analysts"), ("link", "east-west"))] == 2.5
+    assert any(name == "farshore_build_info" for name, _ in found)
+
+
+def test_a_lost_site_leaves_no_old_values(tmp_path: Path) -> None:
+    board = Board()
+    board.post(observation())
+    board.post(LinkObservation("east-west", NOW_MS, up=False, error="ClusterUnreachable"))
+    found = read(registry_for(board, tmp_path))
+    assert found["farshore_link_up", (("link", "east-west"),)] == 0
+    assert found["farshore_link_observe_errors_total", (("link", "east-west"),)] == 1
+    assert not [
+        name for name, _ in found if name.startswith(("farshore_link_lag", "farshore_group", "farshore_link_s"))
+    ]
+
+
+def test_every_name_has_its_prefix_and_the_text_parses(tmp_path: Path) -> None:
+    board = Board()
+    board.post(observation())
+    registry = registry_for(board, tmp_path, (CanaryJudge("east-west", "me"),))
+    latency_histogram(registry).labels("east-west").observe(0.2)
+    names = {name for name, _ in read(registry)}
+    assert all(name.startswith("farshore_") for name in names)
+    assert "farshore_canary_latency_seconds_bucket" in names
+
+
+def test_a_lost_counter_never_falls(tmp_path: Path) -> None:
+    judge = CanaryJudge("east-west", "me", loss_deadline_ms=1_000)
+    record = CanaryRecord("me", 0, 0)
+    judge.sending(record)
+    judge.acknowledged(record)
+    judge.expire(1_001)
+    registry = registry_for(Board(), tmp_path, (judge,))
+    link = (("link", "east-west"),)
+    assert read(registry)["farshore_canary_lost_records_total", link] == 1
+    judge.seen(record, 1_002)
+    found = read(registry)
+    assert found["farshore_canary_lost_records_total", link] == 1
+    assert found["farshore_canary_late_records_total", link] == 1
+
+
+def test_a_damaged_audit_result_is_said_and_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "east-west.json").write_text("{")
+    board = Board()
+    board.post(observation())
+    found = read(registry_for(board, tmp_path))
+    assert found["farshore_audit_results_damaged", ()] == 1
+    assert found["farshore_link_up", (("link", "east-west"),)] == 1
+
+
+def test_served_over_http_and_a_taken_port_is_said(tmp_path: Path) -> None:
+    registry = registry_for(Board(), tmp_path)
+    with metrics_server("127.0.0.1:0", registry) as url:
+        with urllib.request.urlopen(url) as answer:
+            assert "farshore_build_info" in answer.read().decode()
+        port = url.split(":")[2].split("/")[0]
+        with pytest.raises(ListenFailed, match=port), metrics_server(f"127.0.0.1:{port}", registry):
+            pass
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", int(port)))
+
+
+def test_addresses() -> None:
+    assert parse_listen("[::1]:9600") == ("::1", 9600)
+    for wrong in ("9600", "host:", ":9600", "a:b", "h:70000"):
+        with pytest.raises(ListenFailed):
+            parse_listen(wrong)
