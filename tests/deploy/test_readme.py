@@ -1,0 +1,173 @@
+"""Every command of the README, run in its order with its configuration file, as a new user would.
+
+Only what a reader's own applications would do is added: records for the topic, a group that reads some of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+EXAMPLES = README.split("<!-- examples: run in order -->")[1].split("```")[1]
+COMMANDS = re.findall(r"^\$ (farshore .*)$", EXAMPLES, re.MULTILINE)
+RECORDS = 400
+READ_BY_GROUP = 120
+DEADLINE_S = 60.0
+
+
+class Reader:
+    """A reader of the README at a terminal: a folder, a file, and commands typed one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.services: list[subprocess.Popen[bytes]] = []
+        self.ports = {port: free_port() for port in ("19092", "29092", "9600")}
+        toml = self.with_ports(README.split("```toml")[1].split("```")[0])
+        (folder / "farshore.toml").write_text(toml)
+
+    def with_ports(self, text: str) -> str:
+        for written, port in self.ports.items():
+            text = text.replace(f":{written}", f":{port}")
+        return text
+
+    def argv(self, command: str) -> list[str]:
+        return [sys.executable, "-m", "deploy.cli", *shlex.split(self.with_ports(command))[1:]]
+
+    def start(self, command: str) -> None:
+        log = (self.folder / f"service-{len(self.services)}.log").open("wb")
+        self.services.append(
+            subprocess.Popen(self.argv(command), cwd=self.folder, env=environment(), stdout=log, stderr=log)
+        )
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(command),
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    def run_until_done(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Services need a moment to start: a retriable refusal is asked again until the deadline."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            result = self.run(command)
+            if result.returncode == 0 or time.monotonic() > deadline:
+                return result
+            time.sleep(0.5)
+
+    def close(self) -> None:
+        for service in self.services:
+            service.send_signal(signal.SIGTERM)
+        for service in self.services:
+            service.wait(15)
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    reader = Reader(tmp_path_factory.mktemp("reader"))
+    yield reader
+    reader.close()
+
+
+async def applications(bootstrap_servers: str) -> None:
+    """What the reader's own applications would do after the topic is there."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="zstd")
+    await producer.start()
+    try:
+        for row in range(RECORDS):
+            await producer.send("flights", b"row %d" % row, partition=row % 2, timestamp_ms=1_370_000_000_000 + row)
+        await producer.flush()
+    finally:
+        await producer.stop()
+    consumer = AIOKafkaConsumer(
+        "flights",
+        bootstrap_servers=bootstrap_servers,
+        group_id="analysts",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    await consumer.start()
+    try:
+        read = 0
+        while read < READ_BY_GROUP:
+            polled = await consumer.getmany(timeout_ms=1000, max_records=READ_BY_GROUP - read)
+            read += sum(map(len, polled.values()))
+        await consumer.commit()
+    finally:
+        await consumer.stop()
+
+
+def mirrored(reader: Reader) -> bool:
+    result = reader.run("farshore status -o json")
+    if result.returncode != 0:
+        return False
+    text = result.stdout
+    return "flights" in text and all(lag == 0 for lag in lags(json.loads(text)))
+
+
+def lags(document: object) -> Iterator[int | None]:
+    """Every `lag_records` in a JSON document."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key == "lag_records":
+                yield value
+            else:
+                yield from lags(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from lags(value)
+
+
+def wait_for(condition: object, what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.5)
+
+
+@pytest.mark.timeout(600)
+def test_every_command_of_the_readme_works_in_its_order(reader: Reader) -> None:
+    assert len(COMMANDS) > 15
+    for command in COMMANDS:
+        if command.endswith("&"):
+            reader.start(command.removesuffix("&"))
+            if "mirror run" in command:
+                wait_for(lambda: mirrored(reader), "the mirror to catch up")
+            continue
+        result = reader.run_until_done(command)
+        assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+        if "topic create" in command:
+            asyncio.run(applications(f"127.0.0.1:{reader.ports['19092']}"))
+    for service, command in zip(reader.services, [c for c in COMMANDS if c.endswith("&")], strict=True):
+        assert service.poll() is None, f"`{command}` ended by itself"
+
+
+def test_a_printing_command_prints_json_that_parses(reader: Reader) -> None:
+    for command in ("config validate", "topic list --site east", "group list --site east", "link list", "status"):
+        result = reader.run(f"farshore {command} -o json")
+        assert result.returncode == 0, result.stderr
+        json.loads(result.stdout)
