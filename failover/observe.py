@@ -69,7 +69,7 @@ async def _partitions(
                 seen.source_end_offset if seen else None,
                 seen.source_timestamp_ms if seen and seen.source_timestamp_ms >= 0 else None,
                 seen.observed_at_ms if seen else None,
-                end.source_next if end else None,
+                max(end.source_next, state.map.partition(*at).position) if end else None,
                 target_ends.get(TopicPartition(target_topic, at.partition)),
             )
         )
