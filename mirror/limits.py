@@ -32,7 +32,7 @@ class ClientLimits:
     """Limits of one client of one cluster."""
 
     connect_timeout_ms: int = 5_000
-    bootstrap_timeout_ms: int = 10_000
+    bootstrap_timeout_ms: int = 5_000
     request_timeout_ms: int = 30_000
     retry_timeout_ms: int = 30_000
     """A retriable error is tried again until this much time has passed."""

@@ -8,6 +8,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 NO_TERMINAL_WIDTH_CHARS = 160
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -25,17 +26,18 @@ def print_table(
     elif isinstance(document, dict):
         _print_record(console, document, columns, title)
     else:
-        console.print(cell("", document))
+        console.print(Text(cell("", document)))
 
 
 def _print_record(console: Console, record: dict[str, Any], columns: Sequence[str] | None, title: str) -> None:
     names = [name for name in (columns or record) if name in record]
-    grid = Table(box=None, show_header=False, pad_edge=False, title=title or None, title_justify="left")
+    _print_title(console, title)
+    grid = Table(box=None, show_header=False, pad_edge=False)
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name in names:
         if not _is_rows(record[name]):
-            grid.add_row(heading(name), cell(name, record[name]))
+            grid.add_row(heading(name), Text(cell(name, record[name])))
     if grid.row_count:
         console.print(grid)
     for name in names:
@@ -50,16 +52,23 @@ def _print_rows(console: Console, rows: list[Any], columns: Sequence[str] | None
         return
     if not isinstance(rows[0], dict):
         for row in rows:
-            console.print(cell("", row))
+            console.print(Text(cell("", row)))
         return
     names = list(columns) if columns else [name for name in rows[0] if not _is_rows(rows[0][name])]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
+    _print_title(console, title)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in names:
         numeric = any(_is_number(row.get(name)) for row in rows)
         table.add_column(heading(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell(name, row.get(name)) for name in names))
+        table.add_row(*(Text(cell(name, row.get(name))) for name in names))
     console.print(table)
+
+
+def _print_title(console: Console, title: str) -> None:
+    """On a line of its own: rich would fold it to the width of a narrow table."""
+    if title:
+        console.print(title, style="bold", markup=False)
 
 
 def heading(name: str) -> str:

@@ -1,0 +1,101 @@
+"""When a group's offset is committed at the target. Pure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.client.model import CommittedOffset, TopicPartition
+from mirror.groups import GroupAction, GroupDecision, Written, plan_group_sync, translate_offset
+from mirror.link import Link
+from mirror.offsets.intervals import End, Interval
+from mirror.offsets.offset_map import OffsetMap, PartitionMap
+from mirror.site import Site
+
+LINK = Link("l", Site("east", "e:1"), Site("west", "w:1"), (".*",), "prefixed", (".*",))
+HERE = TopicPartition("t", 0)
+THERE = TopicPartition("east.t", 0)
+
+
+def decide(
+    source: int,
+    translated: int | None,
+    target: int | None = None,
+    *,
+    written: Written | None = None,
+    empty: bool = True,
+    metadata: str = "",
+) -> GroupDecision:
+    at_target = {} if target is None else {THERE: CommittedOffset(target)}
+    known = {} if written is None else {HERE: written}
+    committed = {HERE: CommittedOffset(source, metadata)}
+    (decision,) = plan_group_sync(LINK, "g", committed, {HERE: translated}, at_target, known, empty)
+    return decision
+
+
+def test_a_first_offset_is_committed_with_its_metadata() -> None:
+    decision = decide(7, 9, metadata="state=3")
+    assert decision == GroupDecision("g", HERE, THERE, GroupAction.COMMIT, 7, 9, "state=3")
+
+
+def test_offset_zero_is_an_offset_like_any_other() -> None:
+    assert decide(0, 0).action is GroupAction.COMMIT
+    assert decide(0, 0, 0).action is GroupAction.UP_TO_DATE
+
+
+def test_what_is_not_mirrored_is_held() -> None:
+    assert decide(7, None).action is GroupAction.HOLD_NOT_MIRRORED
+    assert decide(7, None, 3, written=Written(3, 3)).action is GroupAction.HOLD_NOT_MIRRORED
+
+
+def test_an_active_group_is_left_alone() -> None:
+    assert decide(7, 9, empty=False).action is GroupAction.SKIP_ACTIVE
+    assert decide(7, 9, 9, empty=False).action is GroupAction.UP_TO_DATE
+
+
+def test_a_group_that_moved_on_at_the_target_is_left_alone() -> None:
+    assert decide(7, 9, 20).action is GroupAction.SKIP_MOVED_ON
+    assert decide(7, 9, 20, written=Written(7, 9)).action is GroupAction.SKIP_MOVED_ON
+    assert decide(5, 6, 20, written=Written(7, 9)).action is GroupAction.SKIP_MOVED_ON
+
+
+def test_it_goes_back_only_when_the_source_went_back() -> None:
+    assert decide(3, 4, 9, written=Written(7, 9)).action is GroupAction.COMMIT
+    assert decide(7, 4, 9, written=Written(7, 9)).action is GroupAction.SKIP_MOVED_ON
+    assert decide(3, 4, 9).action is GroupAction.SKIP_MOVED_ON
+
+
+def test_changed_metadata_alone_is_carried_over() -> None:
+    assert decide(7, 9, 9, metadata="new").action is GroupAction.COMMIT
+
+
+@given(
+    st.integers(0, 9),
+    st.one_of(st.none(), st.integers(0, 9)),
+    st.one_of(st.none(), st.integers(0, 9)),
+    st.one_of(st.none(), st.builds(Written, st.integers(0, 9), st.integers(0, 9))),
+    st.booleans(),
+)
+def test_never_a_guess_never_back_by_itself(
+    source: int, translated: int | None, target: int | None, written: Written | None, empty: bool
+) -> None:
+    action = decide(source, translated, target, written=written, empty=empty).action
+    if action is GroupAction.COMMIT:
+        assert translated is not None
+        assert empty
+        if target is not None and translated < target:
+            assert written is not None
+            assert written.target_offset == target
+            assert source < written.source_offset
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0, 0), (1, None)])
+def test_an_empty_partition_translates_at_its_end_only(offset: int, expected: int | None) -> None:
+    empty = OffsetMap({HERE: PartitionMap([], End(0, 0))})
+    assert translate_offset(empty, HERE, offset) == expected
+
+
+def test_translation_behind_the_tip_is_exact() -> None:
+    mapped = OffsetMap({HERE: PartitionMap([Interval(0, 0), Interval(10, 15)], End(20, 25))})
+    assert [translate_offset(mapped, HERE, offset) for offset in (0, 9, 10, 19, 20, 21)] == [0, 9, 15, 24, 25, None]

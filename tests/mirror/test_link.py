@@ -1,0 +1,74 @@
+"""Names, selection, addresses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.errors import LinkInvalid
+from mirror.link import Link, TopicNames
+from mirror.site import Address, Site, parse_address
+
+EAST, WEST = Site("east", "127.0.0.1:19092"), Site("west", "127.0.0.1:29092")
+
+
+def link(names: TopicNames = "same", *topics: str) -> Link:
+    return Link("east-west", EAST, WEST, topics or (".*",), names, ("app-.*",))
+
+
+def test_patterns_match_whole_names() -> None:
+    selected = link("same", "flights", "orders-.*")
+    assert selected.selects_topic("flights")
+    assert selected.selects_topic("orders-eu")
+    assert not selected.selects_topic("flights-old")
+    assert not selected.selects_topic("my-orders-eu")
+    assert selected.selects_group("app-1")
+    assert not selected.selects_group("my-app-1")
+
+
+def test_internal_topics_are_never_mirrored_but_the_canary_always() -> None:
+    everything = link("same", ".*")
+    for name in ("__consumer_offsets", "__farshore-offsets-east-west", "__farshore-producers"):
+        assert not everything.selects_topic(name)
+    only = link("same", "flights")
+    assert only.selects_topic(only.canary_topic)
+    assert not only.selects_topic("__farshore-canary-other")
+
+
+def test_prefixed_names_do_not_come_back() -> None:
+    there = Link("a", EAST, WEST, (".*",), "prefixed")
+    back = Link("b", WEST, EAST, (".*",), "prefixed")
+    mirrored = there.target_topic("flights")
+    assert mirrored == "east.flights"
+    assert not back.selects_topic(mirrored)
+    assert there.source_topic(mirrored) == "flights"
+    assert there.source_topic("flights") is None
+
+
+@given(st.sampled_from(["same", "prefixed"]), st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True))
+def test_target_names_translate_back(names: TopicNames, topic: str) -> None:
+    one = link(names, ".*")
+    expected = topic if one.selects_topic(topic) else None
+    assert one.source_topic(one.target_topic(topic)) == expected
+
+
+def test_a_bad_pattern_is_named() -> None:
+    with pytest.raises(LinkInvalid, match="no regular expression"):
+        link("same", "orders-(").selects_topic("x")
+
+
+def test_addresses() -> None:
+    assert parse_address("kafka:9092") == Address("kafka", 9092)
+    assert str(parse_address("[::1]:9092")) == "[::1]:9092"
+    for bad in ("kafka", "kafka:", ":9092", "kafka:0", "kafka:70000", "kafka:x"):
+        with pytest.raises(LinkInvalid):
+            parse_address(bad)
+
+
+def test_the_address_map_applies_to_advertised_and_bootstrap_addresses() -> None:
+    site = Site("east", "b1:9092, b2:9092", {"b1:9092": "127.0.0.1:5001"})
+    assert site.bootstrap_addresses() == (Address("127.0.0.1", 5001), Address("b2", 9092))
+    assert site.dial("b1", 9092) == Address("127.0.0.1", 5001)
+    with pytest.raises(LinkInvalid, match="no bootstrap_servers"):
+        Site("east", " ,").bootstrap_addresses()
