@@ -28,18 +28,22 @@ NOBODY = Writer(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The intervals of one batch, written before the batch is sent (and again after, if it landed elsewhere).
+    """The intervals of one batch (at least one), written before it is sent, and again if it landed elsewhere.
 
-    `key_source` is the source offset of the batch's first record; `sequence` is the sequence of the record that lies
-    at the first interval's target.
+    `sequence` is the sequence of the record that lies at the first interval's target. Where blocks overlap, the one
+    written last holds.
     """
 
     topic: str
     partition: int
-    key_source: int
     writer: Writer
     sequence: int
     intervals: tuple[Interval, ...]
+
+    @property
+    def key_source(self) -> int:
+        """The source offset that the block is kept under. A batch that never landed has it at or after the end."""
+        return self.intervals[0].source_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +189,10 @@ def decode_entry(key: list[Any], value: bytes) -> Entry:
     if fields.pop("v") != ENTRY_VERSION:
         raise ValueError("written by a newer version")
     match key:
-        case ["interval", topic, partition, source]:
+        case ["interval", topic, partition, _source]:
             return Block(
                 topic=topic,
                 partition=partition,
-                key_source=source,
                 writer=Writer(*fields["writer"]),
                 sequence=fields["sequence"],
                 intervals=_unpack(fields["intervals"]),

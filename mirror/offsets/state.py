@@ -119,6 +119,10 @@ class LinkState:
         """Per partition the gap at which it stands still."""
         return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
 
+    def accepted_gaps(self) -> dict[Where, Gap]:
+        """Per partition the gap that an operator accepted and the link has not yet passed."""
+        return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.ACCEPTED}
+
     async def exact_map(self, target: Cluster) -> OffsetMap:
         """The map as it is now, read anew: up to the last record that landed before this call. Raises ClientError."""
         return (await load_link_state(self.link, target)).map

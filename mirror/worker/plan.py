@@ -41,7 +41,7 @@ class Outgoing:
         """The entry of the state topic for this batch's intervals (there must be some)."""
         first = self.intervals[0].target_start - self.target_base
         sequence = (self.sequence + first) & SEQUENCE_MASK
-        return Block(topic, partition, self.pieces[0].source_start, writer, sequence, self.intervals)
+        return Block(topic, partition, writer, sequence, self.intervals)
 
 
 @dataclass(slots=True)
@@ -83,30 +83,30 @@ class Plan:
 def plan_batches(records: memoryview, aborted: Sequence[AbortedTransaction], cursor: Cursor, rules: Rules) -> Plan:
     """Plan what one fetch brought for one partition; patches batches in place and moves `cursor`."""
     plan = Plan()
-    transactions = CommittedFilter(aborted)
-    is_foreign = rules.is_foreign
-    for header, batch in iter_batches(records):
-        if header.next_offset <= cursor.position:
-            transactions.drops(header, batch)
-            continue
-        try:
-            verify_crc(batch)
-            left_out = (
-                transactions.drops(header, batch)
-                or not header.record_count
-                or (is_foreign is not None and header.producer_id >= 0 and is_foreign(header.producer_id))
-            )
-            if not left_out:
+    committed = CommittedFilter(aborted)
+    source_to = cursor.position + 1  # of a batch whose header cannot be read, all that is known
+    try:
+        for header, batch in iter_batches(records):
+            source_to = max(cursor.position + 1, header.next_offset)
+            if _holds_data(header, batch, committed, cursor, rules):
                 _add(plan.outgoing, header, batch, cursor, rules)
-        except CorruptBatch as error:
-            kind = GapKind.UNREADABLE_BATCH
-            plan.obstacle = Obstacle(kind, cursor.position, header.next_offset, str(error))
-            return plan
-        except RecordTooLarge as error:
-            plan.obstacle = Obstacle(GapKind.REFUSED_BATCH, cursor.position, header.next_offset, str(error))
-            return plan
-        cursor.position = header.next_offset
+            cursor.position = max(cursor.position, header.next_offset)
+    except CorruptBatch as error:
+        plan.obstacle = Obstacle(GapKind.UNREADABLE_BATCH, cursor.position, source_to, str(error))
+    except RecordTooLarge as error:
+        plan.obstacle = Obstacle(GapKind.REFUSED_BATCH, cursor.position, source_to, str(error))
     return plan
+
+
+def _holds_data(
+    header: BatchHeader, batch: memoryview, committed: CommittedFilter, cursor: Cursor, rules: Rules
+) -> bool:
+    """Whether the batch has records to mirror. Raises CorruptBatch: damage is never passed on."""
+    if header.next_offset > cursor.position:
+        verify_crc(batch)
+    if committed.drops(header, batch) or header.next_offset <= cursor.position or not header.record_count:
+        return False
+    return rules.is_foreign is None or header.producer_id < 0 or not rules.is_foreign(header.producer_id)
 
 
 class RecordTooLarge(Exception):

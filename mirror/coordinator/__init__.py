@@ -1,0 +1,1 @@
+"""Which worker of a fleet runs which links."""

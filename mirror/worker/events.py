@@ -1,0 +1,69 @@
+"""What a worker tells its operator: one line per event, `key=value` fields, on a stream of the caller's choice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Protocol, TextIO
+
+from mirror.clock import Clock
+
+
+class Event(StrEnum):
+    """Everything that is worth a line."""
+
+    STARTED = "started"
+    """The link is fenced, its positions are known, records flow."""
+    RESTARTING = "restarting"
+    """Something was in doubt: all in flight was dropped, the position is recomputed from the target."""
+    RENEWED = "renewed"
+    """Topics, partitions or leaders changed (or the fence is old): the link fences anew."""
+    STOPPED = "stopped"
+    """The link does not run any more in this process."""
+    PARTITION_STOPPED = "partition_stopped"
+    GAP_PASSED = "gap_passed"
+    TOPIC_CREATED = "topic_created"
+    TOPIC_GROWN = "topic_grown"
+    TOPIC_FAILED = "topic_failed"
+    CONFIG_DRIFT = "config_drift"
+    CONFIG_APPLIED = "config_applied"
+    FINDING = "finding"
+    GROUP_FAILED = "group_failed"
+
+
+class EventSink(Protocol):
+    """Where events go."""
+
+    def __call__(self, event: Event, /, **fields: object) -> None: ...
+
+
+def line_sink(stream: TextIO, clock: Clock, link: str) -> EventSink:
+    """Events as lines: time, link, event, then the fields; values with spaces are quoted as in JSON."""
+
+    def write(event: Event, /, **fields: object) -> None:
+        at = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        words = [f"time={at}", f"link={link}", f"event={event.value}"]
+        words += [f"{name}={_quoted(value)}" for name, value in fields.items()]
+        stream.write(" ".join(words) + "\n")
+        stream.flush()
+
+    return write
+
+
+def changed_only(sink: EventSink) -> Callable[[Event, str, str], None]:
+    """A sink for repeated findings: tells (event, subject, text) when the subject's text is not what it was."""
+    told: dict[tuple[Event, str], str] = {}
+
+    def tell(event: Event, subject: str, text: str) -> None:
+        if told.get((event, subject)) != text:
+            told[event, subject] = text
+            sink(event, subject=subject, detail=text)
+
+    return tell
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if not text or any(c.isspace() or c in '"=' for c in text) else text

@@ -1,0 +1,90 @@
+"""The fetch end: one long-polling loop per source leader, over all of its partitions at once."""
+
+from __future__ import annotations
+
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.fetch import FetchResponse, PartitionData
+from mirror.client.connection import Connection
+from mirror.client.log import FetchLimits, fetch_request, records_of
+from mirror.client.model import Isolation, TopicPartition
+from mirror.errors import KafkaError
+from mirror.offsets.entries import GapKind
+from mirror.worker.budget import Lease
+from mirror.worker.flow import Flow
+from mirror.worker.plan import Obstacle, Outgoing, plan_batches
+from mirror.worker.session import Session, idle_first
+
+_NO_RECORDS = memoryview(b"")
+
+
+async def run_fetcher(session: Session, node_id: int, flows: list[Flow]) -> None:
+    """Fetch and plan for ever. Raises ClientError: then everything is in doubt, and the session ends."""
+    connection = await session.source.connection(node_id, "fetch")
+    limits = session.limits
+    while True:
+        free_bytes = await session.budget.wait_room()
+        moving = [flow for flow in flows if flow.gap is None]
+        open_flows = [flow for flow in moving if flow.buffered_bytes < limits.partition_buffer_max_bytes]
+        if not open_flows:
+            await session.budget.wait_release()
+            continue
+        crowded = len(open_flows) < len(moving)
+        fetch_limits = FetchLimits(
+            max_bytes=min(limits.fetch_max_bytes, free_bytes),
+            partition_max_bytes=limits.fetch_partition_max_bytes,
+            max_wait_ms=limits.fetch_crowded_wait_ms if crowded else limits.fetch_max_wait_ms,
+        )
+        await _fetch(session, connection, open_flows, fetch_limits)
+
+
+async def _fetch(session: Session, connection: Connection, flows: list[Flow], limits: FetchLimits) -> None:
+    positions = {flow.source: flow.cursor.position for flow in idle_first(flows)}
+    response: FetchResponse = await connection.request(fetch_request(positions, limits, Isolation.READ_COMMITTED))
+    if response.error_code:
+        raise KafkaError(response.error_code, f"fetch from {session.link.source.name}")
+    brought: list[tuple[Flow, PartitionData, memoryview]] = []
+    size_bytes = 0
+    for topic in response.responses:
+        for data in topic.partitions:
+            flow = session.flows[TopicPartition(topic.topic, data.partition_index)]
+            if data.error_code:
+                _refuse(session, flow, data)
+                continue
+            records = records_of(data)
+            size_bytes += len(records)
+            brought.append((flow, data, records))
+            if session.registry is not None and len(records):
+                await session.registry.learn(records)
+    _plan(session, brought, size_bytes)
+
+
+def _plan(session: Session, brought: list[tuple[Flow, PartitionData, memoryview]], size_bytes: int) -> None:
+    lease = Lease(session.budget, size_bytes)
+    planned: list[tuple[Flow, list[Outgoing]]] = []
+    obstacles: list[tuple[Flow, Obstacle]] = []
+    for flow, data, records in brought:
+        if data.high_watermark != flow.source_end_offset:
+            flow.source_end_offset = data.high_watermark
+            flow.changed = True
+        if not len(records):
+            continue
+        plan = plan_batches(records, data.aborted_transactions or (), flow.cursor, flow.rules)
+        if plan.outgoing:
+            planned.append((flow, plan.outgoing))
+        if plan.obstacle is not None:
+            obstacles.append((flow, plan.obstacle))
+        flow.settle()
+    session.enqueue(planned, lease)
+    lease.release()
+    for flow, obstacle in obstacles:
+        session.stop_at(flow, obstacle)
+
+
+def _refuse(session: Session, flow: Flow, data: PartitionData) -> None:
+    """An error for one partition: retention passed the position (stop it), or anything else (raise it)."""
+    position = flow.cursor.position
+    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > position:
+        detail = f"the source's log starts at {data.log_start_offset}"
+        session.stop_at(flow, Obstacle(GapKind.TRUNCATED_START, position, data.log_start_offset, detail))
+        return
+    raise KafkaError(data.error_code, f"fetch of {flow.source} from {session.link.source.name} at offset {position}")

@@ -1,0 +1,98 @@
+"""Where batches come from: the registry of the mirrors' producer ids on each target cluster.
+
+A link registers its producer id, with its source site as origin, before its first batch. A link in the other
+direction leaves batches out whose origin is its own target: that is the loop cut. No header is added to any record.
+"""
+
+from __future__ import annotations
+
+import json
+
+from broker.wire.batch import BatchHeader, iter_batches
+from broker.wire.records import Record, decode_records, encode_batch
+from mirror.client.cluster import Cluster
+from mirror.client.log import append
+from mirror.client.model import TopicPartition
+from mirror.client.offsets import log_end_offsets
+from mirror.client.topics import describe_topics
+from mirror.errors import StateDamaged
+from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.offsets.scan import OffsetSpan, scan_batches
+
+REGISTRY_VERSION = 1
+_REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
+
+
+class OriginRegistry:
+    """The registered producer ids of one cluster, read as far as was needed."""
+
+    def __init__(self, cluster: Cluster, own_origin: str) -> None:
+        self._cluster = cluster
+        self._own_origin = own_origin
+        self._origins: dict[int, str] = {}
+        self._local: set[int] = set()
+        self._read_to = 0
+
+    def is_foreign(self, producer_id: int) -> bool:
+        """Whether the batches of this producer were mirrored from the link's own target. Call `learn` first."""
+        return self._origins.get(producer_id) == self._own_origin
+
+    async def learn(self, records: memoryview) -> None:
+        """Make sure that the origin of every producer in these batches is known, reading the registry if not.
+
+        A producer id is registered before its first batch, so one that is not there now is a local producer's for
+        ever. Raises ClientError.
+        """
+        unknown = {
+            header.producer_id
+            for header, _ in iter_batches(records)
+            if header.producer_id >= 0
+            and header.producer_id not in self._local
+            and header.producer_id not in self._origins
+        }
+        if unknown:
+            await self.refresh()
+            self._local |= unknown - self._origins.keys()
+
+    async def refresh(self) -> None:
+        """Read on to the registry's present end."""
+        if not await describe_topics(self._cluster, [PRODUCERS_TOPIC]):
+            return
+        end = (await log_end_offsets(self._cluster, [_REGISTRY]))[_REGISTRY]
+
+        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+            if not header.is_control:
+                for record in decode_records(batch):
+                    self._apply(record)
+
+        await scan_batches(self._cluster, {_REGISTRY: OffsetSpan(self._read_to, end)}, visit)
+        self._read_to = max(self._read_to, end)
+
+    def _apply(self, record: Record) -> None:
+        try:
+            producer_id = int(json.loads(record.key or b"")[1])
+            if record.value is None:
+                self._origins.pop(producer_id, None)
+                return
+            fields = json.loads(record.value)
+            if fields["v"] != REGISTRY_VERSION:
+                raise ValueError("written by a newer version")
+            self._origins[producer_id] = str(fields["origin"])
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            where = f"{PRODUCERS_TOPIC} offset {record.offset} at {self._cluster.site.name}"
+            raise StateDamaged(f"{where}: {error}") from error
+
+    def knows(self, producer_id: int) -> bool:
+        return producer_id in self._origins
+
+
+async def register_producer(target: Cluster, link: Link, producer_id: int) -> None:
+    """Register the link's producer id on its target if it is not there, and wait for it. Raises ClientError."""
+    registry = OriginRegistry(target, link.target.name)
+    await registry.refresh()
+    if registry.knows(producer_id):
+        return
+    key = json.dumps(["producer", producer_id]).encode()
+    value = json.dumps({"v": REGISTRY_VERSION, "link": link.name, "origin": link.source.name}).encode()
+    batch = encode_batch([Record(0, target.clock.now_ms(), key, value)])
+    await append(target, _REGISTRY, batch)

@@ -1,0 +1,186 @@
+"""Running links: a session after the other for each, with a growing pause where something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from broker.wire.errors import WireError
+from mirror.client.cluster import Cluster
+from mirror.clock import Clock, SystemClock
+from mirror.coordinator.embedded import EmbeddedCoordinator
+from mirror.coordinator.model import Coordinator
+from mirror.errors import LinkFenced, LinkPromoted, MirrorError, StateDamaged
+from mirror.link import Link
+from mirror.offsets.entries import RunState
+from mirror.offsets.state import LinkState
+from mirror.topics.sync import TopicSyncReport
+from mirror.worker.events import Event, EventSink, line_sink
+from mirror.worker.fetching import run_fetcher
+from mirror.worker.limits import WorkerLimits
+from mirror.worker.origins import OriginRegistry
+from mirror.worker.producing import run_producer
+from mirror.worker.session import Session, tell_gap
+from mirror.worker.startup import open_link, refuse_promoted
+from mirror.worker.watching import SessionOutdated, run_checkpoints, run_groups, run_topics
+
+FINAL_ERRORS = (LinkFenced, LinkPromoted, StateDamaged)
+"""After these, only a person can let the link run again."""
+SessionEnd: TypeAlias = MirrorError | SessionOutdated | WireError
+SESSION_ENDS = (MirrorError, SessionOutdated, WireError)
+"""What a session may end with; a WireError is a response that cannot be read, and so a doubt like a lost connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker needs besides its links; the defaults are those of `farshore mirror run`."""
+
+    limits: WorkerLimits = field(default_factory=WorkerLimits)
+    clock: Clock = field(default_factory=SystemClock)
+    events: Callable[[str], EventSink] | None = None
+    """Makes the event sink of a link by its name; None: lines on stderr."""
+
+    def sink(self, link: str) -> EventSink:
+        return self.events(link) if self.events else line_sink(sys.stderr, self.clock, link)
+
+
+async def run_links(
+    links: Iterable[Link], settings: WorkerSettings | None = None, coordinator: Coordinator | None = None
+) -> None:
+    """Run the links that the coordinator assigns to this worker, until cancelled.
+
+    A link that ends for good does not end the others. When none is left, raises the first error (MirrorError).
+    """
+    settings = settings or WorkerSettings()
+    by_name = {link.name: link for link in links}
+    coordinator = coordinator or EmbeddedCoordinator(tuple(by_name))
+    ended: list[MirrorError] = []
+    faults: list[Exception] = []
+
+    async def run_one(link: Link) -> None:
+        sink = settings.sink(link.name)
+        try:
+            await run_link(link, settings)
+        except MirrorError as error:
+            sink(Event.STOPPED, reason=type(error).__name__, detail=str(error), hint=error.hint)
+            ended.append(error)
+        except Exception as error:  # noqa: BLE001 a fault of ours in one link must not end the others; raised below
+            sink(Event.STOPPED, reason=type(error).__name__, detail="".join(traceback.format_exception(error)))
+            faults.append(error)
+
+    async with coordinator.member() as membership, asyncio.TaskGroup() as tasks:
+        for name in membership.assigned_links:
+            tasks.create_task(run_one(by_name[name]))
+    if faults:
+        raise faults[0]
+    if ended:
+        raise ended[0]
+
+
+async def run_link(link: Link, settings: WorkerSettings) -> None:
+    """Run one link until it is fenced or promoted (raises LinkFenced, LinkPromoted, StateDamaged) or cancelled."""
+    limits, clock, tell = settings.limits, settings.clock, settings.sink(link.name)
+    pause_ms = limits.restart_backoff_ms
+    while True:
+        started = clock.monotonic()
+        error = await _run_session(link, settings, tell)
+        if isinstance(error, LinkFenced):
+            await _raise_unless_resumed(link, error)
+        elif isinstance(error, FINAL_ERRORS):
+            raise error
+        if isinstance(error, SessionOutdated):
+            tell(Event.RENEWED, reason=str(error))
+            continue
+        if clock.monotonic() - started > limits.healthy_after_ms / 1000:
+            pause_ms = limits.restart_backoff_ms
+        tell(Event.RESTARTING, error=type(error).__name__, detail=str(error), pause_ms=pause_ms)
+        await clock.sleep(pause_ms / 1000)
+        pause_ms = min(2 * pause_ms, limits.restart_backoff_max_ms)
+
+
+async def _run_session(link: Link, settings: WorkerSettings, tell: EventSink) -> SessionEnd:
+    """One session -> why it ended. Anything but the errors of this folder is a fault of ours, and raised."""
+    try:
+        async with (
+            Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock) as source,
+            Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock) as target,
+        ):
+            registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
+            opened = await open_link(link, source, target, registry)
+            session = Session(link, (source, target), opened, registry, settings.limits, tell)
+            _tell_start(session, opened.topics)
+            for gap in opened.passed:
+                tell(Event.GAP_PASSED, topic=gap.topic, partition=gap.partition, source_from=gap.source_from)
+            await _run_tasks(session)
+    except SESSION_ENDS as error:
+        return error
+    except BaseExceptionGroup as group:
+        return _reason(group)
+    raise AssertionError("a session ends only by an error")
+
+
+async def _run_tasks(session: Session) -> None:
+    fetchers = await session.by_source_leader()
+    producers = await session.by_target_leader()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(session.state_writer.run())
+        for node_id, flows in producers.items():
+            tasks.create_task(run_producer(session, node_id, flows))
+        for node_id, flows in fetchers.items():
+            tasks.create_task(run_fetcher(session, node_id, flows))
+        tasks.create_task(run_checkpoints(session))
+        tasks.create_task(run_topics(session))
+        tasks.create_task(run_groups(session))
+
+
+def _tell_start(session: Session, topics: TopicSyncReport) -> None:
+    for name in topics.created:
+        session.tell(Event.TOPIC_CREATED, topic=name)
+    for name in topics.grown:
+        session.tell(Event.TOPIC_GROWN, topic=name)
+    for name, failure in topics.failures.items():
+        session.tell(Event.TOPIC_FAILED, topic=name, detail=str(failure))
+    stopped = [flow.gap for flow in session.flows.values() if flow.gap is not None]
+    for gap in stopped:
+        tell_gap(session.tell, gap)
+    session.tell(
+        Event.STARTED,
+        source=session.link.source.name,
+        target=session.link.target.name,
+        partitions=len(session.flows),
+        stopped=len(stopped),
+    )
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _reason(group: BaseExceptionGroup[BaseException]) -> SessionEnd:
+    """The error that decides, of several at once: final ones before passing ones. Raises the group for our faults."""
+    leaves = list(_leaves(group))
+    known = [error for error in leaves if isinstance(error, SESSION_ENDS)]
+    if len(known) < len(leaves):
+        raise group
+    final = [error for error in known if isinstance(error, FINAL_ERRORS)]
+    doubts = [error for error in known if not isinstance(error, SessionOutdated)]
+    return (final or doubts or known)[0]
+
+
+async def _raise_unless_resumed(link: Link, fenced: LinkFenced) -> None:
+    """A fence by an operator's `link resume` means: start anew. By a promotion or another worker: stop."""
+    async with Cluster(link.target, client_id=f"farshore-{link.name}") as target:
+        state = await LinkState.load(target, link)
+    refuse_promoted(state)
+    run, owner = state.run, state.owner
+    resumed = run is not None and run.state is RunState.RUNNING and owner is not None
+    if not (resumed and run and owner and owner.worker == f"operation {run.operation_id}"):
+        raise fenced

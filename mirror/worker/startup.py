@@ -1,0 +1,159 @@
+"""Starting a session of a link: fence, read what the target holds, decide where each partition goes on."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mirror.client.cluster import Cluster
+from mirror.client.configs import describe_topic_configs
+from mirror.client.model import TopicPartition
+from mirror.client.offsets import log_end_offsets, log_start_offsets
+from mirror.errors import KafkaError, LinkPromoted
+from mirror.link import Link
+from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, Writer
+from mirror.offsets.fence import fence_link
+from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.state import LinkState
+from mirror.offsets.state_writer import Change, StateLog, ensure_own_topics
+from mirror.offsets.tail import Tail, read_tails
+from mirror.topics.plan import MirroredTopic
+from mirror.topics.sync import TopicSyncReport, sync_topics
+from mirror.worker.flow import Flow
+from mirror.worker.origins import OriginRegistry, register_producer
+from mirror.worker.plan import Rules
+from mirror.worker.resume import Evidence, Opening, SourceLog, open_partition
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's default of max.message.bytes."""
+
+
+@dataclass(slots=True)
+class Opened:
+    """A link that may write: its fence, its log, and its partitions (those with a `gap` stand still)."""
+
+    writer: Writer
+    state_log: StateLog
+    state: LinkState
+    topics: TopicSyncReport
+    flows: dict[TopicPartition, Flow] = field(default_factory=dict)
+    passed: list[Gap] = field(default_factory=list)
+
+
+def refuse_promoted(state: LinkState) -> None:
+    """Raise LinkPromoted, naming the operation, when the target was promoted."""
+    run = state.run
+    if run is not None and run.state is RunState.PROMOTED:
+        text = f"link {state.link.name}: {state.link.target.name} was promoted by operation {run.operation_id}"
+        hint = f"to mirror to it again, overwriting nothing: farshore link resume --link {state.link.name}"
+        raise LinkPromoted(text, hint)
+
+
+async def open_link(link: Link, source: Cluster, target: Cluster, registry: OriginRegistry | None) -> Opened:
+    """Take the link over. Raises LinkPromoted, LinkFenced, StateDamaged, ClientError."""
+    await ensure_own_topics(target, link)
+    refuse_promoted(await LinkState.load(target, link))
+    topics = await sync_topics(link, source, target)
+    pairs = _partitions(topics.mirrored)
+    writer = await fence_link(target, link, pairs.values())
+    state = await LinkState.load(target, link)
+    refuse_promoted(state)
+    await register_producer(target, link, writer.producer_id)
+    opened = Opened(writer, StateLog(target, link, writer), state, topics)
+    evidence = await _gather(link, source, target, state, topics.mirrored, pairs)
+    openings = {where: open_partition(found, writer) for where, found in evidence.items()}
+    await opened.state_log.append(_entries(link, target, writer, state, topics.mirrored, openings.values()))
+    limits = await _max_message_bytes(target, topics.mirrored)
+    for where, opening in openings.items():
+        rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
+        found = PartitionMap(list(opening.intervals), opening.end, opening.position)
+        flow = Flow(where, pairs[where], found, rules, shared=link.shared_targets)
+        flow.gap = opening.gap
+        flow.source_end_offset = evidence[where].source.end
+        checkpoint = state.checkpoints.get(where)
+        flow.source_timestamp_ms = checkpoint.source_timestamp_ms if checkpoint else -1
+        opened.flows[where] = flow
+        if opening.passed is not None:
+            opened.passed.append(opening.passed)
+    return opened
+
+
+def _partitions(mirrored: Iterable[MirroredTopic]) -> dict[TopicPartition, TopicPartition]:
+    """Source partition -> target partition."""
+    return {
+        TopicPartition(topic.source_topic, number): TopicPartition(topic.target_topic, number)
+        for topic in mirrored
+        for number in range(topic.partitions)
+    }
+
+
+async def _gather(
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    state: LinkState,
+    mirrored: Iterable[MirroredTopic],
+    pairs: Mapping[TopicPartition, TopicPartition],
+) -> dict[TopicPartition, Evidence]:
+    """Ask both clusters for all that decides where each partition goes on."""
+    starts = await log_start_offsets(source, pairs)
+    ends = await log_end_offsets(source, pairs)
+    known = {where: checkpoint for where, checkpoint in state.checkpoints.items() if where in pairs}
+    tails = await read_tails(target, link, known)
+    fresh = await log_end_offsets(target, [there for where, there in pairs.items() if where not in tails])
+    ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored}
+    open_gaps, accepted = state.open_gaps(), state.accepted_gaps()
+    return {
+        where: Evidence(
+            where=where,
+            shared=link.shared_targets,
+            source=SourceLog(starts[where], ends[where], ids[where.topic], state.topic_ids.get(where.topic, "")),
+            tail=tails.get(where) or Tail(0, fresh[there]),
+            recorded=tuple(state.intervals(*where)),
+            blocks=tuple(state.blocks_of(*where)),
+            checkpoint=known.get(where),
+            open_gap=open_gaps.get(where),
+            accepted_gap=accepted.get(where),
+            now_ms=target.clock.now_ms(),
+        )
+        for where, there in pairs.items()
+    }
+
+
+def _entries(
+    link: Link,
+    target: Cluster,
+    writer: Writer,
+    state: LinkState,
+    mirrored: Iterable[MirroredTopic],
+    openings: Iterable[Opening],
+) -> list[Change]:
+    """Everything that must be durable before the first batch."""
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    changes: list[Change] = [Owner(writer, worker, target.clock.now_ms())]
+    stopped = set()
+    for opening in openings:
+        changes += opening.changes
+        if opening.gap is not None:
+            stopped.add(opening.gap.topic)
+    for topic in mirrored:
+        topic_id = str(topic.source_topic_id or "")
+        known = state.topic_ids.get(topic.source_topic)
+        # A recreated topic keeps its old id until every partition of it was accepted.
+        if topic_id and topic_id != known and (known is None or topic.source_topic not in stopped):
+            changes.append(TopicIdentity(topic.source_topic, topic_id))
+    return changes
+
+
+async def _max_message_bytes(target: Cluster, mirrored: Iterable[MirroredTopic]) -> dict[str, int]:
+    """Per source topic the target topic's max.message.bytes; Kafka's default where it cannot be read."""
+    names = {topic.source_topic: topic.target_topic for topic in mirrored}
+    described = await describe_topic_configs(target, names.values())
+    limits = {}
+    for source_topic, target_topic in names.items():
+        configs = described.get(target_topic)
+        entry = None if configs is None or isinstance(configs, KafkaError) else configs.get("max.message.bytes")
+        limits[source_topic] = int(entry.value) if entry and entry.value else DEFAULT_MAX_MESSAGE_BYTES
+    return limits

@@ -1,0 +1,100 @@
+"""The map against a brute-force list of (source, target) pairs, both ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.offsets.intervals import End, Piece, intervals_for
+from mirror.offsets.offset_map import OffsetMap, PartitionMap
+
+
+@dataclass(frozen=True)
+class Step:
+    """A batch: offsets skipped at the source and at the target before it, then its records (True: mirrored)."""
+
+    source_hole: int
+    target_hole: int
+    records: list[bool]
+
+
+steps = st.lists(
+    st.builds(
+        Step,
+        st.integers(0, 5),
+        st.sampled_from([0, 0, 0, 1, 4]),
+        st.lists(st.sampled_from([True, True, True, False]), min_size=1, max_size=6),
+    ),
+    max_size=12,
+)
+
+
+def build(steps: list[Step], first: tuple[int, int]) -> tuple[PartitionMap, list[tuple[int, int]]]:
+    """Mirror the steps as the worker does -> the map, and the (source, target) pair of every mirrored record."""
+    found = PartitionMap()
+    found.advance(intervals_for(End(first[0], -1), (Piece(first[0], 0),), first[1]), End(*first))
+    source, target = first
+    pairs: list[tuple[int, int]] = []
+    for step in steps:
+        source += step.source_hole
+        offsets = [source + at for at, mirrored in enumerate(step.records) if mirrored]
+        source += len(step.records)
+        if not offsets:
+            continue
+        target += step.target_hole
+        pieces = [
+            Piece(offset, ordinal)
+            for ordinal, offset in enumerate(offsets)
+            if ordinal == 0 or offset != offsets[ordinal - 1] + 1
+        ]
+        assert found.end is not None
+        intervals = intervals_for(found.end, pieces, target)
+        pairs += [(offset, target + ordinal) for ordinal, offset in enumerate(offsets)]
+        target += len(offsets)
+        found.advance(intervals, End(offsets[-1] + 1, target))
+    found.position = source
+    return found, pairs
+
+
+@given(steps, st.integers(0, 50), st.integers(0, 50))
+def test_every_source_offset_translates_to_the_next_mirrored_record(
+    steps: list[Step], source: int, target: int
+) -> None:
+    found, pairs = build(steps, (source, target))
+    assert found.end is not None
+    for offset in range(source, found.position + 1):
+        expected = next((there for here, there in pairs if here >= offset), found.end.target_next)
+        assert found.to_target(offset) == expected, (offset, found.intervals)
+    assert found.to_target(found.position + 1) is None
+    assert found.to_target(source - 1) is None
+
+
+@given(steps, st.integers(0, 50), st.integers(0, 50))
+def test_every_target_offset_translates_back(steps: list[Step], source: int, target: int) -> None:
+    found, pairs = build(steps, (source, target))
+    assert found.end is not None
+    first = found.intervals[0].target_start  # a target hole before the first record belongs to no interval
+    for offset in range(first, found.end.target_next):
+        expected = next(here for here, there in pairs if there >= offset)
+        assert found.to_source(offset) == expected, (offset, found.intervals)
+    assert found.to_source(found.end.target_next) == found.position
+    assert found.to_source(found.end.target_next + 1) is None
+    assert found.to_source(target - 1) is None
+
+
+@given(steps)
+def test_a_map_is_as_small_as_the_changes_of_the_difference(steps: list[Step]) -> None:
+    found, pairs = build(steps, (0, 0))
+    changes = sum(before[1] - before[0] != after[1] - after[0] for before, after in pairwise(pairs))
+    assert changes <= len(found.intervals) <= 2 * changes + 2
+
+
+def test_an_unknown_partition_has_no_translation() -> None:
+    offset_map = OffsetMap()
+    assert offset_map.to_target("flights", 0, 0) is None
+    assert offset_map.to_source("flights", 0, 0) is None
+    assert offset_map.mirrored_end("flights", 0) is None
+    assert offset_map.intervals("flights", 0) == ()

@@ -1,0 +1,215 @@
+"""Crashes, simulated: whatever landed, recovery finds the exact position, and the exact map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror.client.model import TopicPartition
+from mirror.offsets.entries import Block, Checkpoint, Gap, Writer
+from mirror.offsets.intervals import Interval
+from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.recovery import SEQUENCE_MASK, TailBatch
+from mirror.offsets.tail import Tail
+from mirror.worker.budget import Budget, Lease
+from mirror.worker.flow import Flow, ForeignBatch
+from mirror.worker.plan import Outgoing, Rules, _append, _pieces
+from mirror.worker.resume import Evidence, SourceLog, open_partition
+
+WHERE = TopicPartition("flights", 0)
+
+
+@dataclass
+class Target:
+    """A target partition, its state topic, and which source offset lies at which target offset."""
+
+    log: list[TailBatch] = field(default_factory=list)
+    end: int = 0
+    truth: list[tuple[int, int]] = field(default_factory=list)
+    blocks: dict[int, Block] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+    epoch: int = 0
+
+    def append(self, count: int, writer: Writer, sequence: int, *, control: bool = False) -> int:
+        base = self.end
+        self.log.append(TailBatch(base, base + count - 1, writer.producer_id, writer.epoch, sequence, control))
+        self.end += count
+        return base
+
+    def note(self, changes: tuple[object, ...]) -> None:
+        for change in changes:
+            match change:
+                case Block():
+                    self.blocks.pop(change.key_source, None)
+                    self.blocks[change.key_source] = change
+                case Checkpoint():
+                    self.checkpoint = change
+                case Gap():
+                    raise AssertionError(change)
+                case _:
+                    self.blocks.pop(change.key_source, None)  # type: ignore[attr-defined]
+
+    def recorded(self) -> tuple[Interval, ...]:
+        starts: dict[int, int] = {}
+        for block in self.blocks.values():
+            starts.update(block.intervals)
+        return tuple(Interval(source, starts[source]) for source in sorted(starts))
+
+
+def open_flow(target: Target, shared: bool, source_end: int, fences: int) -> Flow:
+    """What a session's start does: some fences, of which only the last goes on."""
+    for _ in range(fences):
+        target.epoch += 2
+        target.append(1, Writer(7, target.epoch - 1), -1, control=True)
+    writer = Writer(7, target.epoch)
+    first = target.checkpoint.end.target_next if target.checkpoint else 0
+    evidence = Evidence(
+        where=WHERE,
+        shared=shared,
+        source=SourceLog(0, source_end, "", ""),
+        tail=Tail(0, target.end, [batch for batch in target.log if batch.base_offset >= first]),
+        recorded=target.recorded(),
+        blocks=tuple(target.blocks.values()),
+        checkpoint=target.checkpoint,
+        open_gap=None,
+        accepted_gap=None,
+        now_ms=0,
+    )
+    opening = open_partition(evidence, writer)
+    assert opening.gap is None, opening.gap
+    target.note(opening.changes)
+    found = PartitionMap(list(opening.intervals), opening.end, opening.position)
+    return Flow(WHERE, WHERE, found, Rules(writer, 1 << 20), shared=shared)
+
+
+def check_map(target: Target, found: PartitionMap) -> None:
+    for source, landed in target.truth:
+        assert found.to_target(source) == landed, (source, landed, found.intervals)
+        assert found.to_source(landed) == source
+
+
+class _Record:
+    """Only the offset of a record matters here."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+class _Header:
+    max_timestamp = 0
+
+
+def plan(flow: Flow, offsets: list[int]) -> Outgoing:
+    outgoing: list[Outgoing] = []
+    records = [_Record(offset) for offset in offsets]
+    _append(outgoing, bytearray(1), _pieces(records), len(records), _Header(), flow.cursor)  # type: ignore[arg-type]
+    return outgoing[0]
+
+
+@settings(max_examples=400)
+@given(st.data(), st.booleans())
+def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(data: st.DataObject, shared: bool) -> None:
+    """Lives of a worker: each plans batches, some land, some are acknowledged, checkpoints come now and then."""
+    target, budget = Target(), Budget(1 << 20, 1)
+    source: list[int] = []
+    position = 0
+    for _ in range(data.draw(st.integers(1, 4))):
+        fences = data.draw(st.integers(1, 3))
+        flow = open_flow(target, shared, 1 << 30, fences)
+        check_map(target, flow.map)
+        assert [here for here, _ in target.truth] == source[: len(target.truth)], "order"
+        position = flow.cursor.position
+        assert position >= (target.truth[-1][0] + 1 if target.truth else 0)
+        unmirrored = [offset for offset in source if offset >= position]
+        assert len(unmirrored) + len(target.truth) == len(source), "a record was lost or repeated"
+        batches = [unmirrored] if unmirrored else []
+        offset = max([position, *(at + 1 for at in source[-1:])])
+        for _ in range(data.draw(st.integers(0, 5))):
+            gaps = data.draw(st.lists(st.sampled_from([0, 0, 0, 2]), min_size=1, max_size=5))
+            batch = []
+            for gap in gaps:
+                batch.append(offset + gap)
+                offset += gap + 1
+            offset += data.draw(st.sampled_from([0, 0, 3]))
+            source += batch
+            batches.append(batch)
+        outgoing = [plan(flow, batch) for batch in batches]
+        lease = Lease(budget, 0)
+        blocks = flow.enqueue(outgoing, lease)
+        durable = data.draw(st.integers(0, len(outgoing)))
+        sent = outgoing[:durable]
+        target.note(tuple(b for b in blocks if any(b.intervals == o.intervals for o in sent)))
+        landed: list[int] = []
+        flow.release(durable)
+        for planned, batch in zip(sent, batches, strict=False):
+            if data.draw(st.booleans()) is False and data.draw(st.booleans()):
+                break
+            if shared and data.draw(st.booleans()):
+                target.append(data.draw(st.integers(1, 3)), Writer(99, 0), 0)
+            base = target.append(len(batch), flow.writer, planned.sequence)
+            target.truth += [(here, base + at) for at, here in enumerate(batch)]
+            flow.send()
+            landed.append(base)
+        for base in landed[: data.draw(st.integers(0, len(landed)))]:
+            correction = flow.acknowledge(base)
+            if correction is not None and data.draw(st.booleans()):
+                target.note((correction,))
+            elif correction is not None:
+                break  # the checkpoint never comes before the correction: here the worker died
+            if data.draw(st.booleans()):
+                target.note((flow.checkpoint(0),))
+    final = open_flow(target, shared, 1 << 30, 1)
+    check_map(target, final.map)
+    assert [here for here, _ in target.truth] == source[: len(target.truth)]
+
+
+def test_a_foreign_batch_is_noticed_at_the_acknowledgement_and_at_the_next_start() -> None:
+    target, budget = Target(), Budget(1 << 20, 1)
+    flow = open_flow(target, False, 100, 1)
+    outgoing = plan(flow, [0, 1, 2])
+    target.note(tuple(flow.enqueue([outgoing], Lease(budget, 0))))
+    flow.release(1)
+    flow.send()
+    target.append(2, Writer(99, 0), 0)
+    base = target.append(3, flow.writer, outgoing.sequence)
+    try:
+        flow.acknowledge(base)
+        raise AssertionError("the foreign batch was not noticed")
+    except ForeignBatch as error:
+        assert "expected target offset 1, the batch landed at 3" in str(error)  # noqa: PT017
+    evidence = Evidence(
+        where=WHERE,
+        shared=False,
+        source=SourceLog(0, 100, "", ""),
+        tail=Tail(0, target.end, [batch for batch in target.log if batch.base_offset >= 1]),
+        recorded=target.recorded(),
+        blocks=tuple(target.blocks.values()),
+        checkpoint=target.checkpoint,
+        open_gap=None,
+        accepted_gap=None,
+        now_ms=0,
+    )
+    opening = open_partition(evidence, Writer(7, 4))
+    assert opening.gap is not None
+    assert opening.gap.kind == "foreign_writer"
+
+
+def test_sequences_wrap() -> None:
+    target, budget = Target(), Budget(1 << 20, 1)
+    flow = open_flow(target, False, 100, 1)
+    assert target.checkpoint is not None
+    start = SEQUENCE_MASK - 1
+    flow.cursor.sequence = start
+    target.checkpoint = Checkpoint(WHERE.topic, 0, target.checkpoint.end, 0, flow.writer, start, 100, -1, 0)
+    target.blocks = {0: Block(WHERE.topic, 0, flow.writer, start, (Interval(0, 1),))}
+    outgoing = [plan(flow, [0, 1, 2]), plan(flow, [7, 8])]
+    assert outgoing[1].sequence == 1
+    target.note(tuple(flow.enqueue(outgoing, Lease(budget, 0))))
+    for planned, offsets in zip(outgoing, ([0, 1, 2], [7, 8]), strict=True):
+        base = target.append(len(offsets), flow.writer, planned.sequence)
+        target.truth += [(here, base + at) for at, here in enumerate(offsets)]
+    final = open_flow(target, False, 100, 1)
+    assert final.cursor.position == 9
+    check_map(target, final.map)
