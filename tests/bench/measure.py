@@ -39,6 +39,14 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
+def peak_rss_mb(pid: int) -> float:
+    """Highest resident memory of a living process in MB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / MB
+    raise ValueError(f"process {pid} has no memory left to measure")
+
+
 @contextlib.contextmanager
 def spawn_python(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """`python -m module arguments` with its output readable; ended with the context."""
