@@ -52,7 +52,7 @@ def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: 
     if not partitions:
         raise NothingToCompare(
             f"link {job.frozen.link}: no partition can be compared: {_reasons(not_compared)}",
-            f"see what the mirror has copied so far: farshore status --link {job.frozen.link}",
+            "see what the mirror has copied so far: farshore status",
         )
     with _spark_errors(job.frozen):
         windows = _windows(spark, job, partitions).cache()

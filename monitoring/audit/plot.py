@@ -15,7 +15,6 @@ def counts_svg(result: AuditResult, topic: str) -> str:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = result.run_id
     from matplotlib.figure import Figure
 
     bars = [bar for bar in result.bars if bar.topic == topic]
@@ -24,7 +23,7 @@ def counts_svg(result: AuditResult, topic: str) -> str:
     figure = Figure(figsize=(9.2, 2.9), layout="constrained")
     axes = figure.subplots()
     places = [bar.start / _day_ms() if timed else float(bar.start) for bar in bars]
-    width = 0.92 * (step / _day_ms() if timed else step)
+    width = step / _day_ms() if timed else float(step)
     for sign, colour, label in ((1, SOURCE_COLOUR, "source"), (-1, TARGET_COLOUR, "target")):
         heights = [sign * (bar.source_records if sign > 0 else bar.target_records) for bar in bars]
         colours = [DIFFERS_COLOUR if bar.differs else colour for bar in bars]
@@ -45,7 +44,9 @@ def counts_svg(result: AuditResult, topic: str) -> str:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "farshore"})
+    # Text stays text (small, and can be searched); the salt makes the same run give the same file.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": result.run_id}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "farshore"})
     svg = buffer.getvalue()
     return svg[svg.index("<svg") :]
 

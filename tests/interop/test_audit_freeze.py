@@ -1,0 +1,154 @@
+"""What the audit freezes of a real cluster, from a link state written by hand."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from broker.wire.records import Record, encode_batch
+from mirror.client.cluster import Cluster
+from mirror.client.configs import ConfigOperation, alter_topic_configs
+from mirror.client.log import append
+from mirror.client.model import TopicPartition
+from mirror.client.topics import NewTopic, create_topics, describe_topics
+from mirror.link import Link
+from mirror.offsets.entries import (
+    Block,
+    Checkpoint,
+    Entry,
+    LinkRun,
+    RunState,
+    TopicIdentity,
+    Writer,
+    encode_key,
+    encode_value,
+)
+from mirror.offsets.intervals import End, Interval
+from mirror.site import Site
+from monitoring.audit.freeze import freeze_link
+from monitoring.audit.model import FrozenLink, FrozenPartition, Reason, Side, Span, Step
+from monitoring.audit.ranges import comparable
+
+# An id that no producer of these tests has: what stands behind the checkpoint is then somebody else's.
+MIRROR = Writer(987_654, 0)
+
+
+def new_link(bootstrap: str) -> Link:
+    """A link from a cluster to itself, with prefixed names: one cluster is both sites."""
+    name = f"freeze-{uuid.uuid4().hex[:8]}"
+    site = Site("east", bootstrap)
+    return Link(name, site, replace(site, name="west"), (f"{name}-.*",), "prefixed")
+
+
+async def write(cluster: Cluster, topic: str, number: int) -> None:
+    batch = [Record(offset, 1_000 + offset, b"k", str(offset).encode(), ()) for offset in range(number)]
+    await append(cluster, TopicPartition(topic, 0), encode_batch(batch))
+
+
+async def prepared(cluster: Cluster, link: Link, entries: Sequence[Entry], source: int, target: int) -> str:
+    """Topic, mirrored topic and state topic; returns the source topic's name."""
+    topic = f"{link.name}-data"
+    names = [topic, link.target_topic(topic), link.state_topic]
+    assert not await create_topics(cluster, [NewTopic(name, partitions=1) for name in names])
+    await write(cluster, topic, source)
+    if target:
+        await write(cluster, link.target_topic(topic), target)
+    now_ms = time.time_ns() // 1_000_000
+    records = [Record(n, now_ms, encode_key(entry), encode_value(entry), ()) for n, entry in enumerate(entries)]
+    if records:
+        await append(cluster, TopicPartition(link.state_topic, 0), encode_batch(records))
+    return topic
+
+
+def mirrored(topic: str, intervals: Sequence[Interval], end: End) -> list[Entry]:
+    blocks = [Block(topic, 0, MIRROR, 0, (interval,)) for interval in intervals]
+    return [*blocks, Checkpoint(topic, 0, end, end.source_next, MIRROR, 0, end.source_next, 1_000, 1_000)]
+
+
+async def frozen(cluster: Cluster, link: Link) -> tuple[FrozenLink, FrozenPartition]:
+    link_now = await freeze_link(link, cluster, cluster, lambda: 1)
+    (partition,) = link_now.partitions
+    return link_now, partition
+
+
+async def test_a_mirrored_partition(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        topic = f"{link.name}-data"
+        entries = mirrored(topic, [Interval(0, 0), Interval(6, 7)], End(10, 11))
+        await prepared(cluster, link, entries, source=12, target=11)
+        whole, partition = await frozen(cluster, link)
+    assert whole.source.cluster_id
+    assert partition.source == Span(0, 12)
+    assert partition.target == Span(0, 11)
+    assert partition.steps == (Step(0, 0), Step(6, 7))
+    assert partition.mirrored_end == (10, 11)
+    assert partition.timestamps_comparable
+    odd = (partition.recreated, partition.compacted, partition.shared_target, partition.local_tail)
+    assert odd == (False, False, False, False)
+
+
+async def test_a_record_that_others_wrote_behind_the_mirror_is_compared(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        entries = mirrored(f"{link.name}-data", [Interval(0, 0)], End(10, 10))
+        await prepared(cluster, link, entries, source=10, target=11)
+        _, partition = await frozen(cluster, link)
+        found, left_out = comparable(partition)
+        assert found is not None
+        assert (found.source, found.target, left_out) == (Span(0, 10), Span(0, 11), ())
+        promoted = Record(0, 1, *_of(LinkRun(RunState.PROMOTED, "op-1", 1)), ())
+        await append(cluster, TopicPartition(link.state_topic, 0), encode_batch([promoted]))
+        _, partition = await frozen(cluster, link)
+    found, left_out = comparable(partition)
+    assert found is not None
+    assert found.target == Span(0, 10)
+    assert [(item.side, item.reason, item.span) for item in left_out] == [
+        (Side.TARGET, Reason.BEYOND_THE_MIRROR, Span(10, 11))
+    ]
+
+
+async def test_a_target_that_lost_records_behind_a_checkpoint_stays_behind(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        entries = mirrored(f"{link.name}-data", [Interval(0, 0)], End(10, 10))
+        await prepared(cluster, link, entries, source=10, target=7)
+        _, partition = await frozen(cluster, link)
+    found, _ = comparable(partition)
+    assert found is not None
+    assert (found.source, found.target) == (Span(0, 10), Span(0, 7))
+
+
+async def test_topics_that_cannot_be_compared_as_they_are(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        topic = f"{link.name}-data"
+        entries = [*mirrored(topic, [Interval(0, 0)], End(5, 5)), TopicIdentity(topic, str(uuid.uuid4()))]
+        await prepared(cluster, link, entries, source=5, target=5)
+        changes = {
+            topic: [("cleanup.policy", ConfigOperation.SET, "compact")],
+            link.target_topic(topic): [("message.timestamp.type", ConfigOperation.SET, "LogAppendTime")],
+        }
+        assert not await alter_topic_configs(cluster, changes)
+        _, partition = await frozen(cluster, link)
+        assert (await describe_topics(cluster, [topic]))[topic].topic_id is not None
+    assert partition.compacted
+    assert partition.recreated
+    assert not partition.timestamps_comparable
+
+
+async def test_a_link_that_never_ran(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        await prepared(cluster, link, [], source=3, target=0)
+        _, partition = await frozen(cluster, link)
+    found, left_out = comparable(partition)
+    assert found is None
+    assert [(item.reason, item.span) for item in left_out] == [(Reason.NEVER_MIRRORED, Span(0, 3))]
+
+
+def _of(entry: Entry) -> tuple[bytes, bytes]:
+    return encode_key(entry), encode_value(entry)
