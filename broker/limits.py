@@ -19,4 +19,38 @@ PRODUCER_SNAPSHOTS_KEPT = 2
 # goes on.
 COMPACTION_KEYS_MAX = 1_000_000
 
+# -- network -----------------------------------------------------------------------------------------------------
+# Kafka's socket.request.max.bytes: a frame that announces more is not a request.
+SOCKET_REQUEST_BYTES_MAX = 100 * MIB
+# All frames that are being received or handled, over all connections; one connection at a time may go beyond it, so
+# that frames which wait for each other's memory cannot stand still. Kafka's queued.max.request.bytes.
+QUEUED_REQUEST_BYTES_MAX = 256 * MIB
+# Where a connection reads sizes and small requests. Larger frames get a buffer of their own: at most this is copied.
+RECEIVE_HEAD_BYTES = 8 * KIB
+# A frame's buffer starts with this and doubles as bytes come in: announcing a large frame costs its sender more
+# than us.
+FRAME_FIRST_BYTES = 256 * KIB
+# Requests of one connection that wait behind the one being handled; then reading stops. Java sends 5 at once.
+CONNECTION_REQUESTS_QUEUED_MAX = 8
+# Bytes of answers not yet taken by the peer at which its connection handles no further request.
+WRITE_HIGH_WATER_BYTES = 1 * MIB
+# A frame that was begun, and of which nothing more came for so long, closes its connection.
+FRAME_STALL_MS = 30 * 1000
+# How often idle and stalled connections are looked for.
+CONNECTION_CHECK_MS = 1000
+
+# A batch that must be opened (another codec is wanted) may not grow beyond this: a compressed bomb is refused.
+BATCH_DECOMPRESSED_BYTES_MAX = 256 * MIB
+
+# -- topics ------------------------------------------------------------------------------------------------------
+# Kafka's limit: directory names have 255 characters, and an index and a suffix are added.
+TOPIC_NAME_CHARS_MAX = 249
+# One request may not make more partitions than this: each is a directory with open files.
+PARTITIONS_PER_TOPIC_MAX = 10_000
+# Producer ids are taken from the metadata store in blocks, as in Kafka, so that not each costs a durable write.
+PRODUCER_ID_BLOCK = 1000
+# What a produced batch may decompress to where the topic wants it in another codec.
+RECOMPRESSED_BATCH_BYTES_MAX = 128 * MIB
+
+assert RECEIVE_HEAD_BYTES < FRAME_FIRST_BYTES < SOCKET_REQUEST_BYTES_MAX <= QUEUED_REQUEST_BYTES_MAX
 assert LOG_WALK_BYTES < LOG_SCAN_BYTES < SEGMENT_BYTES_MAX

@@ -1,0 +1,162 @@
+"""One broker put together: its data directory, metadata, topics and coordinators. No sockets (see server.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from broker.clock import Clock
+from broker.cluster.embedded import EmbeddedMetadataStore
+from broker.cluster.metadata_store import BrokerRegistration
+from broker.config import BrokerConfig
+from broker.data_dir import DataDirectory
+from broker.errors import LogDamaged, LogStorageError
+from broker.groups.coordinator import GroupCoordinator
+from broker.limits import PRODUCER_ID_BLOCK
+from broker.log.compaction import CompactionJob
+from broker.topics.errors import UnknownTopic
+from broker.topics.manager import TopicManager
+from broker.topics.partition import Partition, Topic
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """What the handlers work on. One event loop owns it; nothing here may be called from another thread."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, data: DataDirectory, store: EmbeddedMetadataStore) -> None:
+        """Use `open`."""
+        self.config = config
+        self.clock = clock
+        self.cluster_id = store.cluster_id
+        self.manager = TopicManager(store, data, clock, config.node_id)
+        self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
+        self._data = data
+        self._store = store
+        self._producer_ids = iter(range(0))
+        self.groups = GroupCoordinator(self)
+        self.transactions = TransactionCoordinator(self, self._end_offsets)
+        self.manager.deletion_listeners.append(self.groups.forget_topic)
+
+    @classmethod
+    def open(cls, config: BrokerConfig, clock: Clock) -> Broker:
+        """Locks the data directory, opens every log, loads the coordinators.
+
+        Raises DataDirectoryError, MetadataUnreadable, LogStorageError, LogDamaged.
+        """
+        data = DataDirectory.open(config.data_dir)
+        try:
+            broker = cls(config, clock, data, EmbeddedMetadataStore.open(config.data_dir, config.cluster_id))
+            broker.manager.load()
+            try:
+                broker.groups.load()
+                broker.transactions.load()
+            except WireError as error:
+                raise LogDamaged(f"a coordinator's topic cannot be read: {error}") from error
+        except BaseException:
+            data.close()
+            raise
+        return broker
+
+    def bound(self, host: str, port: int) -> None:
+        """Tells where the server listens, which it only knows when it does (port 0). Raises LogStorageError."""
+        self.advertised = (self.config.advertised_host or host, self.config.advertised_port or port)
+        self._store.register_broker(BrokerRegistration(self.config.node_id, *self.advertised, self.config.rack))
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        return self.manager.topics
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        return self.manager.partition(topic, index)
+
+    def require_partition(self, topic: str, index: int) -> Partition:
+        """Raises UnknownTopic."""
+        found = self.manager.partition(topic, index)
+        if found is None:
+            raise UnknownTopic(f"This broker has no partition {topic}-{index}.")
+        return found
+
+    def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """Makes a coordinator's topic unless it is there. Raises LogStorageError."""
+        return self.topics.get(name) or self.manager.create(name, partitions, configs)
+
+    def allocate_producer_id(self) -> int:
+        """A producer id that was never given out before. Raises LogStorageError."""
+        producer_id = next(self._producer_ids, None)
+        if producer_id is None:
+            self._producer_ids = iter(self._store.allocate_producer_ids(PRODUCER_ID_BLOCK))
+            producer_id = next(self._producer_ids)
+        return producer_id
+
+    async def run(self) -> None:
+        """Everything that happens by time alone; ends only by being cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.groups.run())
+            tasks.create_task(self.transactions.run())
+            tasks.create_task(self._enforce_retention())
+            tasks.create_task(self._compact())
+
+    def close(self) -> None:
+        """Closes the logs and unlocks the data directory. Raises LogStorageError, after everything was tried."""
+        try:
+            self.manager.close()
+        finally:
+            self._data.close()
+
+    def _end_offsets(self, partition: int, producer_id: int, commit: bool) -> None:
+        self.groups.offsets.end_transaction(partition, producer_id, commit=commit)
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self.topics.values() for partition in topic.partitions]
+
+    def _still_here(self, partition: Partition) -> bool:
+        return self.partition(partition.topic, partition.index) is partition
+
+    async def _enforce_retention(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.log_retention_check_interval_ms / 1000)
+            for partition in self._partitions():
+                # Between two partitions others get their turn, and may delete a topic.
+                await asyncio.sleep(0)
+                if self._still_here(partition):
+                    self._try_retention(partition)
+
+    def _try_retention(self, partition: Partition) -> None:
+        try:
+            deleted = partition.log.enforce_retention()
+        except LogStorageError as error:
+            # A disk that fails here is tried again at the next check; producers are told by their own requests.
+            log.warning("retention of %s-%d failed: %s", partition.topic, partition.index, error)
+            return
+        if deleted:
+            partition.wake()
+
+    async def _compact(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.log_cleaner_backoff_ms / 1000)
+            for partition in self._partitions():
+                await asyncio.sleep(0)
+                if self._still_here(partition) and partition.log.config.compacted:
+                    await self._try_compaction(partition)
+
+    async def _try_compaction(self, partition: Partition) -> None:
+        try:
+            job = partition.log.begin_compaction()
+            if job is None:
+                return
+            await asyncio.to_thread(_run_compaction, job)
+            if self._still_here(partition):
+                partition.log.finish_compaction(job)
+            else:
+                job.discard()
+        except (LogStorageError, OSError, WireError) as error:
+            # As above: the log is as it was, and the next round tries again.
+            log.warning("compaction of %s-%d failed: %s", partition.topic, partition.index, error)
+
+
+def _run_compaction(job: CompactionJob) -> None:
+    job.run()

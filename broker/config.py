@@ -1,0 +1,62 @@
+"""How a broker is configured. Names are Kafka's, with `_` for `.`; units are in the names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """`listen_port` 0 takes a free port; the advertised address is the listening one where it is None.
+
+    Where a default differs from Kafka's, it is because one broker is the whole cluster:
+    no rebalance delay (it collects the members of a large fleet that starts together, and costs every small group 3 s),
+    one partition for each coordinator's topic (fifty spread the load over brokers, which are not there), and sessions
+    from 1 s on (client test suites use them; Kafka's 6 s protect large clusters from heartbeat storms).
+    """
+
+    data_dir: Path
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 9092
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+    node_id: int = 1
+    cluster_id: str | None = None
+    rack: str | None = None
+
+    num_partitions: int = 1
+    auto_create_topics_enable: bool = True
+    log_retention_check_interval_ms: int = 5 * 60 * 1000
+    log_cleaner_backoff_ms: int = 15 * 1000
+
+    offsets_topic_num_partitions: int = 1
+    group_initial_rebalance_delay_ms: int = 0
+    group_min_session_timeout_ms: int = 1000
+    group_max_session_timeout_ms: int = 30 * 60 * 1000
+    transaction_state_log_num_partitions: int = 1
+    transaction_max_timeout_ms: int = 15 * 60 * 1000
+
+    socket_request_max_bytes: int = SOCKET_REQUEST_BYTES_MAX
+    queued_max_request_bytes: int = QUEUED_REQUEST_BYTES_MAX
+    fetch_max_bytes: int = 55 * MIB
+    max_connections: int = 10_000
+    connections_max_idle_ms: int = 10 * 60 * 1000
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, naming the setting."""
+        for name in ("listen_port", "advertised_port"):
+            port = getattr(self, name)
+            if port is not None and not 0 <= port <= 65535:
+                raise ValueError(f"{name} {port} is outside 0..65535")
+        for name in ("num_partitions", "offsets_topic_num_partitions", "transaction_state_log_num_partitions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)} is below 1")
+        if self.node_id < 0:
+            raise ValueError(f"node_id {self.node_id} is below 0")
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ValueError("group_min_session_timeout_ms is above group_max_session_timeout_ms")
+        if self.socket_request_max_bytes > self.queued_max_request_bytes:
+            raise ValueError("socket_request_max_bytes is above queued_max_request_bytes: such a frame would never fit")

@@ -1,0 +1,271 @@
+"""One client connection: bytes in, frames, handlers, responses in order.
+
+The first stage of a produced batch: a frame is received straight into its own buffer, which goes to the handler,
+the log and the disk as it is. Requests of a connection are handled one after another, so answers need no ordering;
+a Fetch that waits holds back only this connection. What a client can cost us is bounded by `limits.py` and
+`memory.py`: it is not read from while it owes us room (requests that queue, memory, answers it does not take).
+
+Anything that is no request closes this connection only, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from broker.errors import BrokerError
+from broker.handlers.api_versions import unsupported_version
+from broker.handlers.registry import RequestContext, handlers
+from broker.limits import (
+    CONNECTION_REQUESTS_QUEUED_MAX,
+    FRAME_FIRST_BYTES,
+    FRAME_STALL_MS,
+    RECEIVE_HEAD_BYTES,
+    WRITE_HIGH_WATER_BYTES,
+)
+from broker.wire.api import API, ApiKey
+from broker.wire.buffers import Buffer
+from broker.wire.codec import decode
+from broker.wire.errors import MalformedMessage, UnsupportedVersion, WireError
+from broker.wire.frames import SIZE_BYTES, decode_request_header, encode_response
+
+if TYPE_CHECKING:
+    from broker.server import Server
+
+log = logging.getLogger(__name__)
+
+HEADER_BYTES_MIN: Final = 10
+"""API key, version, correlation id, length of the client id: no request is smaller."""
+
+_SIZE = struct.Struct(">i")
+
+
+class Connection(asyncio.BufferedProtocol):
+    """`serve` runs in the server's task group from `connection_made` on; the other methods are asyncio's callbacks."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._handlers = handlers()
+        self._transport: asyncio.Transport | None = None
+        self._host = ""
+        # Receiving. The head takes sizes and small frames; `_frame` is the larger frame that is coming in.
+        self._head = bytearray(RECEIVE_HEAD_BYTES)
+        self._head_filled = 0
+        self._frame: bytearray | None = None
+        self._frame_filled = 0
+        self._frame_bytes = 0
+        self._awaited_bytes = 0
+        self._held_bytes = 0
+        # Handling.
+        self._requests: deque[bytearray] = deque()
+        self._arrived = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._reading = True
+        self._closed = False
+        self.busy = False
+        self.active_at = server.broker.clock.monotonic()
+
+    # -- asyncio's callbacks ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        peer = transport.get_extra_info("peername")
+        self._host = peer[0] if peer else ""
+        self._server.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._arrived.set()
+        self._writable.set()
+        self._frame = None
+        self._requests.clear()
+        self._server.lost(self, self._held_bytes)
+        self._held_bytes = 0
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self.active_at = self._broker.clock.monotonic()
+        self._writable.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        frame = self._frame
+        if frame is None:
+            return memoryview(self._head)[self._head_filled :]
+        if self._frame_filled == len(frame):
+            # Granted by `_ask_growth`. Not done in `buffer_updated`, where the loop still holds the buffer.
+            frame.extend(bytes(self._growth_bytes()))
+        return memoryview(frame)[self._frame_filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.active_at = self._broker.clock.monotonic()
+        if self._frame is None:
+            self._head_filled += nbytes
+            self._take_frames_from_head()
+        else:
+            self._frame_filled += nbytes
+            self._go_on_with_frame()
+        self._pace_reading()
+
+    # -- receiving --------------------------------------------------------------------------------------------
+
+    def _take_frames_from_head(self) -> None:
+        """Whole frames out of the head; the beginning of a larger one moves to its own buffer."""
+        start = 0
+        while self._frame is None and self._head_filled - start >= SIZE_BYTES and not self._closed:
+            (size_bytes,) = _SIZE.unpack_from(self._head, start)
+            if not HEADER_BYTES_MIN <= size_bytes <= self._broker.config.socket_request_max_bytes:
+                self.abort(f"a frame of {size_bytes} bytes was announced")
+                return
+            start += SIZE_BYTES
+            have = min(self._head_filled - start, size_bytes)
+            if have == size_bytes:
+                self._server.memory.charge(size_bytes)
+                self._held_bytes += size_bytes
+                self._queue(bytearray(memoryview(self._head)[start : start + have]))
+            else:
+                self._begin_frame(size_bytes, memoryview(self._head)[start : start + have])
+            start += have
+        left = self._head_filled - start
+        if start:
+            self._head[:left] = bytes(self._head[start : self._head_filled])
+            self._head_filled = left
+
+    def _begin_frame(self, size_bytes: int, beginning: memoryview) -> None:
+        self._frame, self._frame_filled, self._frame_bytes = bytearray(beginning), len(beginning), size_bytes
+        self._server.memory.charge(len(beginning))
+        self._held_bytes += len(beginning)
+        self._ask_growth()
+
+    def _go_on_with_frame(self) -> None:
+        frame = self._frame
+        if frame is not None and self._frame_filled == self._frame_bytes:
+            self._frame = None
+            self._queue(frame)
+        elif frame is not None and self._frame_filled == len(frame):
+            self._ask_growth()
+
+    def _growth_bytes(self) -> int:
+        """By how much the full buffer of a frame grows: announcing many bytes gets a client no more than sending
+        them.
+        """
+        return min(max(self._frame_filled, FRAME_FIRST_BYTES), self._frame_bytes - self._frame_filled)
+
+    def _ask_growth(self) -> None:
+        """Reading stops until the memory is granted."""
+        wanted_bytes = self._growth_bytes()
+        if self._server.memory.acquire(self, wanted_bytes, self._granted):
+            self._held_bytes += wanted_bytes
+        else:
+            self._awaited_bytes = wanted_bytes
+
+    def _granted(self) -> None:
+        self._held_bytes += self._awaited_bytes
+        self._awaited_bytes = 0
+        self._pace_reading()
+
+    def _queue(self, frame: bytearray) -> None:
+        self._requests.append(frame)
+        self._arrived.set()
+
+    def _pace_reading(self) -> None:
+        """Read only while there is room for what comes."""
+        if self._closed or self._transport is None:
+            return
+        wanted = not self._awaited_bytes and len(self._requests) < CONNECTION_REQUESTS_QUEUED_MAX
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self.active_at = self._broker.clock.monotonic()
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # -- handling ---------------------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Handle requests until the connection ends."""
+        try:
+            while not self._closed:
+                await self._writable.wait()
+                while not self._requests and not self._closed:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                if self._requests:
+                    await self._serve_one(self._requests.popleft())
+        except (WireError, BrokerError) as error:
+            self.abort(str(error))
+        except Exception:  # one request that we cannot handle must not stop the broker: close and tell
+            log.exception("a request of %s failed; its connection is closed", self._host)
+            self.abort("internal error")
+
+    async def _serve_one(self, frame: bytearray) -> None:
+        self.busy = True
+        try:
+            response = await self._answer(frame)
+        finally:
+            self.busy = False
+            self.active_at = self._broker.clock.monotonic()
+            if not self._closed:
+                self._held_bytes -= len(frame)
+                self._server.memory.release(len(frame))
+        if self._closed or self._transport is None:
+            return
+        if response:
+            self._transport.writelines(response)
+        self._pace_reading()
+
+    async def _answer(self, frame: bytearray) -> list[Buffer]:
+        """The response frame, empty when there is none. Raises WireError and BrokerError for what closes a
+        connection.
+        """
+        header, offset = decode_request_header(frame)
+        key, version = header.api_key, header.api_version
+        handler = self._handlers.get(key)
+        if handler is None:
+            raise UnsupportedVersion(f"API key {key} is not served")
+        if not handler.versions[0] <= version <= handler.versions[1]:
+            if key != ApiKey.API_VERSIONS:
+                raise UnsupportedVersion(f"{handler.api.name} v{version} is not served")
+            return encode_response(key, 0, header.correlation_id, unsupported_version())
+        request, end = decode(API[key].request, version, memoryview(frame), offset)
+        if end > len(frame):
+            raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
+        context = RequestContext(version, header.client_id, self._host)
+        response = await handler.handle(self._broker, request, context)
+        if response is None:
+            return []
+        return encode_response(key, version, header.correlation_id, response)
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def abort(self, reason: str) -> None:
+        """Close at once. May be called again."""
+        if not self._closed and self._transport is not None:
+            log.info("closing the connection of %s: %s", self._host, reason)
+            self._closed = True
+            self._arrived.set()
+            self._writable.set()
+            self._transport.abort()
+
+    def check(self, now: float) -> None:
+        """Close it when it is idle for too long, or stands still in the middle of a frame or of an answer."""
+        unread = not self._writable.is_set()
+        if self.busy and not unread:
+            return
+        quiet_ms = (now - self.active_at) * 1000
+        receiving = self._frame is not None or self._head_filled > 0
+        if receiving and self._reading and not self._requests and quiet_ms > FRAME_STALL_MS:
+            self.abort("a frame stopped coming in")
+        elif quiet_ms > self._broker.config.connections_max_idle_ms and (unread or not self._requests):
+            self.abort("idle")

@@ -1,0 +1,44 @@
+"""DeleteTopics, v1-6: the topic, its records and its committed offsets. v5 error texts; v6 a topic may be named by
+its id.
+"""
+
+from __future__ import annotations
+
+from broker.broker import Broker
+from broker.errors import BrokerError
+from broker.handlers.registry import Handler, RequestContext
+from broker.topics.errors import InvalidTopicRequest, UnknownTopic
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from broker.wire.schema import ZERO_UUID
+
+
+async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    asked = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[_delete(broker, state) for state in asked])
+
+
+def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
+    name, topic_id = asked.name, asked.topic_id
+    try:
+        if (name is None) == (topic_id == ZERO_UUID):
+            raise InvalidTopicRequest("A topic is named by its name or by its id, not by both.")
+        if name is None:
+            found = broker.manager.by_id(topic_id)
+            if found is None:
+                raise UnknownTopic(f"No topic has the id {topic_id}.", error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            name = found.name
+        topic_id = broker.manager.require(name).topic_id
+        broker.manager.delete(name)
+    except BrokerError as error:
+        return DeletableTopicResult(name, topic_id, error.error_code, str(error))
+    return DeletableTopicResult(name, topic_id)
+
+
+HANDLER = Handler(api=ApiKey.DELETE_TOPICS, versions=(1, 6), handle=handle)

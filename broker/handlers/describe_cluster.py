@@ -1,0 +1,43 @@
+"""DescribeCluster, v0-1 (KIP-700): the cluster's id and brokers. v1 asks for an endpoint type: there are brokers
+only.
+"""
+
+from __future__ import annotations
+
+from broker.broker import Broker
+from broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.handlers.registry import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS = 1
+CONTROLLERS = 2
+
+
+async def handle(broker: Broker, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        code = (
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        )
+        return DescribeClusterResponse(
+            error_code=code, error_message=code.description, endpoint_type=request.endpoint_type
+        )
+    host, port = broker.advertised
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.config.node_id,
+        brokers=[DescribeClusterBroker(broker.config.node_id, host, port, broker.config.rack)],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+HANDLER = Handler(api=ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), handle=handle)

@@ -1,0 +1,92 @@
+"""DescribeConfigs, v1-4: every config of a topic, or of this broker, with its value, source and type.
+
+v3 types and documentation. A mirror copies what has source TOPIC and resets what has source DEFAULT, so both must
+be right.
+"""
+
+from __future__ import annotations
+
+from broker.broker import Broker
+from broker.errors import BrokerError
+from broker.handlers.registry import Handler, RequestContext
+from broker.topics.broker_configs import BrokerSetting, broker_settings
+from broker.topics.catalogue import CATALOGUE, ConfigSource, TopicConfig
+from broker.topics.errors import InvalidTopicRequest
+from broker.topics.partition import Topic
+from broker.wire.api import ApiKey
+from broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+
+async def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_describe(broker, request, asked) for asked in request.resources])
+
+
+def _describe(broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+    wanted = None if asked.configuration_keys is None else set(asked.configuration_keys)
+    try:
+        if asked.resource_type == TOPIC_RESOURCE:
+            topic = broker.manager.require(asked.resource_name)
+            configs = [_topic_config(topic, config, request) for config in CATALOGUE.values()]
+        elif asked.resource_type == BROKER_RESOURCE:
+            configs = [_broker_config(setting, request) for setting in _settings(broker, asked.resource_name)]
+        else:
+            raise InvalidTopicRequest(f"Resources of type {asked.resource_type} have no configs here.")
+    except BrokerError as error:
+        return DescribeConfigsResult(error.error_code, str(error), asked.resource_type, asked.resource_name)
+    if wanted is not None:
+        configs = [config for config in configs if config.name in wanted]
+    return DescribeConfigsResult(0, None, asked.resource_type, asked.resource_name, configs)
+
+
+def _settings(broker: Broker, name: str) -> list[BrokerSetting]:
+    """Raises InvalidTopicRequest for another broker's name. The empty name is the cluster's default: nothing is set
+    there.
+    """
+    if name == "":
+        return []
+    if name != str(broker.config.node_id):
+        raise InvalidTopicRequest(f"This is broker {broker.config.node_id}, not {name}.")
+    return broker_settings(broker.config, broker.advertised)
+
+
+def _topic_config(topic: Topic, config: TopicConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    was_set = topic.state.configs.get(config.name)
+    result = DescribeConfigsResourceResult(
+        config.name,
+        config.default if was_set is None else was_set,
+        config_source=ConfigSource.DEFAULT if was_set is None else ConfigSource.TOPIC,
+        config_type=config.type,
+        documentation=config.documentation if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        if was_set is not None:
+            result.synonyms.append(DescribeConfigsSynonym(config.name, was_set, ConfigSource.TOPIC))
+        result.synonyms.append(DescribeConfigsSynonym(config.name, config.default, ConfigSource.DEFAULT))
+    return result
+
+
+def _broker_config(setting: BrokerSetting, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        setting.name,
+        setting.value,
+        read_only=True,
+        config_source=setting.source,
+        config_type=setting.type,
+        documentation=setting.documentation if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        result.synonyms.append(DescribeConfigsSynonym(setting.name, setting.value, setting.source))
+    return result
+
+
+HANDLER = Handler(api=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), handle=handle)

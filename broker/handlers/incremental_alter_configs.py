@@ -1,0 +1,64 @@
+"""IncrementalAlterConfigs, v0-1 (KIP-339): set, reset, append to, subtract from the configs of topics.
+
+All changes of one topic or none; they apply to its open logs at once. The broker's own configs are read-only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.broker import Broker
+from broker.errors import BrokerError
+from broker.handlers.describe_configs import TOPIC_RESOURCE
+from broker.handlers.registry import Handler, RequestContext
+from broker.topics.configs import AlterOperation, altered
+from broker.topics.errors import InvalidTopicRequest
+from broker.wire.api import ApiKey
+from broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(
+    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    named = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    responses = []
+    for asked in request.resources:
+        twice = named[asked.resource_type, asked.resource_name] > 1
+        responses.append(_alter(broker, asked, twice, request.validate_only))
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _alter(
+    broker: Broker, asked: AlterConfigsResource, twice: bool, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    try:
+        if twice:
+            raise InvalidTopicRequest(f"'{asked.resource_name}' is in the request more than once.")
+        if asked.resource_type != TOPIC_RESOURCE:
+            raise InvalidTopicRequest(
+                f"Resources of type {asked.resource_type} cannot be altered while the broker runs: only topics can."
+            )
+        topic = broker.manager.require(asked.resource_name)
+        configs = altered(topic.state.configs, [_change(config) for config in asked.configs])
+        if not validate_only and configs != topic.state.configs:
+            broker.manager.set_configs(topic.name, configs)
+    except BrokerError as error:
+        return AlterConfigsResourceResponse(error.error_code, str(error), asked.resource_type, asked.resource_name)
+    return AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
+
+
+def _change(config: AlterableConfig) -> tuple[str, AlterOperation, str | None]:
+    try:
+        operation = AlterOperation(config.config_operation)
+    except ValueError as error:
+        raise InvalidTopicRequest(f"Operation {config.config_operation} is not known.") from error
+    return config.name, operation, config.value
+
+
+HANDLER = Handler(api=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), handle=handle)

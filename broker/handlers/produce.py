@@ -1,0 +1,165 @@
+"""Produce, v0-11 advertised, v3-11 served: append one batch to each partition named.
+
+Older versions (magic 0 and 1) are advertised all the same, because older librdkafka switches compression off where
+Produce does not begin at 0 (KAFKA-18659); using them closes the connection. v3 transactional id; v7 zstd (before:
+UNSUPPORTED_COMPRESSION_TYPE); v8 errors of single records (KIP-467). acks=0 has no answer: an error closes the
+connection, which makes the client look the leader up again. With one broker acks=1 and acks=all are the same, but
+min.insync.replicas above 1 refuses acks=all, as it does in Kafka.
+
+The batch's bytes go from the frame to the log as they are; only a topic whose compression.type names another codec
+than the batch has is decoded and encoded again, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from broker.broker import Broker
+from broker.errors import BrokerError, CorruptRecords, RecordsRefused
+from broker.groups.formats import TopicPartition
+from broker.groups.internal_log import Producer
+from broker.handlers.registry import CloseConnection, Handler, RequestContext
+from broker.limits import RECOMPRESSED_BATCH_BYTES_MAX
+from broker.topics.configs import min_insync_replicas, value_of
+from broker.topics.partition import Partition, Topic
+from broker.wire.api import ApiKey
+from broker.wire.batch import BatchHeader, peek, verify_crc
+from broker.wire.compression import Compression
+from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from broker.wire.records import decode_records, encode_batch
+
+ZSTD_SINCE_VERSION = 7
+ALL_REPLICAS = -1
+_KEPT_AS_IT_COMES = "producer"
+
+
+async def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    responses = []
+    failed = ErrorCode.NONE
+    for data in request.topic_data:
+        partitions = [_produce(broker, request, data.name, item, context) for item in data.partition_data]
+        failed = next((ErrorCode.of(p.error_code) for p in partitions if p.error_code), failed)
+        responses.append(TopicProduceResponse(data.name, partitions))
+    if request.acks == 0:
+        if failed:
+            raise CloseConnection(f"a produce request with acks=0 failed: {failed.name}")
+        return None
+    return ProduceResponse(responses)
+
+
+def _produce(
+    broker: Broker, request: ProduceRequest, topic: str, data: PartitionProduceData, context: RequestContext
+) -> PartitionProduceResponse:
+    try:
+        partition = broker.require_partition(topic, data.index)
+        _check_acks(request.acks, partition, broker.topics[topic])
+        records = _batch(data)
+        if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
+            records = _with_codec(records, broker.topics[topic], context)
+        _check_transaction(broker, request, partition, records)
+        result = partition.log.append(records, leader_epoch=partition.leader_epoch)
+    except BrokerError as error:
+        return PartitionProduceResponse(
+            data.index,
+            error.error_code,
+            base_offset=-1,
+            record_errors=_record_errors(error),
+            error_message=str(error) or None,
+        )
+    return PartitionProduceResponse(
+        data.index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
+    )
+
+
+def _check_acks(acks: int, partition: Partition, topic: Topic) -> None:
+    if acks not in (ALL_REPLICAS, 0, 1):
+        raise RecordsRefused(f"acks is {acks}", error_code=ErrorCode.INVALID_REQUIRED_ACKS, hint="use acks 0, 1 or all")
+    if topic.is_internal:
+        raise RecordsRefused(
+            f"{topic.name} is written by its coordinator only",
+            error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+            hint="commit offsets or end transactions through the protocol",
+        )
+    if acks == ALL_REPLICAS and (needed := min_insync_replicas(topic.state.configs)) > len(partition.isr):
+        raise RecordsRefused(
+            f"{topic.name} needs {needed} in-sync replicas, there are {len(partition.isr)}",
+            error_code=ErrorCode.NOT_ENOUGH_REPLICAS,
+            hint="set min.insync.replicas of the topic to 1, or add brokers",
+        )
+
+
+def _batch(data: PartitionProduceData) -> memoryview:
+    if not isinstance(data.records, memoryview) or not len(data.records):
+        raise RecordsRefused(f"partition {data.index} came without a record batch")
+    return data.records
+
+
+def _with_codec(records: memoryview, topic: Topic, context: RequestContext) -> memoryview:
+    """The batch in the codec that the topic keeps. Raises CorruptRecords, RecordsRefused."""
+    try:
+        header = peek(records)
+        if header.compression is Compression.ZSTD and context.api_version < ZSTD_SINCE_VERSION:
+            raise RecordsRefused(
+                "zstd needs Produce v7", error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, hint="use a newer client"
+            )
+        wanted = value_of(topic.state.configs, "compression.type")
+        codec = Compression.NONE if wanted == "uncompressed" else Compression.__members__.get(wanted.upper())
+        if codec is None or codec is header.compression or header.is_control or header.size_bytes != len(records):
+            return records
+        verify_crc(records)
+        decoded = decode_records(records, max_bytes=RECOMPRESSED_BATCH_BYTES_MAX)
+    except CorruptBatch as error:
+        raise CorruptRecords(str(error)) from error
+    if len(decoded) != header.last_offset_delta + 1:
+        raise RecordsRefused(f"the batch has {len(decoded)} records and last offset delta {header.last_offset_delta}")
+    level = topic.state.configs.get(f"compression.{wanted}.level")
+    return memoryview(
+        encode_batch(
+            decoded,
+            compression=codec,
+            level=None if level is None or level == "-1" else int(level),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+        )
+    )
+
+
+def _check_transaction(broker: Broker, request: ProduceRequest, partition: Partition, records: memoryview) -> None:
+    """Transactional records need an open transaction that knows this partition; else they would never be ended."""
+    header = _peek(records)
+    if not header.is_transactional:
+        return
+    code = broker.transactions.check_append(
+        request.transactional_id,
+        Producer(header.producer_id, header.producer_epoch),
+        TopicPartition(partition.topic, partition.index),
+    )
+    if code:
+        raise RecordsRefused(
+            f"producer {header.producer_id} may not write transactional records to {partition.topic}-{partition.index}",
+            error_code=code,
+            hint="add the partition to the transaction first",
+        )
+
+
+def _peek(records: memoryview) -> BatchHeader:
+    try:
+        return peek(records)
+    except CorruptBatch as error:
+        raise CorruptRecords(str(error)) from error
+
+
+def _record_errors(error: BrokerError) -> list[BatchIndexAndErrorMessage]:
+    indexes = error.record_indexes if isinstance(error, RecordsRefused) else ()
+    return [BatchIndexAndErrorMessage(index, str(error)) for index in indexes]
+
+
+HANDLER = Handler(api=ApiKey.PRODUCE, versions=(0, 11), handle=handle)

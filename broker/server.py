@@ -1,0 +1,106 @@
+"""The listening side of a broker: accepts connections, watches over them, stops them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from broker.broker import Broker
+from broker.clock import Clock, SystemClock
+from broker.config import BrokerConfig
+from broker.connection import Connection
+from broker.errors import BrokerError
+from broker.limits import CONNECTION_CHECK_MS
+from broker.memory import RequestMemory
+from broker.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+
+class CannotListen(BrokerError):
+    error_code = ErrorCode.BROKER_NOT_AVAILABLE
+    hint = "stop what uses the port, or give another address: --listen HOST:PORT"
+
+
+class Server:
+    """What the connections share. Made by `serving`."""
+
+    def __init__(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:
+        self.broker = broker
+        self.memory = RequestMemory(broker.config.queued_max_request_bytes)
+        self.connections: dict[Connection, asyncio.Task[None] | None] = {}
+        self._tasks = tasks
+
+    @property
+    def address(self) -> str:
+        """The advertised "host:port"."""
+        host, port = self.broker.advertised
+        return f"{host}:{port}"
+
+    def opened(self, connection: Connection) -> None:
+        if len(self.connections) >= self.broker.config.max_connections:
+            self.connections[connection] = None
+            connection.abort("too many connections")
+        else:
+            self.connections[connection] = self._tasks.create_task(connection.serve())
+
+    def lost(self, connection: Connection, held_bytes: int) -> None:
+        """What its last request waits for (records, a rebalance) nobody is waiting for any more."""
+        self.memory.abandon(connection, held_bytes)
+        task = self.connections.pop(connection, None)
+        if task is not None:
+            task.cancel()
+
+    async def watch_connections(self) -> None:
+        """Close connections that are idle or stand still; ends only by being cancelled."""
+        while True:
+            await asyncio.sleep(CONNECTION_CHECK_MS / 1000)
+            now = self.broker.clock.monotonic()
+            for connection in list(self.connections):
+                connection.check(now)
+
+    def abort_connections(self) -> None:
+        for connection in list(self.connections):
+            connection.abort("the broker stops")
+
+
+@asynccontextmanager
+async def serving(config: BrokerConfig, clock: Clock | None = None) -> AsyncIterator[Server]:
+    """A broker that serves for as long as the context is open; leaving it stops in order and closes the logs.
+
+    Raises what `Broker.open` raises, and CannotListen.
+    """
+    broker = Broker.open(config, clock or SystemClock())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            server = Server(broker, tasks)
+            listener = await _listen(server, config)
+            background = [tasks.create_task(broker.run()), tasks.create_task(server.watch_connections())]
+            try:
+                yield server
+            finally:
+                listener.close()
+                server.abort_connections()
+                for task in background:
+                    task.cancel()
+                await listener.wait_closed()
+    except BaseExceptionGroup as group:
+        # The task group wraps also what was raised in our own body; a single error goes on as itself.
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+    finally:
+        broker.close()
+
+
+async def _listen(server: Server, config: BrokerConfig) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    try:
+        listener = await loop.create_server(lambda: Connection(server), config.listen_host, config.listen_port)
+    except OSError as error:
+        where = f"{config.listen_host}:{config.listen_port}"
+        raise CannotListen(f"cannot listen on {where}: {error.strerror or error}") from error
+    server.broker.bound(config.listen_host, listener.sockets[0].getsockname()[1])
+    return listener

@@ -1,0 +1,1 @@
+"""Topics: their names, their configs, their partitions on this broker."""

@@ -1,0 +1,66 @@
+"""A BrokerConfig under Kafka's names, as DescribeConfigs shows it. All of it is read-only: it is set at the start."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+
+from broker.config import BrokerConfig
+from broker.topics.catalogue import ConfigSource, ConfigType
+
+# Kafka's names of those that are not simply the field's name with dots.
+_RENAMED = {
+    "node_id": "node.id",
+    "rack": "broker.rack",
+    "data_dir": "log.dirs",
+    "queued_max_request_bytes": "queued.max.request.bytes",
+}
+# Shown as one address, or elsewhere in the protocol.
+_LEFT_OUT = {"listen_host", "listen_port", "advertised_host", "advertised_port", "cluster_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    name: str
+    value: str
+    type: ConfigType
+    source: ConfigSource
+    documentation: str
+
+
+def broker_settings(config: BrokerConfig, advertised: tuple[str, int]) -> list[BrokerSetting]:
+    """Every setting, with the replication settings that follow from there being one broker."""
+    settings = [
+        _text("broker.id", str(config.node_id), ConfigType.INT),
+        _text("listeners", f"PLAINTEXT://{config.listen_host}:{config.listen_port}", ConfigType.STRING),
+        _text("advertised.listeners", f"PLAINTEXT://{advertised[0]}:{advertised[1]}", ConfigType.STRING),
+        _text("default.replication.factor", "1", ConfigType.INT),
+        _text("offsets.topic.replication.factor", "1", ConfigType.INT),
+        _text("transaction.state.log.replication.factor", "1", ConfigType.INT),
+        _text("min.insync.replicas", "1", ConfigType.INT),
+        _text("delete.topic.enable", "true", ConfigType.BOOLEAN),
+    ]
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name in _LEFT_OUT or value is None:
+            continue
+        is_default = field.default is not MISSING and value == field.default
+        settings.append(
+            BrokerSetting(
+                _RENAMED.get(field.name, field.name.replace("_", ".")),
+                str(value).lower() if isinstance(value, bool) else str(value),
+                _type_of(value),
+                ConfigSource.DEFAULT if is_default else ConfigSource.STATIC_BROKER,
+                "Set when the broker is started.",
+            )
+        )
+    return settings
+
+
+def _text(name: str, value: str, type_: ConfigType) -> BrokerSetting:
+    return BrokerSetting(name, value, type_, ConfigSource.STATIC_BROKER, "Follows from how the broker was started.")
+
+
+def _type_of(value: object) -> ConfigType:
+    if isinstance(value, bool):
+        return ConfigType.BOOLEAN
+    return ConfigType.LONG if isinstance(value, int) else ConfigType.STRING

@@ -1,0 +1,102 @@
+"""What the configs set on a topic mean: checking changes, and making a LogConfig of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from broker.log.config import LogConfig
+from broker.topics.catalogue import CATALOGUE, ConfigType, TopicConfig, items
+from broker.topics.errors import InvalidTopicConfig, InvalidTopicRequest
+
+
+class AlterOperation(IntEnum):
+    """IncrementalAlterConfigs' operations (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def known_config(name: str) -> TopicConfig:
+    """Raises InvalidTopicConfig for a name that Kafka does not have."""
+    config = CATALOGUE.get(name)
+    if config is None:
+        raise InvalidTopicConfig(f"Unknown topic config name: {name}")
+    return config
+
+
+def checked(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The configs of a new topic in the form in which they are kept. Raises InvalidTopicConfig."""
+    kept = {}
+    for name, value in configs.items():
+        if value is None:
+            raise InvalidTopicConfig(f"Null value not supported for topic configs: {name}")
+        kept[name] = known_config(name).check(value)
+    log_config(kept)
+    return kept
+
+
+def altered(configs: Mapping[str, str], changes: list[tuple[str, AlterOperation, str | None]]) -> dict[str, str]:
+    """`configs` after the changes, in order. Raises InvalidTopicConfig, InvalidTopicRequest; then none counts.
+
+    Deleting what is not set is no error; appending starts from the default where nothing is set.
+    """
+    names = [name for name, _, _ in changes]
+    if len(set(names)) != len(names):
+        raise InvalidTopicRequest("Error due to duplicate config keys")
+    result = dict(configs)
+    for name, operation, value in changes:
+        config = known_config(name)
+        if operation is AlterOperation.DELETE:
+            result.pop(name, None)
+            continue
+        if value is None:
+            raise InvalidTopicRequest(f"Null value not supported for: {name}")
+        if operation is not AlterOperation.SET:
+            value = _list_change(config, result.get(name, config.default), operation, value)
+        result[name] = config.check(value)
+    log_config(result)
+    return result
+
+
+def _list_change(config: TopicConfig, current: str, operation: AlterOperation, value: str) -> str:
+    if config.type is not ConfigType.LIST:
+        raise InvalidTopicConfig(f"Config value {operation.name} is not allowed for config key: {config.name}")
+    old, given = items(current), items(value)
+    if operation is AlterOperation.APPEND:
+        return ",".join(old + [item for item in given if item not in old])
+    return ",".join(item for item in old if item not in given)
+
+
+def value_of(configs: Mapping[str, str], name: str) -> str:
+    """The value in force: what was set, or the default."""
+    return configs.get(name, CATALOGUE[name].default)
+
+
+def min_insync_replicas(configs: Mapping[str, str]) -> int:
+    return int(value_of(configs, "min.insync.replicas"))
+
+
+def log_config(configs: Mapping[str, str]) -> LogConfig:
+    """The LogConfig that checked configs amount to. Raises InvalidTopicConfig where they contradict each other."""
+    fields = {
+        config.field: _typed(config, value_of(configs, config.name))
+        for config in CATALOGUE.values()
+        if config.field is not None
+    }
+    try:
+        return LogConfig(**fields)  # type: ignore[arg-type]  # the catalogue's types are LogConfig's, see the test
+    except ValueError as error:
+        raise InvalidTopicConfig(str(error)) from error
+
+
+def _typed(config: TopicConfig, value: str) -> int | float | str | frozenset[str]:
+    if config.type in (ConfigType.INT, ConfigType.LONG):
+        return int(value)
+    if config.type is ConfigType.DOUBLE:
+        return float(value)
+    if config.type is ConfigType.LIST:
+        return frozenset(items(value))
+    return value

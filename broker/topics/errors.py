@@ -1,0 +1,68 @@
+"""What can be wrong with a request about a topic, beside the tree in `broker.errors`."""
+
+from __future__ import annotations
+
+from broker.errors import BrokerError
+from broker.wire.errors import ErrorCode
+
+
+class TopicError(BrokerError):
+    """Root of the refusals that concern one topic."""
+
+
+class UnknownTopic(TopicError):
+    error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    retriable = True
+    hint = "list the topics; create it first if it should exist"
+
+
+class TopicExists(TopicError):
+    error_code = ErrorCode.TOPIC_ALREADY_EXISTS
+    hint = "choose another name, or use the topic as it is"
+
+
+class InvalidTopicName(TopicError):
+    error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    hint = "use 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+
+
+class InvalidPartitions(TopicError):
+    error_code = ErrorCode.INVALID_PARTITIONS
+    hint = "a topic's partitions can only become more"
+
+
+class InvalidReplicationFactor(TopicError):
+    error_code = ErrorCode.INVALID_REPLICATION_FACTOR
+    hint = "use a replication factor of 1, or -1 for the broker's default: this cluster has one broker"
+
+
+class InvalidReplicaAssignment(TopicError):
+    error_code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    hint = "assign partitions 0, 1, 2... each to brokers that exist"
+
+
+class InvalidTopicConfig(TopicError):
+    error_code = ErrorCode.INVALID_CONFIG
+    hint = "see the topic configs of Apache Kafka for names and values"
+
+
+class InvalidTopicRequest(TopicError):
+    error_code = ErrorCode.INVALID_REQUEST
+    hint = "correct the request"
+
+
+class LeaderEpochMismatch(TopicError):
+    """The client's view of the leader is older (FENCED_LEADER_EPOCH) or newer (UNKNOWN_LEADER_EPOCH) than the
+    broker's.
+    """
+
+    error_code = ErrorCode.FENCED_LEADER_EPOCH
+    retriable = True
+    hint = "refresh the metadata and ask again"
+
+
+class DataDirectoryError(BrokerError):
+    """The data directory cannot be used: locked by another broker, not writable, or not a broker's."""
+
+    error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    hint = "give another data directory, or stop the broker that uses this one"

@@ -1,0 +1,157 @@
+"""The topics of this broker: metadata and logs changed together.
+
+Order of a change: first the metadata store (durable), then the files. A crash between the two leaves files that
+`DataDirectory.remove_leftovers` knows as such, or partitions whose logs are opened, empty, at the next start.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from broker.clock import Clock
+from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
+from broker.data_dir import DataDirectory
+from broker.errors import LogStorageError
+from broker.limits import PARTITIONS_PER_TOPIC_MAX
+from broker.log.config import LogConfig
+from broker.log.partition_log import PartitionLog
+from broker.topics import configs as topic_configs
+from broker.topics.errors import InvalidPartitions, TopicExists, UnknownTopic
+from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
+from broker.topics.partition import Partition, Topic
+
+
+class TopicManager:
+    def __init__(self, store: MetadataStore, data: DataDirectory, clock: Clock, node_id: int) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.deletion_listeners: list[Callable[[str], None]] = []
+        """Called with the name of a topic that is gone, so that committed offsets go too."""
+        self._store = store
+        self._data = data
+        self._clock = clock
+        self._node_id = node_id
+
+    def load(self) -> None:
+        """Opens every log, each in a new leader epoch. Raises LogStorageError, LogDamaged, DataDirectoryError.
+
+        The epoch rises at every start, so that one that a client has seen never goes back (it would ignore us), and
+        what a client remembers of the log's end in an earlier epoch is checked (KIP-320).
+        """
+        known = self._store.topics()
+        self._data.check_known(known)
+        try:
+            self._data.remove_leftovers({topic.topic_id for topic in known.values()})
+        except OSError as error:
+            raise LogStorageError(f"cannot clear {self._data.path}: {error}") from error
+        for state in self._store.update_topics([_next_epoch(topic) for topic in known.values()]):
+            self._open_topic(state)
+
+    def create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
+        """Raises InvalidTopicName, TopicExists, InvalidPartitions, InvalidTopicConfig, LogStorageError."""
+        kept = self.check_new(name, partitions, configs)
+        state = TopicState(name, uuid.uuid4(), (self._leading(),) * partitions, kept)
+        return self._open_topic(self._store.create_topic(state))
+
+    def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> dict[str, str]:
+        """Everything that `create` would refuse -> the configs as they would be kept."""
+        check_name(name)
+        if name in self.topics:
+            raise TopicExists(f"Topic '{name}' already exists.")
+        check_collision(name, self.topics)
+        if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitions(
+                f"Number of partitions was set to {partitions}, allowed are 1 to {PARTITIONS_PER_TOPIC_MAX}."
+            )
+        return topic_configs.checked(configs)
+
+    def delete(self, name: str) -> None:
+        """Raises UnknownTopic, LogStorageError."""
+        topic = self.require(name)
+        self._store.delete_topic(topic.state)
+        del self.topics[name]
+        for partition in topic.partitions:
+            partition.log.delete()
+            partition.wake()
+        for listener in self.deletion_listeners:
+            listener(name)
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Makes `count` the new number of partitions. Raises UnknownTopic, InvalidPartitions, LogStorageError."""
+        topic = self.require(name)
+        self.check_growth(topic, count)
+        added = (self._leading(),) * (count - len(topic.partitions))
+        grown = replace(topic.state, partitions=topic.state.partitions + added)
+        (topic.state,) = self._store.update_topics([grown])
+        config = topic_configs.log_config(topic.state.configs)
+        for index in range(len(topic.partitions), count):
+            topic.partitions.append(self._open_partition(topic.state, index, config))
+
+    def check_growth(self, topic: Topic, count: int) -> None:
+        """Raises InvalidPartitions."""
+        now = len(topic.partitions)
+        if not now < count <= PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitions(
+                f"Topic currently has {now} partitions, {count} is not an increase up to {PARTITIONS_PER_TOPIC_MAX}."
+            )
+
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """`configs` are all that is set from now on, checked already. Raises UnknownTopic, InvalidTopicConfig."""
+        topic = self.require(name)
+        config = topic_configs.log_config(configs)
+        (topic.state,) = self._store.update_topics([replace(topic.state, configs=dict(configs))])
+        for partition in topic.partitions:
+            partition.log.update_config(config)
+
+    def require(self, name: str) -> Topic:
+        """Raises UnknownTopic."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"Topic '{name}' does not exist.")
+        return topic
+
+    def by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def close(self) -> None:
+        """Closes every log; each is tried, the first failure is raised (LogStorageError)."""
+        failures = []
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                try:
+                    partition.log.close()
+                except LogStorageError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _leading(self) -> PartitionState:
+        return PartitionState(self._node_id, 0, (self._node_id,), (self._node_id,))
+
+    def _open_topic(self, state: TopicState) -> Topic:
+        config = topic_configs.log_config(state.configs)
+        partitions = [self._open_partition(state, index, config) for index in range(len(state.partitions))]
+        topic = Topic(state, partitions, state.name in INTERNAL_TOPICS)
+        self.topics[state.name] = topic
+        return topic
+
+    def _open_partition(self, state: TopicState, index: int, config: LogConfig) -> Partition:
+        try:
+            path = self._data.prepare_partition(state.name, index, state.topic_id)
+        except OSError as error:
+            raise LogStorageError(f"cannot make {state.name}-{index}: {error}") from error
+        log = PartitionLog.open(path, config, self._clock)
+        log.begin_leader_epoch(state.partitions[index].leader_epoch)
+        return Partition(state.name, index, log, state.partitions[index])
+
+
+def _next_epoch(topic: TopicState) -> TopicState:
+    partitions = tuple(replace(state, leader_epoch=state.leader_epoch + 1) for state in topic.partitions)
+    return replace(topic, partitions=partitions)

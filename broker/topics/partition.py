@@ -1,0 +1,72 @@
+"""A partition on this broker: its log, its leadership, and who waits for its next records."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+
+from broker.cluster.metadata_store import PartitionState, TopicState
+from broker.log.partition_log import PartitionLog
+from broker.topics.errors import LeaderEpochMismatch
+from broker.wire.errors import ErrorCode
+
+READ_COMMITTED = 1
+"""FetchRequest.isolation_level: up to the last stable offset. 0 reads up to the high watermark."""
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """`state` is what the metadata store holds. `waiters` are set whenever the log grew, or the partition went away."""
+
+    topic: str
+    index: int
+    log: PartitionLog
+    state: PartitionState
+    waiters: set[asyncio.Event] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.log.append_listeners.append(self.wake)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        return self.state.isr
+
+    def wake(self) -> None:
+        for event in self.waiters:
+            event.set()
+
+    def visible_end(self, isolation_level: int) -> int:
+        """The offset before which a consumer of this isolation level may read."""
+        return self.log.last_stable_offset if isolation_level == READ_COMMITTED else self.log.high_watermark
+
+    def check_leader_epoch(self, client_epoch: int) -> None:
+        """Raises LeaderEpochMismatch (KIP-320); -1 is a client that does not say."""
+        if client_epoch in (-1, self.state.leader_epoch):
+            return
+        newer = client_epoch > self.state.leader_epoch
+        raise LeaderEpochMismatch(
+            f"{self.topic}-{self.index} has leader epoch {self.state.leader_epoch}, not {client_epoch}",
+            error_code=ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """`partitions[i]` is partition i. `state` is replaced whole when the topic is changed."""
+
+    state: TopicState
+    partitions: list[Partition]
+    is_internal: bool
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    @property
+    def topic_id(self) -> uuid.UUID:
+        return self.state.topic_id

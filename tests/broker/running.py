@@ -1,0 +1,26 @@
+"""A real broker in this process: the server, its sockets and its files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from broker.clock import Clock
+from broker.config import BrokerConfig
+from broker.server import Server, serving
+
+
+@asynccontextmanager
+async def running_server(data_dir: Path, clock: Clock | None = None, **config: Any) -> AsyncIterator[Server]:
+    """A server on a free port; `config` are fields of BrokerConfig."""
+    async with serving(BrokerConfig(**{"data_dir": data_dir, "listen_port": 0, **config}), clock) as server:
+        yield server
+
+
+@asynccontextmanager
+async def running_broker(data_dir: Path, **config: Any) -> AsyncIterator[str]:
+    """As `running_server`, for those who only need the address ("host:port")."""
+    async with running_server(data_dir, **config) as server:
+        yield server.address
