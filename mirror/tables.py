@@ -59,7 +59,8 @@ def _print_rows(console: Console, rows: list[Any], columns: Sequence[str] | None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in names:
         numeric = any(_is_number(row.get(name)) for row in rows)
-        table.add_column(heading(name), justify="right" if numeric else "left", overflow="fold")
+        is_time = name.endswith(("_at", "timestamp"))
+        table.add_column(heading(name), justify="right" if numeric else "left", overflow="fold", no_wrap=is_time)
     for row in rows:
         table.add_row(*(Text(cell(name, row.get(name))) for name in names))
     console.print(table)
@@ -72,8 +73,10 @@ def _print_title(console: Console, title: str) -> None:
 
 
 def heading(name: str) -> str:
-    """A field's name as a column's head; the unit of sizes and durations is in the cells."""
-    return name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+    """A field's name as a column's head; the unit of durations is in the cells."""
+    if name.endswith("_seconds"):
+        name = name.removesuffix("_seconds") + "_time"
+    return name.replace("_", " ")
 
 
 def cell(name: str, value: Any) -> str:
@@ -90,6 +93,8 @@ def cell(name: str, value: Any) -> str:
         return f"{value:,}" if name.endswith(("records", "offset", "lag", "end", "next")) else str(value)
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"
+    if isinstance(value, str) and name.endswith(("_at", "timestamp")) and value.endswith("Z"):
+        return f"{value[:10]} {value[11:19]}Z"
     if isinstance(value, list):
         return ", ".join(cell("", item) for item in value) or "-"
     if isinstance(value, dict):

@@ -22,7 +22,7 @@ from mirror.client.committed import CommittedFilter
 from mirror.client.connection import Connection
 from mirror.client.fanout import ask_leaders
 from mirror.client.model import Isolation, TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import ClientError, KafkaError
 from mirror.limits import REPLICA_ID_CONSUMER
 
 ACKS_ALL: Final = -1
@@ -156,7 +156,11 @@ async def append(cluster: Cluster, where: TopicPartition, batch: Buffer) -> int:
     )
     retry = cluster.retry()
     while True:
-        connection = await cluster.connection(await cluster.leader(*where), "produce")
+        try:
+            connection = await cluster.connection(await cluster.leader(*where), "produce")
+        except ClientError as unsent:
+            await retry.pause(unsent)
+            continue
         response = await connection.request(request)
         answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
         if not answer.error_code:

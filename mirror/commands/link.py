@@ -89,8 +89,10 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
 def resume_command(context: AppContext, link_name: str | None, accept_gap: bool, dry_run: bool, yes: bool) -> None:
     """Let a link run again after a failover, or behind a gap. A running mirror notices by itself."""
     link = context.link(link_name)
-    state = run_async(_load(link))
-    plan = _resume_plan(link, state, accept_gap)
+    plan = _resume_plan(link, run_async(_load(link)), accept_gap)
+    if plan is None:
+        click.echo(f"link {link.name} may run already: there is nothing to resume", err=True)
+        return
     if dry_run:
         emit(plan, "table")
         return
@@ -101,20 +103,23 @@ def resume_command(context: AppContext, link_name: str | None, accept_gap: bool,
     )
 
 
-def _resume_plan(link: Link, state: LinkState, accept_gap: bool) -> dict[str, object]:
-    """What resuming means, or a LinkInvalid error when there is nothing to resume."""
-    from mirror.status import condition_of
+def _resume_plan(link: Link, state: LinkState, accept_gap: bool) -> dict[str, object] | None:
+    """What resuming means, None when there is nothing to resume. Raises Refusal where consent is missing."""
+    from mirror.status import LinkCondition, condition_of
     from mirror.terminal import ExitCode, Refusal
 
+    condition = condition_of(state)
     gaps = tuple(state.open_gaps().values())
-    if not state.exists:
+    if condition is LinkCondition.NEVER_RAN:
         raise Refusal(f"link {link.name} never ran", f"start it: farshore mirror run --link {link.name}")
-    if gaps and not accept_gap and state.run is None:
+    if condition is not LinkCondition.PROMOTED and not gaps:
+        return None
+    if condition is not LinkCondition.PROMOTED and not accept_gap:
         text = f"link {link.name} stands still at {len(gaps)} gaps"
         raise Refusal(text, "add --accept-gap to give up the records of the gaps", ExitCode.REFUSED)
     return {
         "link": link.name,
-        "condition": condition_of(state).value,
+        "condition": condition.value,
         "operation_id": state.run.operation_id if state.run is not None else "",
         "gaps_accepted": gaps if accept_gap else (),
         "gaps_left": () if accept_gap else gaps,
