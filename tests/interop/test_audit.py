@@ -1,4 +1,4 @@
-"""The Spark audit against a real cluster: equal when equal, and each planted difference in its partition and window."""
+"""The Spark audit against real clusters: equal when equal, and each planted difference in its partition and window."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def spark(spark_jars: tuple[str, ...]) -> Iterator[Any]:
         yield session
 
 
+@pytest.fixture(params=["kafka_39", "shared_broker"])
+def cluster(request: pytest.FixtureRequest) -> Any:
+    """Apache Kafka, and farshore's own broker."""
+    return request.getfixturevalue(request.param)
+
+
 def audit(spark: Any, frozen: FrozenLink, directory: Path | None = None, run_id: str = "run-1") -> AuditResult:
     job = AuditJob(run_id, frozen, WINDOW_MS, clock_ms=lambda: START_MS)
     if directory is None:
@@ -44,9 +50,9 @@ def window_of(index: int) -> int:
     return at_ms - at_ms % WINDOW_MS
 
 
-def test_equal_copies_are_equal(spark: Any, kafka_39: Any) -> None:
+def test_equal_copies_are_equal(spark: Any, cluster: Any) -> None:
     copies = [Copy(records(RECORDS, partition), records(RECORDS, partition)) for partition in range(3)]
-    result = audit(spark, asyncio.run(plant(kafka_39.bootstrap, copies)))
+    result = audit(spark, asyncio.run(plant(cluster.bootstrap, copies)))
     assert result.verdict is Verdict.EQUAL
     assert (result.source_records, result.target_records) == (3 * RECORDS, 3 * RECORDS)
     assert {item.verdict for item in result.partitions} == {Verdict.EQUAL}
@@ -54,14 +60,14 @@ def test_equal_copies_are_equal(spark: Any, kafka_39: Any) -> None:
     assert result.differences == ()
 
 
-def test_each_planted_difference_is_found_in_its_place(spark: Any, kafka_39: Any, tmp_path: Path) -> None:
+def test_each_planted_difference_is_found_in_its_place(spark: Any, cluster: Any, tmp_path: Path) -> None:
     plain = [Copy(records(RECORDS, partition), records(RECORDS, partition)) for partition in range(3)]
     copies = [
         changed(dropped(plain[0], 10), 500),
         retimed(doubled(plain[1], 20), 700, by_ms=3_600_000),
         plain[2],
     ]
-    result = audit(spark, asyncio.run(plant(kafka_39.bootstrap, copies)), tmp_path)
+    result = audit(spark, asyncio.run(plant(cluster.bootstrap, copies)), tmp_path)
     assert result.verdict is Verdict.DIFFERS
     assert [item.verdict for item in result.partitions] == [Verdict.DIFFERS, Verdict.DIFFERS, Verdict.EQUAL]
     found = {item.kind: item for item in result.differences}
@@ -113,16 +119,16 @@ def _check_stored(spark: Any, result: AuditResult, directory: Path) -> None:
     assert json.loads(json.dumps(as_document(result)))["verdict"] == "differs"
 
 
-def test_swapped_records_have_moved(spark: Any, kafka_39: Any) -> None:
+def test_swapped_records_have_moved(spark: Any, cluster: Any) -> None:
     source = records(RECORDS)
     target = [source[1], source[0], *source[2:]]
-    result = audit(spark, asyncio.run(plant(kafka_39.bootstrap, [Copy(source, target)])))
+    result = audit(spark, asyncio.run(plant(cluster.bootstrap, [Copy(source, target)])))
     assert result.verdict is Verdict.MOVED
     assert [(item.window_start, item.verdict) for item in result.windows] == [(window_of(0), Verdict.MOVED)]
 
 
-def test_a_target_without_records_loses_all_of_them(spark: Any, kafka_39: Any) -> None:
-    frozen = asyncio.run(plant(kafka_39.bootstrap, [Copy(records(100), [])]))
+def test_a_target_without_records_loses_all_of_them(spark: Any, cluster: Any) -> None:
+    frozen = asyncio.run(plant(cluster.bootstrap, [Copy(records(100), [])]))
     result = audit(spark, frozen)
     assert result.verdict is Verdict.DIFFERS
     assert (result.records_missing, result.records_surplus) == (100, 0)
