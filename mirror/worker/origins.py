@@ -40,13 +40,14 @@ class OriginRegistry:
     async def learn(self, records: memoryview) -> None:
         """Make sure that the origin of every producer in these batches is known, reading the registry if not.
 
-        A producer id is registered before its first batch, so one that is not there now is a local producer's for
-        ever. Raises ClientError.
+        A producer id is registered before its first data batch, so one that has written data and is not there now is a
+        local producer's for ever. Raises ClientError.
         """
         unknown = {
             header.producer_id
             for header, _ in iter_batches(records)
             if header.producer_id >= 0
+            and not header.is_control  # a fence's marker stands before the registration that follows the fence
             and header.producer_id not in self._local
             and header.producer_id not in self._origins
         }

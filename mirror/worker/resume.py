@@ -135,8 +135,10 @@ def _source_of(found: Recovered, target_offset: int) -> int:
 def _pass_gap(evidence: Evidence, writer: Writer, found: Recovered, gap: Gap) -> Opening:
     """Go on at the gap's other side. Intervals that the new offsets contradict are void."""
     recreated = gap.kind is GapKind.RECREATED
-    kept = () if recreated else tuple(i for i in found.intervals if i.source_start < gap.source_to)
-    behind = Recovered(End(gap.source_to, found.end.target_next), gap.source_to, kept, (), 0)
+    log_end = evidence.tail.log_end
+    before = () if recreated else step_over(found, log_end).intervals
+    kept = tuple(interval for interval in before if interval.source_start < gap.source_to)
+    behind = Recovered(End(gap.source_to, log_end), gap.source_to, kept, (), 0)
     opening = _go_on(evidence, writer, behind, force=True, void_all=recreated)
     return replace(opening, changes=(*opening.changes, gap), passed=gap)
 

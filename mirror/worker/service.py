@@ -88,6 +88,10 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
     while True:
         started = clock.monotonic()
         error = await _run_session(link, settings, tell)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # The stop came while the session was ending by itself: its task group then raises only its own errors.
+            raise asyncio.CancelledError
         if isinstance(error, LinkFenced):
             await _raise_unless_resumed(link, error)
         elif isinstance(error, FINAL_ERRORS):

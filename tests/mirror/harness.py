@@ -1,0 +1,131 @@
+"""What the worker's tests share: workers that run while a test looks, and records to compare."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from broker.wire.compression import Compression
+from broker.wire.records import Record, encode_batch
+from mirror.client.cluster import Cluster
+from mirror.client.log import append, read_records
+from mirror.client.model import TopicPartition
+from mirror.client.offsets import log_end_offsets, log_start_offsets
+from mirror.client.topics import NewTopic, create_topics
+from mirror.link import Link
+from mirror.site import Site
+from mirror.worker.events import Event, EventSink
+from mirror.worker.limits import WorkerLimits
+from mirror.worker.service import WorkerSettings, run_links
+
+DEADLINE_S = 60.0
+POLL_S = 0.05
+QUICK = WorkerLimits(checkpoint_interval_ms=200, topic_refresh_interval_ms=500, group_sync_interval_ms=500)
+
+
+@dataclass
+class Told:
+    """The events of the links, as they came."""
+
+    events: list[tuple[str, Event, dict[str, object]]] = field(default_factory=list)
+
+    def sink(self, link: str) -> EventSink:
+        def tell(event: Event, /, **fields: object) -> None:
+            self.events.append((link, event, fields))
+
+        return tell
+
+    def count(self, event: Event, link: str | None = None) -> int:
+        return sum(seen is event and link in (None, name) for name, seen, _ in self.events)
+
+    def of(self, event: Event) -> list[dict[str, object]]:
+        return [fields for _, seen, fields in self.events if seen is event]
+
+
+@asynccontextmanager
+async def running(*links: Link, limits: WorkerLimits = QUICK, told: Told | None = None) -> AsyncIterator[Told]:
+    """Run a worker for the links while the context is open; a worker that ends by itself fails the test."""
+    told = told or Told()
+    async with asyncio.TaskGroup() as tasks:
+        worker = tasks.create_task(run_links(links, WorkerSettings(limits=limits, events=told.sink)))
+        try:
+            yield told
+        finally:
+            worker.cancel()
+
+
+def link_between(source: str, target: str, topics: Sequence[str], *, name: str = "", **more: object) -> Link:
+    """A link from bootstrap to bootstrap, with a name of its own."""
+    name = name or f"east-west-{uuid.uuid4().hex[:8]}"
+    return Link(name, Site("east", source), Site("west", target), tuple(topics), **more)  # type: ignore[arg-type]
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Ask a cluster until it says yes. AssertionError when the deadline passes."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            while not await condition():
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise AssertionError(f"waited {deadline_s:.0f} s for {what}") from None
+
+
+async def make_topic(cluster: Cluster, name: str, partitions: int = 1, **configs: str) -> None:
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    failures = await create_topics(cluster, [NewTopic(name, partitions, 1, named)])
+    assert not failures, failures
+
+
+async def write(
+    cluster: Cluster, where: TopicPartition, records: Iterable[Record], codec: Compression = Compression.NONE
+) -> int:
+    """Append the records as one batch -> the offset of the first."""
+    return await append(cluster, where, encode_batch(list(records), compression=codec))
+
+
+def some_records(start: int, count: int, timestamp_ms: int = 1_700_000_000_000) -> list[Record]:
+    """Records of all shapes: null and empty keys and values, headers with null values, times out of order."""
+    shapes: list[tuple[bytes | None, bytes | None]] = [(b"k%d", b"v%d"), (None, b"v%d"), (b"k%d", None), (b"", b"")]
+    records = []
+    for at in range(start, start + count):
+        key, value = shapes[at % len(shapes)]
+        headers = (("n", b"%d" % at), ("null", None), ("n", b"")) if at % 3 == 0 else ()
+        records.append(
+            Record(
+                at - start,
+                timestamp_ms + at * 7 - (at % 5) * 1000,
+                key and key.replace(b"%d", b"%d" % at),
+                value and value.replace(b"%d", b"%d" % at) * (at % 20 + 1),
+                headers,
+            )
+        )
+    return records
+
+
+async def read_all(cluster: Cluster, where: TopicPartition) -> list[Record]:
+    """Every record of a partition, read uncommitted."""
+    start = (await log_start_offsets(cluster, [where]))[where]
+    end = (await log_end_offsets(cluster, [where]))[where]
+    return [record async for record in read_records(cluster, where, start, end)]
+
+
+def contents(records: Iterable[Record]) -> list[tuple[object, ...]]:
+    """What a mirror must keep of each record: everything but the offset."""
+    return [tuple(record)[1:] for record in records]
+
+
+async def wait_for_records(cluster: Cluster, where: TopicPartition, count: int) -> list[Record]:
+    """Read until `count` records are there -> the records (more, if there are more)."""
+    found: list[Record] = []
+
+    async def there() -> bool:
+        if where.topic not in (await cluster.metadata([where.topic])).topics:
+            return False
+        found[:] = await read_all(cluster, where)
+        return len(found) >= count
+
+    await eventually(there, f"{count} records in {where}, {len(found)} are there")
+    return found
