@@ -152,7 +152,7 @@ async def test_a_batch_larger_than_the_fetch_limit_comes_whole(cluster: Cluster)
 
 
 async def test_offsets_by_place_and_time(cluster: Cluster) -> None:
-    topic = await made(cluster, 2)
+    topic = await made(cluster, 2, retention_ms="-1")
     full, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     await append(cluster, full, batch(10))
     await append(cluster, full, batch(10, start_ms=NOW_MS + 1000))
