@@ -56,7 +56,7 @@ def open_log(directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> Ope
     epochs, complete = _read_epochs(directory, disk)
     if not complete:
         _replay_epochs(segments, epochs)
-    producers = load_producers(directory, disk, segments, epochs, min(checked_from, log_end_offset))
+    producers = load_producers(directory, disk, segments, epochs, min(checked_from, log_end_offset), now_ms)
     producers.expire(now_ms)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs.truncate_from_end(log_end_offset)
@@ -200,7 +200,7 @@ def _replay_epochs(segments: list[Segment], epochs: LeaderEpochs) -> None:
 
 
 def load_producers(
-    directory: Path, disk: Disk, segments: list[Segment], epochs: LeaderEpochs, checked_from: int
+    directory: Path, disk: Disk, segments: list[Segment], epochs: LeaderEpochs, checked_from: int, now_ms: int
 ) -> ProducerStates:
     """The producers at the log end. Segments from `checked_from` on get their aborted transactions noted anew."""
     states, offset = _read_snapshot(directory, disk, checked_from, segments[-1].next_offset)
@@ -210,7 +210,7 @@ def load_producers(
             continue
         for position, header in segment.headers(segment.position_of(offset)):
             epochs.assign(header.partition_leader_epoch, header.base_offset)
-            aborted = producers.apply(header, partial(segment.batch_at, position))
+            aborted = producers.apply(header, partial(segment.batch_at, position), now_ms)
             if aborted is not None and header.base_offset >= checked_from:
                 segment.aborted.append(aborted)
     return producers

@@ -199,7 +199,7 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error(error) from error
         if header.producer_id >= 0:
-            aborted = self._store.producers.apply(header, lambda: batch)
+            aborted = self._store.producers.apply(header, lambda: batch, self._clock.now_ms())
             if aborted is not None:
                 segment.aborted.append(aborted)
         for listener in self.append_listeners:

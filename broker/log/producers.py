@@ -56,7 +56,8 @@ class ProducerState:
     producer_id: int
     producer_epoch: int = NO_EPOCH
     coordinator_epoch: int = NO_EPOCH
-    # The time of the last batch or marker: what the id's expiration counts from.
+    # When the last batch or marker was appended: what the id's expiration counts from. Not the time in the batch, which
+    # Kafka takes: a copy of old records would forget its producer, and with it a fence, at the next expiration.
     last_timestamp_ms: int = -1
     transaction_first_offset: int = NO_OFFSET
     batches: deque[ProducedBatch] = field(default_factory=lambda: deque(maxlen=PRODUCER_BATCHES_REMEMBERED))
@@ -139,19 +140,22 @@ class ProducerStates:
                 f"whose last marker had {state.coordinator_epoch}"
             )
 
-    def apply(self, header: BatchHeader, read_batch: Callable[[], Buffer]) -> AbortedTransaction | None:
-        """Notes any batch that is in the log; only a control batch is read. What it aborted, if anything."""
+    def apply(self, header: BatchHeader, read_batch: Callable[[], Buffer], now_ms: int) -> AbortedTransaction | None:
+        """Notes any batch that is in the log; only a control batch is read. What it aborted, if anything.
+
+        `now_ms` is the time of the append; a replay, which cannot know it, gives the present.
+        """
         if header.producer_id < 0:
             return None
         if not header.is_control:
-            self.apply_batch(header)
+            self.apply_batch(header, now_ms)
             return None
         control = decode_control(read_batch())
         if control.kind in (ControlKind.ABORT, ControlKind.COMMIT):
-            return self.apply_marker(header, control)
+            return self.apply_marker(header, control, now_ms)
         return None
 
-    def apply_batch(self, header: BatchHeader) -> None:
+    def apply_batch(self, header: BatchHeader, now_ms: int) -> None:
         """Notes a data batch that is in the log: after `check_batch`, or in a replay, where the log is the truth."""
         state = self._state(header.producer_id)
         if header.producer_epoch != state.producer_epoch:
@@ -167,19 +171,19 @@ class ProducerStates:
                     header.max_timestamp,
                 )
             )
-        state.last_timestamp_ms = header.max_timestamp
+        state.last_timestamp_ms = now_ms
         if header.is_transactional and not state.in_transaction:
             state.transaction_first_offset = header.base_offset
             self._open[header.producer_id] = header.base_offset
 
-    def apply_marker(self, header: BatchHeader, marker: Control) -> AbortedTransaction | None:
+    def apply_marker(self, header: BatchHeader, marker: Control, now_ms: int) -> AbortedTransaction | None:
         """Notes a marker that is in the log; what it aborted, if anything."""
         state = self._state(header.producer_id)
         if header.producer_epoch != state.producer_epoch:
             state.batches.clear()
             state.producer_epoch = header.producer_epoch
         state.coordinator_epoch = marker.coordinator_epoch
-        state.last_timestamp_ms = header.max_timestamp
+        state.last_timestamp_ms = now_ms
         first_offset, state.transaction_first_offset = state.transaction_first_offset, NO_OFFSET
         self._open.pop(header.producer_id, None)
         if marker.kind is not ControlKind.ABORT or first_offset == NO_OFFSET:

@@ -209,3 +209,17 @@ def test_truncation_takes_producers_back(log: PartitionLog) -> None:
     log.truncate_to(12)
     assert send(log, 12).base_offset == 12
     assert [record.offset for record in records_in(log)] == list(range(13))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_producer_of_old_records_is_not_forgotten_before_its_day_is_over(tmp_path: Path, clean: bool) -> None:
+    """A copy keeps its records' old timestamps: the expiration counts from the append, or the fence would be gone."""
+    clock = ManualClock(NOW_MS)
+    log = PartitionLog.open(tmp_path, CONFIG, clock)
+    marker(log, epoch=1)
+    old_ms = NOW_MS - 10 * PRODUCER_ID_EXPIRATION_MS
+    log.append(batch_of(b"v", timestamps=[old_ms], producer_id=7, producer_epoch=1, base_sequence=0), leader_epoch=0)
+    log.enforce_retention()
+    log = reopened(log, clean=clean)
+    with pytest.raises(ProducerRefused):
+        send(log, 0, epoch=0)
