@@ -34,6 +34,8 @@ class WorkerLimits:
     group_sync_interval_ms: int = 5_000
     restart_backoff_ms: int = 200
     restart_backoff_max_ms: int = 10_000
+    parked_poll_ms: int = 2_000
+    """How often a link whose target was promoted looks whether an operator resumed it."""
     healthy_after_ms: int = 30_000
     """A session that lived this long starts the backoff anew."""
     fence_renewal_ms: int = 6 * 3_600_000

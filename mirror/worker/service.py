@@ -6,6 +6,7 @@ import asyncio
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ from mirror.client.cluster import Cluster
 from mirror.clock import Clock, SystemClock
 from mirror.coordinator.embedded import EmbeddedCoordinator
 from mirror.coordinator.model import Coordinator
-from mirror.errors import LinkFenced, LinkPromoted, MirrorError, StateDamaged
+from mirror.errors import ClientError, LinkFenced, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import LinkState
@@ -82,7 +83,11 @@ async def run_links(
 
 
 async def run_link(link: Link, settings: WorkerSettings) -> None:
-    """Run one link until it is fenced or promoted (raises LinkFenced, LinkPromoted, StateDamaged) or cancelled."""
+    """Run one link until another worker fences it (raises LinkFenced), its state is damaged, or it is cancelled.
+
+    While the target is promoted it waits: a service that ended then would be restarted in a loop by its supervisor,
+    and would be gone when an operator resumes the link.
+    """
     limits, clock, tell = settings.limits, settings.clock, settings.sink(link.name)
     pause_ms = limits.restart_backoff_ms
     while True:
@@ -93,8 +98,12 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
             # The stop came while the session was ending by itself: its task group then raises only its own errors.
             raise asyncio.CancelledError
         if isinstance(error, LinkFenced):
-            await _raise_unless_resumed(link, error)
-        elif isinstance(error, FINAL_ERRORS):
+            error = await _reason_of_fence(link, error)
+        if isinstance(error, LinkPromoted):
+            tell(Event.PARKED, reason=str(error), hint=error.hint)
+            await until_resumed(link, settings.clock, limits.parked_poll_ms)
+            continue
+        if isinstance(error, FINAL_ERRORS):
             raise error
         if isinstance(error, SessionOutdated):
             tell(Event.RENEWED, reason=str(error))
@@ -179,12 +188,27 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> SessionEnd:
     return (final or doubts or known)[0]
 
 
-async def _raise_unless_resumed(link: Link, fenced: LinkFenced) -> None:
-    """A fence by an operator's `link resume` means: start anew. By a promotion or another worker: stop."""
-    async with Cluster(link.target, client_id=f"farshore-{link.name}") as target:
-        state = await LinkState.load(target, link)
-    refuse_promoted(state)
+async def _reason_of_fence(link: Link, fenced: LinkFenced) -> SessionEnd:
+    """An operator's `link resume` means: start anew. A promotion: wait. Another worker: stop."""
+    try:
+        async with Cluster(link.target, client_id=f"farshore-{link.name}") as target:
+            state = await LinkState.load(target, link)
+        refuse_promoted(state)
+    except MirrorError as error:
+        return error
     run, owner = state.run, state.owner
     resumed = run is not None and run.state is RunState.RUNNING and owner is not None
-    if not (resumed and run and owner and owner.worker == f"operation {run.operation_id}"):
-        raise fenced
+    if resumed and run and owner and owner.worker == f"operation {run.operation_id}":
+        return SessionOutdated(f"operation {run.operation_id} resumed the link")
+    return fenced
+
+
+async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:
+    """Return when the link's state no longer says that its target is promoted."""
+    while True:
+        await clock.sleep(poll_ms / 1000)
+        with suppress(ClientError):
+            async with Cluster(link.target, client_id=f"farshore-{link.name}") as target:
+                state = await LinkState.load(target, link)
+            if state.run is None or state.run.state is not RunState.PROMOTED:
+                return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 from mirror.client.cluster import Cluster
 from mirror.client.model import NO_LEADER, TopicPartition
@@ -43,6 +44,7 @@ class Session:
         self.limits = limits
         self.tell = tell
         self.registry = registry
+        self.owner = opened.owner
         self.topics = opened.topics
         self.flows = opened.flows
         self.by_target = {flow.target: flow for flow in opened.flows.values()}
@@ -130,6 +132,10 @@ class Session:
         flow.stop(gap)
         self.state_writer.submit([gap])
         tell_gap(self.tell, gap)
+
+    def write_owner(self) -> None:
+        """Say that this worker lives. It is also how an idle worker notices that it was fenced: the write is refused."""
+        self.state_writer.submit([replace(self.owner, at_ms=self.target.clock.now_ms())])
 
     def write_checkpoints(self) -> None:
         """Queue the positions that moved since they were last written."""

@@ -13,7 +13,7 @@ from mirror.client.model import TopicPartition
 from mirror.client.offsets import log_end_offsets, log_start_offsets
 from mirror.errors import KafkaError, LinkPromoted
 from mirror.link import Link
-from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, Writer
+from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity
 from mirror.offsets.fence import fence_link
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.state import LinkState
@@ -34,7 +34,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 class Opened:
     """A link that may write: its fence, its log, and its partitions (those with a `gap` stand still)."""
 
-    writer: Writer
+    owner: Owner
     state_log: StateLog
     state: LinkState
     topics: TopicSyncReport
@@ -61,10 +61,11 @@ async def open_link(link: Link, source: Cluster, target: Cluster, registry: Orig
     state = await LinkState.load(target, link)
     refuse_promoted(state)
     await register_producer(target, link, writer.producer_id)
-    opened = Opened(writer, StateLog(target, link, writer), state, topics)
+    owner = Owner(writer, f"{socket.gethostname()}:{os.getpid()}", target.clock.now_ms())
+    opened = Opened(owner, StateLog(target, link, writer), state, topics)
     evidence = await _gather(link, source, target, state, topics.mirrored, pairs)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
-    await opened.state_log.append(_entries(link, target, writer, state, topics.mirrored, openings.values()))
+    await opened.state_log.append(_entries(owner, state, topics.mirrored, openings.values()))
     limits = await _max_message_bytes(target, topics.mirrored)
     for where, opening in openings.items():
         rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
@@ -123,16 +124,13 @@ async def _gather(
 
 
 def _entries(
-    link: Link,
-    target: Cluster,
-    writer: Writer,
+    owner: Owner,
     state: LinkState,
     mirrored: Iterable[MirroredTopic],
     openings: Iterable[Opening],
 ) -> list[Change]:
     """Everything that must be durable before the first batch."""
-    worker = f"{socket.gethostname()}:{os.getpid()}"
-    changes: list[Change] = [Owner(writer, worker, target.clock.now_ms())]
+    changes: list[Change] = [owner]
     stopped = set()
     for opening in openings:
         changes += opening.changes

@@ -57,6 +57,7 @@ async def run_topics(session: Session) -> None:
         for topic, failure in configs.failures.items():
             tell(Event.TOPIC_FAILED, topic, str(failure))
         shown = frozenset(configs.planned)
+        session.write_owner()
         await clock.sleep(session.limits.topic_refresh_interval_ms / 1000)
         now = _shape(session.link, await list_topics(session.source))
         if now != known:
