@@ -35,7 +35,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.LINK_NOT_RUNNING: (
         "the link {subject} was already moved: its target is promoted",
-        "to mirror again, run `farshore link resume {subject}`",
+        "to mirror again, run `farshore link resume --link {subject}`",
     ),
     RefusalReason.NOTHING_MIRRORED: (
         "nothing was ever mirrored along the link {subject}",

@@ -47,9 +47,11 @@ class CommandResult:
 class Processes:
     """Starts `farshore` commands with one configuration file and ends them all in `close`."""
 
-    def __init__(self, config_file: Path, log_dir: Path) -> None:
+    def __init__(self, config_file: Path, log_dir: Path, columns: int) -> None:
+        """`columns` is how wide the tables of commands may be."""
         self._prefix = [sys.executable, "-m", "deploy.cli", "--config", str(config_file)]
         self._log_dir = log_dir
+        self._environment = {**os.environ, "COLUMNS": str(columns)}
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, name: str, arguments: Sequence[str], ready: Callable[[], bool]) -> None:
@@ -64,6 +66,7 @@ class Processes:
                 stderr=sink,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
+                env=self._environment,
             )
         self._running[name] = process
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
@@ -89,6 +92,7 @@ class Processes:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
             preexec_fn=_die_with_parent,
+            env=self._environment,
         )
         try:
             stdout, stderr = await process.communicate()

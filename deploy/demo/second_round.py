@@ -24,7 +24,7 @@ async def second_round(stage: Stage) -> None:
     """Write, kill, fail over, then look at what was really lost."""
     seen = Acknowledged()
     with stage.step("resume the link, write departures at east, kill -9 its broker in mid-write"):
-        await stage.processes.run("link", "resume", LINK, "--yes")
+        await stage.processes.run("link", "resume", "--link", LINK, "--yes")
         await stage.processes.run(
             *("topic", "create", "--site", "east", "--topic", LIVE, "--partitions", str(PARTITIONS)),
             *("--config", "retention.ms=-1"),

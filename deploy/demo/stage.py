@@ -119,7 +119,7 @@ async def stage(console: Console, result: DemoResult) -> AsyncIterator[Stage]:
             topics=(FLIGHTS, LIVE),
             groups=(".*",),
         )
-        processes = Processes(config, Path(folder))
+        processes = Processes(config, Path(folder), console.width - 2)
         try:
             yield Stage(processes, link, east_port, west_port, console, result)
         finally:
