@@ -21,7 +21,6 @@ from broker.transactions.limits import (
     MARKER_RETRY_MS,
     TRANSACTIONAL_ID_CHECK_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
-    TRANSACTIONS_TOPIC_PARTITIONS,
 )
 from broker.transactions.model import (
     AbortFirst,
@@ -49,7 +48,7 @@ class TransactionCoordinator:
     def __init__(self, host: CoordinatorHost, end_offsets: OffsetsEnd) -> None:
         self._host = host
         self._end_offsets = end_offsets
-        self.log = InternalLog(host, TRANSACTIONS_TOPIC, TRANSACTIONS_TOPIC_PARTITIONS)
+        self.log = InternalLog(host, TRANSACTIONS_TOPIC, host.config.transaction_state_log_num_partitions)
         self.transactions: dict[str, Transaction] = {}
         self._open: set[str] = set()
         """Ids whose transaction is ongoing or prepared: what the timer looks at."""
@@ -144,7 +143,7 @@ class TransactionCoordinator:
                 if not self._try_complete(ask.transactional_id):
                     return ErrorCode.CONCURRENT_TRANSACTIONS, nobody
                 # The abort raised the epoch: a producer that named the old one is still the one that asked.
-                decision = self._decide_init(InitAsk(ask.transactional_id, ask.timeout_ms))
+                decision = self._decide_init(InitAsk(ask.transactional_id, ask.timeout_ms, ask.timeout_max_ms))
             if isinstance(decision, ErrorCode):
                 return decision, nobody
             assert isinstance(decision, Transaction)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from broker.groups.formats import TopicPartition
-from broker.transactions.limits import PRODUCER_EPOCH_MAX, TRANSACTION_TIMEOUT_MAX_MS
+from broker.transactions.limits import PRODUCER_EPOCH_MAX
 from broker.wire.errors import ErrorCode
 
 NO_PRODUCER_ID = -1
@@ -64,10 +64,14 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class InitAsk:
-    """An InitProducerId request with a transactional id; the id and epoch are -1 for a producer that starts."""
+    """An InitProducerId request with a transactional id; the id and epoch are -1 for a producer that starts.
+
+    `timeout_max_ms` is the most that the broker allows.
+    """
 
     transactional_id: str
     timeout_ms: int
+    timeout_max_ms: int
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
 
@@ -85,7 +89,7 @@ def decide_init(
     """What InitProducerId does: an error, an abort to be done first, or the id with its new epoch."""
     if not ask.transactional_id:
         return ErrorCode.INVALID_REQUEST
-    if not 0 < ask.timeout_ms <= TRANSACTION_TIMEOUT_MAX_MS:
+    if not 0 < ask.timeout_ms <= ask.timeout_max_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
     if current is None:
         return Transaction(ask.transactional_id, allocate_producer_id(), 0, ask.timeout_ms, updated_ms=now_ms)
