@@ -41,6 +41,9 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
     target_low = max(at_target.start, first.target_start)
     source_start = min(max(source_low, _source_at(frozen, target_low)), source_next)
     target_start = _target_at(frozen, source_start)
+    if target_start == first.target_start and not frozen.shared_target:
+        # Before the first mirrored record stand the fence's markers, which no consumer sees; a record is one too many.
+        target_start = at_target.start
     source = Span(source_start, max(source_start, min(source_next, frozen.source.end)))
     # Behind the mirrored end of a target that only the mirror writes to, every record is one too many.
     target_end = min(target_next, at_target.end) if frozen.local_tail else at_target.end
@@ -60,7 +63,7 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
             frozen,
             Side.TARGET,
             [
-                (Reason.BEFORE_THE_MIRROR, Span(at_target.start, min(first.target_start, at_target.end))),
+                (Reason.BEFORE_THE_MIRROR, Span(at_target.start, min(first.target_start, target_start, at_target.end))),
                 (Reason.EXPIRED_AT_SOURCE, Span(target_low, min(target_start, at_target.end))),
                 (Reason.BEYOND_THE_MIRROR, Span(max(target_end, target_start), at_target.end)),
             ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mirror.door import Cluster, Link, LinkState, MirrorError, PartitionLag, Site, link_lag, load_link_state
+from mirror.door import Cluster, Link, LinkState, MirrorError, PartitionLag, RunState, Site, link_lag, load_link_state
 from monitoring import limits
 from monitoring.metrics.observation import Board, LagSample, LinkObservation
 
@@ -85,6 +85,11 @@ class LinkWatch:
         return observed(self.link.name, self._clock_ms(), state, lags, error)
 
 
+def _run_state(state: LinkState) -> RunState:
+    """What the link may do; as long as no operation decided otherwise, it runs."""
+    return RunState.RUNNING if state.run is None else state.run.state
+
+
 def observed(
     link: str, at_ms: int, state: LinkState | None, lags: list[PartitionLag], error: str | None
 ) -> LinkObservation:
@@ -94,7 +99,7 @@ def observed(
         at_ms,
         up=error is None,
         error=error,
-        state=None if state is None or state.run is None else state.run.state.value,
+        state=None if state is None or not state.exists else _run_state(state).value,
         lags=tuple(
             LagSample(lag.topic, lag.partition, lag.lag_records, lag.lag_seconds, lag.lag_bytes) for lag in lags
         ),

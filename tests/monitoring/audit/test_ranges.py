@@ -184,3 +184,14 @@ def test_what_a_shared_link_passed_over_at_the_source_is_left_out() -> None:
     partition, _ = comparable(frozen(target=Span(0, 90), steps=steps, mirrored_end=(100, 90)))
     assert partition is not None
     assert partition.left_out == ()
+
+
+def test_what_stands_before_the_first_mirrored_record_is_compared_on_an_exclusive_target() -> None:
+    changes = {"target": Span(0, 102), "steps": (Step(0, 2),), "mirrored_end": (100, 102)}
+    partition, left_out = comparable(frozen(**changes))
+    assert partition is not None
+    assert (partition.target, left_out) == (Span(0, 102), ())
+    partition, left_out = comparable(frozen(**changes, shared_target=True))
+    assert partition is not None
+    assert partition.target == Span(2, 102)
+    assert reasons(left_out) == {(Side.TARGET, Reason.BEFORE_THE_MIRROR): Span(0, 2)}
