@@ -92,11 +92,11 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
     pause_ms = limits.restart_backoff_ms
     while True:
         started = clock.monotonic()
-        error = await _run_session(link, settings, tell)
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # The stop came while the session was ending by itself: its task group then raises only its own errors.
-            raise asyncio.CancelledError
+        # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
+        # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
+        async with asyncio.TaskGroup() as tasks:
+            session = tasks.create_task(_run_session(link, settings, tell))
+        error = session.result()
         if isinstance(error, LinkFenced):
             error = await _reason_of_fence(link, error)
         if isinstance(error, LinkPromoted):
