@@ -19,7 +19,7 @@ from mirror.client.connection import Connection, connect
 from mirror.client.model import NO_LEADER, ClusterMetadata, Node, TopicPartition, read_metadata
 from mirror.client.retry import Retry
 from mirror.clock import Clock, SystemClock
-from mirror.errors import ClientError, ClusterUnreachable, KafkaError
+from mirror.errors import ClientError, ClusterUnreachable, ConnectionLost, KafkaError
 from mirror.limits import ClientLimits
 from mirror.site import Site
 
@@ -161,7 +161,7 @@ class Cluster:
                 return existing
             node = self._nodes.get(node_id)
             if node is None:
-                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} of {self.site.name}")
+                raise ConnectionLost(f"node {node_id} has left the cluster of {self.site.name}")
             address = self.site.dial(node.host, node.port)
             opened = await connect(address, client_id=self.client_id, limits=self.limits)
             self._connections[key] = opened

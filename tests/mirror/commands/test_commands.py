@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
+import tomllib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +16,22 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from broker.wire.records import Record, encode_batch
 from deploy.cli import cli
+from mirror.door import (
+    Cluster,
+    CommittedOffset,
+    Link,
+    Site,
+    TopicPartition,
+    append,
+    commit_offsets,
+    promote_link,
+)
 from mirror.terminal import ExitCode
-from tests.interop.servers import FarshoreBroker
+from tests.interop.servers import FarshoreBroker, wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
 
 CONFIG = """
 [sites.east]
@@ -108,9 +125,71 @@ def test_a_link_that_never_ran(shell: Shell) -> None:
     assert "east-west" in shell.run("status").stdout
 
 
+async def fill(bootstrap: str) -> None:
+    """100 records in each of two partitions, and a group in the middle of them."""
+    async with Cluster(Site("east", bootstrap)) as east:
+        now_ms = east.clock.now_ms()
+        for where in (TopicPartition("flights", 0), TopicPartition("flights", 1)):
+            for _ in range(4):
+                await append(east, where, encode_batch([Record(i, now_ms, b"k", b"v") for i in range(25)]))
+            await commit_offsets(east, "app", {where: CommittedOffset(40, "half")})
+
+
+def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
+    shell.run("topic create --site east --topic flights --partitions 2")
+    bootstrap = tomllib.loads(shell.config.read_text())["sites"]
+    asyncio.run(fill(bootstrap["east"]["bootstrap_servers"]))
+    command = [sys.executable, "-m", "deploy.cli", "--config", str(shell.config), "mirror", "run"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as mirror:
+        try:
+            wait_until(lambda: group_at_west(shell) == [40, 40], 30, "the group to be carried over")
+            (status,) = shell.json("status")["items"]  # type: ignore[misc]
+            assert (status["condition"], status["lag_records"], status["groups"]) == ("running", 0, 1)
+            translated = shell.json("offsets translate --topic flights --partition 1 --offset 99")
+            back = f"offsets translate --topic flights --partition 1 --offset {translated['target_offset']} --reverse"
+            assert shell.json(back)["source_offset"] == 99
+            beyond = shell.run("offsets translate --topic flights --partition 1 --offset 101", ExitCode.ERROR)
+            assert "is not mirrored" in beyond.stderr
+            assert "nothing to resume" in shell.run("link resume").stderr
+            described = shell.json("link describe")
+            assert [topic["source_topic"] for topic in described["mirrored"]] == ["flights", "orders-eu"]  # type: ignore
+            asyncio.run(promote(bootstrap))
+            assert mirror.stderr is not None
+            while b"link resume" not in mirror.stderr.readline():
+                assert mirror.poll() is None, mirror.stderr.read()
+            assert shell.json("link describe")["condition"] == "promoted"
+            assert "--yes" in shell.run("link resume", ExitCode.REFUSED).stderr
+            shell.run("link resume --yes")
+            assert shell.json("link describe")["condition"] == "running"
+            asyncio.run(fill(bootstrap["east"]["bootstrap_servers"]))
+            wait_until(lambda: lag_records(shell) == 0, 30, "the resumed link to mirror on")
+            mirror.terminate()
+            assert mirror.wait(30) == ExitCode.DONE
+        finally:
+            mirror.kill()
+
+
+def lag_records(shell: Shell) -> int:
+    (status,) = shell.json("status")["items"]  # type: ignore[misc]
+    return int(status["lag_records"])
+
+
+def group_at_west(shell: Shell) -> list[int]:
+    """Records from the group's offsets to the ends of what was mirrored, as the group's own lag tells."""
+    groups = shell.json("group list --site west")["items"]
+    if [group["group"] for group in groups] != ["app"]:  # type: ignore[attr-defined]
+        return []
+    partitions = shell.json("group describe --site west --group app")["partitions"]
+    return [100 - row["lag_records"] for row in partitions]  # type: ignore[attr-defined]
+
+
+async def promote(sites: dict[str, dict[str, str]]) -> None:
+    east, west = (Site(name, sites[name]["bootstrap_servers"]) for name in ("east", "west"))
+    async with Cluster(west) as target:
+        await promote_link(Link("east-west", east, west, ("flights", "orders-.*")), target, "operation-1")
+
+
 def test_groups(shell: Shell) -> None:
-    assert shell.json("group list --site west")["items"] == []
-    assert "none" in shell.run("group list --site west").stdout
     missing = shell.run("group describe --site west --group nobody", ExitCode.ERROR)
     assert "GROUP_ID_NOT_FOUND" in missing.stderr
 
