@@ -9,11 +9,9 @@ MirrorError
 │   ├── ResponseTooLarge        a frame above the limit
 │   └── KafkaError              the cluster answered with an error code
 ├── LinkInvalid                 a link or site that cannot work as declared
-├── TopicConflict               a target topic that is not a mirror of its source topic
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── OffsetNotMirrored           an offset has no exact translation
-├── PartitionStopped            one partition cannot go on without a person's decision
 └── StateDamaged                the link's state topic cannot be read
 """
 
@@ -88,12 +86,6 @@ class LinkInvalid(MirrorError):
     hint = "correct farshore.toml and run `farshore config validate`"
 
 
-class TopicConflict(MirrorError):
-    """The target has a topic of this name that cannot be a mirror of the source's topic."""
-
-    hint = 'use topic_names = "prefixed", or delete the target\'s topic if its records are not needed'
-
-
 class LinkFenced(MirrorError):
     """Another owner of this link took over; this one has stopped and wrote nothing after that."""
 
@@ -110,12 +102,6 @@ class OffsetNotMirrored(MirrorError):
     """An offset that has no exact translation: not mirrored yet, or older than the mirror."""
 
     hint = "wait until the mirror is there (`farshore status`), or choose an offset that is mirrored"
-
-
-class PartitionStopped(MirrorError):
-    """One partition cannot go on without a person's decision; the others do."""
-
-    hint = "see `farshore status`; `farshore link resume --accept-gap` continues after the recorded gap"
 
 
 class StateDamaged(MirrorError):

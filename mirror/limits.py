@@ -10,8 +10,6 @@ MIB: Final = 1024 * 1024
 RECEIVE_SCRATCH_BYTES: Final = 64 * 1024
 """Small responses are read through one buffer of this size per connection; larger ones get their own."""
 
-GROUP_SYNC_INTERVAL_MS: Final = 5_000
-TOPIC_REFRESH_INTERVAL_MS: Final = 5_000
 REPLICA_ID_CONSUMER: Final = -1
 CONFIGS_PER_REQUEST: Final = 200
 """Topics whose configs are asked for in one DescribeConfigs request."""
@@ -19,12 +17,10 @@ GROUPS_IN_FLIGHT: Final = 16
 """Groups whose offsets are fetched or committed at the same time."""
 GROUP_SYNC_TIMEOUT_MS: Final = 4_000
 """What one group's commit may take within a pass, so that one bad group does not hold up the others."""
-CONFIG_SYNC_INTERVAL_MS: Final = 15_000
 LAG_SCAN_MAX_BYTES: Final = MIB
 """The unmirrored tail of a partition is read up to this size for an exact lag; beyond it the lag is estimated."""
 STATUS_REFRESH_INTERVAL_MS: Final = 2_000
 
-assert GROUP_SYNC_TIMEOUT_MS < GROUP_SYNC_INTERVAL_MS
 
 
 @dataclass(frozen=True, slots=True)

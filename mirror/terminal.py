@@ -11,7 +11,6 @@ Only click is imported at the top: `farshore --help` has to answer at once.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -235,8 +234,3 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield from _leaves(error)
         else:
             yield error
-
-
-def is_record(value: object) -> bool:
-    """Whether a value has named fields."""
-    return dataclasses.is_dataclass(value) or isinstance(value, Mapping) or hasattr(value, "model_dump")
