@@ -22,7 +22,6 @@ LAG_SCAN_MAX_BYTES: Final = MIB
 STATUS_REFRESH_INTERVAL_MS: Final = 2_000
 
 
-
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
     """Limits of one client of one cluster."""
