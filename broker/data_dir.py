@@ -85,7 +85,7 @@ class DataDirectory:
         """
         if not any(topics) and (found := self._partition_folders()):
             raise DataDirectoryError(
-                f"data directory {self.path} holds partitions ({found[0].name}, ...), but no metadata.json names a topic",
+                f"data directory {self.path} holds partitions ({found[0].name}...), but its metadata.json has no topic",
                 hint="restore metadata.json from a backup, or move the partitions' folders away",
             )
 

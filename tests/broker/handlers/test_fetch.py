@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.wire.batch import peek
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from tests.broker.running import running_broker, running_server
+from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request, values_in
+
+
+def size_of(data: PartitionData) -> int:
+    assert isinstance(data.records, memoryview | bytes)
+    return len(data.records)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+async def test_each_version_reads_whole_batches_from_the_one_that_holds_the_offset(
+    tmp_path: Path, version: int
+) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of("a", "b", "c"))
+        await client.produce("t", batch_of("d"))
+        data = await client.fetch("t", 1, version=version)
+        assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 4, 4)
+        assert values_in(data) == ["a", "b", "c", "d"]
+        assert data.aborted_transactions is None
+        assert size_of(await client.fetch("t", 4, version=version)) == 0
+
+
+async def test_at_least_one_batch_however_small_the_limits(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of("x" * 5000))
+        await client.produce("t", batch_of("y" * 5000))
+        assert len(values_in(await client.fetch("t", 0, partition_max_bytes=1))) == 1
+        assert len(values_in(await client.fetch("t", 0, max_bytes=1))) == 1
+        assert len(values_in(await client.fetch("t", 0, partition_max_bytes=0))) == 1
+
+
+async def test_the_limit_of_the_request_spans_its_partitions(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t", partitions=3)
+        for partition in range(3):
+            await client.produce("t", batch_of("x" * 5000), partition=partition)
+        asked = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(3)]
+        for limit, full in ((6_000, 1), (11_000, 2), (1 << 20, 3)):
+            request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=limit, topics=[FetchTopic("t", asked)])
+            response = await client.ask(request, 12, FetchResponse)
+            assert [size_of(p) > 0 for p in response.responses[0].partitions] == [True] * full + [False] * (3 - full)
+
+
+async def test_an_offset_out_of_range_says_so_at_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t", retention_ms="-1")
+        await client.produce("t", batch_of("a", "b", "c"))
+        for offset in (4, -5):
+            assert (await client.fetch("t", offset, max_wait_ms=60_000)).error_code == 1
+        topic = DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 2)])
+        deleted = await client.ask(DeleteRecordsRequest([topic], 1000), 2, DeleteRecordsResponse)
+        assert (deleted.topics[0].partitions[0].error_code, deleted.topics[0].partitions[0].low_watermark) == (0, 2)
+        data = await client.fetch("t", 1)
+        assert (data.error_code, data.log_start_offset) == (1, 2)
+        assert values_in(await client.fetch("t", 2)) == ["a", "b", "c"]
+
+
+async def received(client: WireClient) -> PartitionData:
+    _, response = await client.receive(1, 12)
+    assert isinstance(response, FetchResponse)
+    return response.responses[0].partitions[0]
+
+
+async def test_a_waiting_fetch_collects_min_bytes(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as reader, connect(server.address) as writer:
+        await writer.create_topic("t")
+        await reader.send(fetch_request("t", 0, max_wait_ms=60_000, min_bytes=3000), 12)
+        for number in range(3):
+            await writer.produce("t", batch_of(f"{number}" * 1000))
+        assert [value[0] for value in values_in(await received(reader))] == ["0", "1", "2"]
+        assert not server.broker.require_partition("t", 0).waiters
+
+
+async def test_a_fetch_gives_what_there_is_when_its_wait_is_over(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of("little"))
+        started = asyncio.get_running_loop().time()
+        assert values_in(await client.fetch("t", 0, max_wait_ms=150, min_bytes=1 << 20)) == ["little"]
+        assert asyncio.get_running_loop().time() - started >= 0.14
+
+
+async def test_deleting_the_topic_wakes_its_readers(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as reader, connect(address) as other:
+        await other.create_topic("t")
+        await reader.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+        await other.ask(DeleteTopicsRequest([DeleteTopicState("t")]), 6, DeleteTopicsResponse)
+        assert (await received(reader)).error_code == 3
+
+
+async def test_a_leader_epoch_of_another_time_is_refused(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        assert (await client.fetch("t", 0, current_leader_epoch=0)).error_code == 0
+        assert (await client.fetch("t", 0, current_leader_epoch=1)).error_code == 75
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        assert (await client.fetch("t", 0, current_leader_epoch=0)).error_code == 74
+        assert (await client.fetch("t", 0, current_leader_epoch=1)).error_code == 0
+
+
+async def test_a_reader_whose_log_parted_is_told_where(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of("a", "b"))
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.produce("t", batch_of("c"))
+        # It claims to have read offset 4 in epoch 0, which ended at 2.
+        data = await client.fetch("t", 5, last_fetched_epoch=0, max_wait_ms=60_000)
+        assert data.diverging_epoch is not None
+        assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 2)
+        assert values_in(await client.fetch("t", 2, last_fetched_epoch=0)) == ["c"]
+
+
+async def test_batches_carry_the_epoch_they_were_written_in(tmp_path: Path) -> None:
+    for epoch in range(3):
+        async with running_broker(tmp_path) as address, connect(address) as client:
+            if epoch == 0:
+                await client.create_topic("t")
+            await client.produce("t", batch_of("a"))
+            data = await client.fetch("t", epoch)
+            assert isinstance(data.records, memoryview)
+            assert peek(data.records).partition_leader_epoch == epoch
+
+
+async def test_an_empty_request_is_answered_at_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        response = await client.ask(FetchRequest(max_wait_ms=60_000, min_bytes=1), 12, FetchResponse)
+        assert (response.responses, response.session_id, response.error_code) == ([], 0, 0)
+
+
+async def test_retention_of_a_part_does_not_end_a_fetch_with_an_error(tmp_path: Path) -> None:
+    config = {"segment_bytes": "2000", "retention_bytes": "4000"}
+    async with running_server(tmp_path) as server, connect(server.address) as reader, connect(server.address) as writer:
+        await writer.create_topic("t", **config)
+        for number in range(8):
+            await writer.produce("t", batch_of(f"{number}" * 1000))
+        partition = server.broker.require_partition("t", 0)
+        await reader.send(fetch_request("t", 8, max_wait_ms=60_000), 12)
+        await writer.fetch("t", 0)
+        assert partition.log.enforce_retention() > 0
+        partition.wake()
+        await writer.produce("t", batch_of("new"))
+        assert values_in(await received(reader)) == ["new"]
+        assert (await writer.fetch("t", 0)).error_code == 1
