@@ -56,7 +56,7 @@ class Broker:
                 broker.transactions.load()
             except WireError as error:
                 raise LogDamaged(f"a coordinator's topic cannot be read: {error}") from error
-        except BaseException:
+        except BaseException:  # whatever stops the start, the lock goes and the error goes on
             data.close()
             raise
         return broker
