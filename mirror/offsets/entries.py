@@ -129,7 +129,7 @@ class LinkRun:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The last worker that fenced the link."""
+    """The last worker (or operation) that fenced the link, and when it was last known to live."""
 
     writer: Writer
     worker: str

@@ -94,7 +94,8 @@ def plan_batches(records: memoryview, aborted: Sequence[AbortedTransaction], cur
     except CorruptBatch as error:
         plan.obstacle = Obstacle(GapKind.UNREADABLE_BATCH, cursor.position, source_to, str(error))
     except RecordTooLarge as error:
-        plan.obstacle = Obstacle(GapKind.REFUSED_BATCH, cursor.position, source_to, str(error))
+        source_from = max(cursor.position, cursor.end.source_next)  # behind the part of the batch that did fit
+        plan.obstacle = Obstacle(GapKind.REFUSED_BATCH, source_from, source_to, str(error))
     return plan
 
 

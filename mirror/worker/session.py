@@ -134,7 +134,7 @@ class Session:
         tell_gap(self.tell, gap)
 
     def write_owner(self) -> None:
-        """Say that this worker lives. It is also how an idle worker notices that it was fenced: the write is refused."""
+        """Say that this worker lives. An idle worker that was fenced notices it by this: the write is refused."""
         self.state_writer.submit([replace(self.owner, at_ms=self.target.clock.now_ms())])
 
     def write_checkpoints(self) -> None:

@@ -31,15 +31,25 @@ class Told:
     """The events of the links, as they came."""
 
     events: list[tuple[str, Event, dict[str, object]]] = field(default_factory=list)
+    _more: asyncio.Event = field(default_factory=asyncio.Event)
 
     def sink(self, link: str) -> EventSink:
         def tell(event: Event, /, **fields: object) -> None:
             self.events.append((link, event, fields))
+            self._more.set()
 
         return tell
 
     def count(self, event: Event, link: str | None = None) -> int:
         return sum(seen is event and link in (None, name) for name, seen, _ in self.events)
+
+    async def wait_for(self, event: Event, count: int = 1) -> list[dict[str, object]]:
+        """Wait until the event was told `count` times -> the fields of each. TimeoutError when that takes too long."""
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.of(event)) < count:
+                self._more.clear()
+                await self._more.wait()
+        return self.of(event)
 
     def of(self, event: Event) -> list[dict[str, object]]:
         return [fields for _, seen, fields in self.events if seen is event]
@@ -74,7 +84,8 @@ async def eventually(condition: Callable[[], Awaitable[bool]], what: str, deadli
 
 
 async def make_topic(cluster: Cluster, name: str, partitions: int = 1, **configs: str) -> None:
-    named = {key.replace("_", "."): value for key, value in configs.items()}
+    """Without retention by time, unless asked for: the tests' records are old."""
+    named = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
     failures = await create_topics(cluster, [NewTopic(name, partitions, 1, named)])
     assert not failures, failures
 
@@ -127,5 +138,8 @@ async def wait_for_records(cluster: Cluster, where: TopicPartition, count: int) 
         found[:] = await read_all(cluster, where)
         return len(found) >= count
 
-    await eventually(there, f"{count} records in {where}, {len(found)} are there")
+    try:
+        await eventually(there, f"{count} records in {where}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}, {len(found)} are there") from None
     return found
