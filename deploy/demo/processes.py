@@ -9,9 +9,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from deploy.errors import DemoFailed
 
@@ -75,6 +77,25 @@ class Processes:
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
                 raise DemoFailed(f"{name} did not start; its log ends:\n{tail}")
             await asyncio.sleep(POLL_S)
+
+    @asynccontextmanager
+    async def piped(self, module: str, *arguments: str) -> AsyncIterator[asyncio.StreamReader]:
+        """Run a module for the length of the context; yields its output. It is killed, not stopped, at the end."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", module, *arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        try:
+            yield cast(asyncio.StreamReader, process.stdout)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
     async def kill9(self, name: str) -> None:
         """End a service as a power cut would."""

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
+from typing import TypeAlias
 
-from mirror.door import Cluster, TopicPartition, load_link_state, log_end_offsets
-
-from deploy.demo.flights import flights
 from deploy.demo.results import LossProof
 from deploy.demo.stage import LINK, LIVE, PARTITIONS, Stage
-from deploy.demo.traffic import Acknowledged, produce_until_broken
 from deploy.errors import DemoFailed
+from mirror.door import Cluster, TopicPartition, load_link_state, log_end_offsets
 
-BURST_RECORDS = 400
 KILL_AFTER_RECORDS = 12_000
 KILL_TIMEOUT_S = 30.0
-WATCH_S = 0.02
+
+Acknowledged: TypeAlias = set[tuple[int, int]]
+"""(partition, offset) of every record that the writer knows to be written."""
 
 
 async def second_round(stage: Stage) -> None:
     """Write, kill, fail over, then look at what was really lost."""
-    seen = Acknowledged()
+    seen: Acknowledged = set()
     with stage.step("resume the link, write departures at east, kill -9 its broker in mid-write"):
         await stage.processes.run("link", "resume", "--link", LINK, "--yes")
         await stage.processes.run(
@@ -30,7 +28,7 @@ async def second_round(stage: Stage) -> None:
             *("--config", "retention.ms=-1"),
         )
         await write_until_killed(stage, seen)
-        stage.console.print(f"  {len(seen.rows):,} records were acknowledged before the broker died")
+        stage.console.print(f"  {len(seen):,} records were acknowledged before the broker died")
     with stage.step("farshore failover: fence, move the groups, verify, state the loss"):
         started_s = time.monotonic()
         outcome = await stage.command("failover", "--link", LINK, "--allow-data-loss", "--yes")
@@ -44,17 +42,17 @@ async def second_round(stage: Stage) -> None:
 
 async def write_until_killed(stage: Stage, seen: Acknowledged) -> None:
     """A writer, and a hand on the plug once enough has been written and some of it mirrored."""
-
-    async def pull_the_plug() -> None:
-        async with Cluster(stage.link.target, client_id="demo") as west:
-            while len(seen.rows) < KILL_AFTER_RECORDS or not await _mirrored(west):
-                await asyncio.sleep(WATCH_S)
+    async with (
+        asyncio.timeout(KILL_TIMEOUT_S),
+        stage.processes.piped("deploy.demo.live_writer", stage.east, LIVE) as acknowledgements,
+        Cluster(stage.link.target, client_id="demo") as west,
+    ):
+        async for line in acknowledgements:
+            partition, offset = line.split()
+            seen.add((int(partition), int(offset)))
+            if len(seen) >= KILL_AFTER_RECORDS and await _mirrored(west):
+                break
         await stage.processes.kill9("east")
-
-    async with asyncio.timeout(KILL_TIMEOUT_S), asyncio.TaskGroup() as tasks:
-        tasks.create_task(pull_the_plug())
-        endless = itertools.cycle(flights())
-        await produce_until_broken(stage.east, LIVE, endless, seen, BURST_RECORDS)
 
 
 async def _mirrored(west: Cluster) -> bool:
@@ -75,7 +73,7 @@ async def prove_losses(stage: Stage, seen: Acknowledged, stated: list[dict[str, 
         state = await load_link_state(stage.link, west)
         ends = await log_end_offsets(east, partitions)
     for at in partitions:
-        acknowledged = sum(partition == at.partition for partition, _ in seen.rows)
+        acknowledged = sum(partition == at.partition for partition, _ in seen)
         if ends[at] < acknowledged:
             raise DemoFailed(f"{at} has {ends[at]} records on disk, but {acknowledged} were acknowledged")
         mirrored = state.map.mirrored_end(at.topic, at.partition)

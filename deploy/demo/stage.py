@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mirror.door import Link, Site
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deploy.demo.processes import Processes, free_port, port_answers
 from deploy.demo.results import DemoResult, StepTime
+from mirror.door import Link, Site
 
 LINK = "east-west"
 FLIGHTS = "flights"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
 
 from deploy.demo.flights import Flight
 
@@ -53,45 +52,6 @@ async def produce(bootstrap_servers: str, topic: str, records: Iterable[Flight],
     finally:
         await producer.stop()
     return sent
-
-
-@dataclass
-class Acknowledged:
-    """What a live writer knows was written when its broker died: rows by (partition, offset)."""
-
-    rows: dict[tuple[int, int], int] = field(default_factory=dict)
-    first_failure: str = ""
-
-
-async def produce_until_broken(
-    bootstrap_servers: str, topic: str, records: Iterable[Flight], seen: Acknowledged, rate_records: int
-) -> None:
-    """Write `rate_records` records at a time until the broker fails, keeping every acknowledgement."""
-    producer = zstd_producer(bootstrap_servers)
-    await producer.start()
-    batch: list[tuple[Flight, asyncio.Future[Any]]] = []
-    try:
-        for flight in records:
-            future = await producer.send(topic, flight.value, key=flight.key, timestamp_ms=flight.timestamp_ms)
-            batch.append((flight, future))
-            if len(batch) == rate_records:
-                await _collect(batch, seen)
-                batch.clear()
-    except KafkaError as error:
-        seen.first_failure = str(error) or type(error).__name__
-    finally:
-        for _, future in batch:
-            future.cancel()
-        # A broker that is gone for good: the client would otherwise wait for its last batches.
-        stopping = asyncio.ensure_future(producer.stop())
-        await asyncio.wait([stopping], timeout=REQUEST_TIMEOUT_MS / 1000)
-        stopping.cancel()
-
-
-async def _collect(batch: list[tuple[Flight, asyncio.Future[Any]]], seen: Acknowledged) -> None:
-    for flight, future in batch:
-        metadata = await future
-        seen.rows[metadata.partition, metadata.offset] = flight.row
 
 
 @dataclass(frozen=True, slots=True)
