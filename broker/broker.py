@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from broker.clock import Clock
-from broker.cluster.embedded import EmbeddedMetadataStore
+from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata_store import BrokerRegistration
 from broker.config import BrokerConfig
 from broker.data_dir import DataDirectory
@@ -49,6 +49,7 @@ class Broker:
         """
         data = DataDirectory.open(config.data_dir)
         try:
+            data.check_metadata(FILE_NAME)
             broker = cls(config, clock, data, EmbeddedMetadataStore.open(config.data_dir, config.cluster_id))
             broker.manager.load()
             try:

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -78,15 +77,15 @@ class DataDirectory:
         path.rename(doomed)
         shutil.rmtree(doomed)
 
-    def check_known(self, topics: Iterable[str]) -> None:
-        """Refuse to start on partitions without their metadata: they would be taken for leftovers and removed.
+    def check_metadata(self, file_name: str) -> None:
+        """Refuse to start on partitions without any metadata: they would be taken for leftovers and removed.
 
         Raises DataDirectoryError.
         """
-        if not any(topics) and (found := self._partition_folders()):
+        if not (self.path / file_name).exists() and (found := self._partition_folders()):
             raise DataDirectoryError(
-                f"data directory {self.path} holds partitions ({found[0].name}...), but its metadata.json has no topic",
-                hint="restore metadata.json from a backup, or move the partitions' folders away",
+                f"data directory {self.path} holds partitions ({found[0].name}...) but no {file_name}",
+                hint=f"restore {file_name} from a backup, or move the partitions' folders away",
             )
 
     def remove_leftovers(self, topic_ids: set[uuid.UUID]) -> None:

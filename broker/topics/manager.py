@@ -1,19 +1,21 @@
 """The topics of this broker: metadata and logs changed together.
 
-Order of a change: first the metadata store (durable), then the files. A crash between the two leaves files that
-`DataDirectory.remove_leftovers` knows as such, or partitions whose logs are opened, empty, at the next start.
+Order of a change: what is new is made on disk first and then named in the metadata store; what goes is first taken out
+of the store. So a change that fails changes nothing, and a crash in its middle leaves only folders that no topic of the
+store has, or empty ones: `DataDirectory.remove_leftovers` and the next creation know them.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from broker.clock import Clock
 from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
 from broker.data_dir import DataDirectory
-from broker.errors import LogStorageError
+from broker.errors import BrokerError, LogStorageError
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
@@ -40,19 +42,20 @@ class TopicManager:
         what a client remembers of the log's end in an earlier epoch is checked (KIP-320).
         """
         known = self._store.topics()
-        self._data.check_known(known)
         try:
             self._data.remove_leftovers({topic.topic_id for topic in known.values()})
         except OSError as error:
             raise LogStorageError(f"cannot clear {self._data.path}: {error}") from error
         for state in self._store.update_topics([_next_epoch(topic) for topic in known.values()]):
-            self._open_topic(state)
+            self._adopt(state, self._open_partitions(state, range(len(state.partitions))))
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
         """Raises InvalidTopicName, TopicExists, InvalidPartitions, InvalidTopicConfig, LogStorageError."""
         kept = self.check_new(name, partitions, configs)
         state = TopicState(name, uuid.uuid4(), (self._leading(),) * partitions, kept)
-        return self._open_topic(self._store.create_topic(state))
+        with self._made(state, range(partitions)) as made:
+            state = self._store.create_topic(state)
+        return self._adopt(state, made)
 
     def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Everything that `create` would refuse -> the configs as they would be kept."""
@@ -71,22 +74,28 @@ class TopicManager:
         topic = self.require(name)
         self._store.delete_topic(topic.state)
         del self.topics[name]
+        failures = []
         for partition in topic.partitions:
-            partition.log.delete()
+            try:
+                partition.log.delete()
+            except LogStorageError as error:
+                failures.append(error)
             partition.wake()
         for listener in self.deletion_listeners:
             listener(name)
+        if failures:
+            # The topic is gone; the next start removes what is left of its files.
+            raise failures[0]
 
     def add_partitions(self, name: str, count: int) -> None:
         """Makes `count` the new number of partitions. Raises UnknownTopic, InvalidPartitions, LogStorageError."""
         topic = self.require(name)
         self.check_growth(topic, count)
-        added = (self._leading(),) * (count - len(topic.partitions))
-        grown = replace(topic.state, partitions=topic.state.partitions + added)
-        (topic.state,) = self._store.update_topics([grown])
-        config = topic_configs.log_config(topic.state.configs)
-        for index in range(len(topic.partitions), count):
-            topic.partitions.append(self._open_partition(topic.state, index, config))
+        now = len(topic.partitions)
+        grown = replace(topic.state, partitions=topic.state.partitions + (self._leading(),) * (count - now))
+        with self._made(grown, range(now, count)) as made:
+            (topic.state,) = self._store.update_topics([grown])
+        topic.partitions.extend(made)
 
     def check_growth(self, topic: Topic, count: int) -> None:
         """Raises InvalidPartitions."""
@@ -135,12 +144,29 @@ class TopicManager:
     def _leading(self) -> PartitionState:
         return PartitionState(self._node_id, 0, (self._node_id,), (self._node_id,))
 
-    def _open_topic(self, state: TopicState) -> Topic:
-        config = topic_configs.log_config(state.configs)
-        partitions = [self._open_partition(state, index, config) for index in range(len(state.partitions))]
+    def _adopt(self, state: TopicState, partitions: list[Partition]) -> Topic:
         topic = Topic(state, partitions, state.name in INTERNAL_TOPICS)
         self.topics[state.name] = topic
         return topic
+
+    @contextmanager
+    def _made(self, state: TopicState, indexes: range) -> Iterator[list[Partition]]:
+        """New partitions; when the block fails they go again."""
+        config = topic_configs.log_config(state.configs)
+        made: list[Partition] = []
+        try:
+            for index in indexes:
+                made.append(self._open_partition(state, index, config))
+            yield made
+        except BrokerError:
+            for partition in made:
+                with suppress(LogStorageError):
+                    partition.log.delete()
+            raise
+
+    def _open_partitions(self, state: TopicState, indexes: range) -> list[Partition]:
+        config = topic_configs.log_config(state.configs)
+        return [self._open_partition(state, index, config) for index in indexes]
 
     def _open_partition(self, state: TopicState, index: int, config: LogConfig) -> Partition:
         try:

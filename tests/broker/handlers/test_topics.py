@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from pathlib import Path
 
 import pytest
 
+from broker.log.disk import OsDisk
 from broker.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -170,7 +172,6 @@ async def test_a_deletion_that_a_crash_cut_short_is_completed(tmp_path: Path) ->
     async with running_server(tmp_path) as server, connect(server.address) as client:
         await client.create_topic("t")
         await client.produce("t", batch_of("old"))
-        await client.create_topic("other")
         # What a crash leaves: gone from the metadata, not from the disk.
         server.broker._store.delete_topic(server.broker.topics["t"].state)
     assert (tmp_path / "t-0").exists()
@@ -210,3 +211,31 @@ async def test_leader_epochs_rise_with_each_start(tmp_path: Path) -> None:
                 await client.create_topic("t")
             seen.append((await metadata(client, "t")).topics[0].partitions[0].leader_epoch)
     assert seen == [0, 1, 2]
+
+
+@pytest.mark.parametrize("file_name", ["metadata.json", "partition.metadata"])
+async def test_a_full_disk_leaves_topics_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_name: str
+) -> None:
+    written = OsDisk.write_file
+
+    def full(disk: OsDisk, path: Path, data: bytes, *, durable: bool) -> None:
+        if path.name == file_name and path.parent.name != "t-1":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(disk, path, data, durable=durable)
+
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of("kept"))
+        widen = CreatePartitionsRequest([CreatePartitionsTopic("t", 3, None)], 1000, False)
+        with monkeypatch.context() as disk:
+            disk.setattr(OsDisk, "write_file", full)
+            assert await create(client, CreatableTopic("new", 2, 1)) == 56
+            assert (await client.ask(widen, 3, CreatePartitionsResponse)).results[0].error_code == 56
+            assert (await metadata(client, "new")).topics[0].error_code == 3
+            assert len((await metadata(client, "t")).topics[0].partitions) == 1
+        assert await create(client, CreatableTopic("new", 2, 1)) == 0
+        assert (await client.ask(widen, 3, CreatePartitionsResponse)).results[0].error_code == 0
+        for partition in (1, 2):
+            assert (await client.produce("t", batch_of("x"), partition=partition)).base_offset == 0
+        assert values_in(await client.fetch("t", 0)) == ["kept"]
