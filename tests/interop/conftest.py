@@ -1,0 +1,70 @@
+"""Servers for the tests against real clients and clusters."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.interop.servers import CACHE, FarshoreBroker, KafkaServer, ServerFailed, Toxiproxy
+
+
+@pytest.fixture(scope="session")
+def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """Apache Kafka 3.9.1, one for the whole run: tests use topics of their own."""
+    with KafkaServer("3.9.1", tmp_path_factory.mktemp("kafka39")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_43(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """Apache Kafka 4.3.0, one for the whole run: tests use topics of their own."""
+    with KafkaServer("4.3.0", tmp_path_factory.mktemp("kafka43")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[FarshoreBroker]:
+    """farshore's broker in a process of its own, fresh for the test."""
+    with FarshoreBroker(tmp_path / "broker") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarshoreBroker]:
+    """farshore's broker for all tests of a module: tests use topics of their own."""
+    with FarshoreBroker(tmp_path_factory.mktemp("broker")) as server:
+        yield server
+
+
+@pytest.fixture
+def toxiproxy(tmp_path: Path) -> Iterator[Toxiproxy]:
+    with Toxiproxy(tmp_path / "toxiproxy") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_jars() -> tuple[str, ...]:
+    """Spark's Kafka connector, of PySpark's version."""
+    jars = tuple(sorted(str(jar) for jar in (CACHE / "spark" / version("pyspark")).glob("*.jar")))
+    if not jars:
+        raise ServerFailed("Spark's Kafka connector is not there; run: make .cache/spark/.ready")
+    return jars
+
+
+@pytest.fixture(params=["farshore", "kafka-3.9"])
+def cluster(request: pytest.FixtureRequest) -> str:
+    """Bootstrap address of farshore's broker, then of Apache Kafka: a client's test must hold on both."""
+    fixture = "shared_broker" if request.param == "farshore" else "kafka_39"
+    server: FarshoreBroker | KafkaServer = request.getfixturevalue(fixture)
+    return server.bootstrap
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses."""
+    return re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name) + f"-{uuid.uuid4().hex[:6]}"

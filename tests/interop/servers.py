@@ -1,0 +1,275 @@
+"""Real servers for tests: Apache Kafka, farshore's broker, toxiproxy; each a process with a folder, on free ports.
+
+All are context managers; leaving one ends its processes, and a server that does not start shows the end of its log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from broker.wire.frames import RequestHeader, decode_response, encode_request
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from tests.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache"
+KAFKA_HEAP = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 20.0
+POLL_S = 0.05
+LOG_TAIL_LINES = 40
+
+
+class ServerFailed(AssertionError):
+    """A server did not start, or ended before its time; the message ends with its log."""
+
+
+def kafka_class_path(version: str) -> str:
+    """The jars of an Apache Kafka release; fails with the command that fetches them."""
+    folder = CACHE / "kafka" / version
+    if not (folder / ".complete").exists():
+        raise ServerFailed(f"Kafka {version} is not there; run: make .cache/kafka/{version}/.complete")
+    return f"{folder}/*"
+
+
+def answers_kafka(port: int) -> bool:
+    """Whether a broker on the loopback port answers ApiVersions: a port opens before Kafka is ready to serve."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as peer:
+            header = RequestHeader(api_key=18, api_version=0, correlation_id=7, client_id="ready")
+            peer.sendall(b"".join(bytes(part) for part in encode_request(header, ApiVersionsRequest())))
+            stream = peer.makefile("rb")
+            size = int.from_bytes(stream.read(4), "big")
+            frame = stream.read(size)
+    except OSError:
+        return False
+    if not frame:
+        return False
+    correlation_id, _ = decode_response(18, 0, frame)
+    return correlation_id == 7
+
+
+class Server:
+    """A server process with a log; subclasses say its command and when it is ready."""
+
+    name = "server"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / f"{self.name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def environment(self) -> Mapping[str, str]:
+        return os.environ
+
+    def ready(self) -> bool:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start the process and wait until it serves. Raises ServerFailed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as sink:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                cwd=ROOT,
+                env=dict(self.environment()),
+                start_new_session=True,
+            )
+        try:
+            wait_until(lambda: self._alive() and self.ready(), START_TIMEOUT_S, f"{self.name} to serve")
+        except AssertionError as failed:
+            self.kill9()
+            raise ServerFailed(f"{failed}; its log ends:\n{self.log_tail()}") from failed
+
+    def _alive(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise ServerFailed(f"{self.name} ended with {self.process.returncode}")
+        return True
+
+    def kill9(self) -> None:
+        """End the process as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End the process as an operator would; SIGKILL when it does not end in time."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Stop and start again with the same data and port."""
+        self.stop()
+        self.start()
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def log_tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class KafkaServer(Server):
+    """One node of Apache Kafka in KRaft mode, with the settings of `overrides` on top."""
+
+    def __init__(self, version: str, folder: Path, overrides: Mapping[str, str] | None = None) -> None:
+        self.name = f"kafka-{version}"
+        super().__init__(folder)
+        self.version = version
+        self.port = free_port()
+        self.controller_port = free_port()
+        self.overrides = dict(overrides or {})
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.folder / "data"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.cleaner.dedupe.buffer.size": str(8 << 20),
+            **self.overrides,
+        }
+
+    def start(self) -> None:
+        settings = self.folder / "server.properties"
+        if not settings.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            settings.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
+            arguments = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(settings)]
+            run_java(self.version, "kafka.tools.StorageTool", *arguments)
+        super().start()
+
+    def command(self) -> Sequence[str]:
+        settings = str(self.folder / "server.properties")
+        return [java(), *KAFKA_HEAP, "-cp", kafka_class_path(self.version), "kafka.Kafka", settings]
+
+    def ready(self) -> bool:
+        return answers_kafka(self.port)
+
+
+class FarshoreBroker(Server):
+    """farshore's broker as a process of its own."""
+
+    name = "broker"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.data_dir = folder / "data"
+        self.port = free_port()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        where = ["--data-dir", str(self.data_dir), "--listen", self.bootstrap]
+        return [sys.executable, "-m", "deploy.cli", "broker", "run", *where]
+
+    def ready(self) -> bool:
+        return answers_kafka(self.port)
+
+
+class Toxiproxy(Server):
+    """A toxiproxy server; `url` is its control address."""
+
+    name = "toxiproxy"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        binary = CACHE / "bin" / "toxiproxy-server"
+        if not binary.exists():
+            raise ServerFailed("toxiproxy is not there; run: make .cache/bin/toxiproxy-server")
+        return [str(binary), "-host", "127.0.0.1", "-port", str(self.port)]
+
+    def ready(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def java() -> str:
+    """The java to run Kafka with."""
+    found = shutil.which("java")
+    if found is None:
+        raise ServerFailed("there is no java; run: make java")
+    return found
+
+
+def run_java(
+    version: str, main_class: str, *arguments: str, stdin: str | None = None, timeout_s: float = 120.0, expect: int = 0
+) -> str:
+    """Run a Java tool of a Kafka release to its end; its standard output. AssertionError with all it said otherwise."""
+    command = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    command += ["-cp", kafka_class_path(version), main_class, *arguments]
+    return run(command, stdin=stdin, timeout_s=timeout_s, expect=expect)
+
+
+def run(command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60.0, expect: int = 0) -> str:
+    """Run a program to its end; its standard output. AssertionError with all it said when it ends otherwise."""
+    done = subprocess.run(command, input=stdin or "", capture_output=True, text=True, timeout=timeout_s, check=False)
+    # Java's class path is long and says nothing.
+    shown = re.sub(r"-cp \S+", "-cp ...", " ".join(command))
+    assert done.returncode == expect, f"{shown}\nended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    """Poll another process with a deadline. AssertionError when it passes."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
+        time.sleep(POLL_S)

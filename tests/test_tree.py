@@ -1,0 +1,194 @@
+"""The rules of this source tree that no linter keeps."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("broker", "mirror", "failover", "monitoring", "chaos", "deploy")
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+# What each folder may import of the others; a name stands for itself and what is in it.
+WALLS: dict[str, tuple[str, ...]] = {
+    "broker": (),
+    "mirror": ("broker.wire",),
+    "failover": ("broker.wire", "mirror.door", "mirror.terminal"),
+    "monitoring": ("broker.wire", "mirror.door", "mirror.terminal"),
+    "chaos": ("mirror.door", "mirror.terminal"),
+    "deploy": ("broker", "mirror", "failover", "monitoring", "chaos"),
+}
+# Spelt in two halves, so that this file does not hold them.
+LEFT_OVERS = tuple(first + second for first, second in (("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("HA", "CK:")))
+# Folders of somebody's machine, and addresses of registries.
+MACHINE = re.compile(r"(?<![\w.~}-])/(?:home|root|work)/\w|files\.pythonhosted|//pypi\.|//repo1?\.maven|proxy\.golang")
+
+
+def python_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return sorted(ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists())
+
+
+def text_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return sorted(ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file())
+
+
+FILES = python_files()
+PRODUCT = [file for file in FILES if file.relative_to(ROOT).parts[0] in FOLDERS]
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(), filename=str(file))
+
+
+def functions(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree_of(file)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def imports(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of what a file imports, wherever in it."""
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def test_files_are_short() -> None:
+    long = {name_of(file): count for file in FILES if (count := len(file.read_text().splitlines())) >= FILE_LINES_MAX}
+    assert not long, f"split these files: {long}"
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{name_of(file)}:{node.lineno} {node.name}"
+        for file in FILES
+        for node in functions(file)
+        if (node.end_lineno or node.lineno) - node.lineno + 1 >= FUNCTION_LINES_MAX
+    ]
+    assert not long, f"split these functions: {long}"
+
+
+def test_every_function_says_what_it_returns() -> None:
+    silent = [
+        f"{name_of(file)}:{node.lineno} {node.name}"
+        for file in FILES
+        for node in functions(file)
+        if node.returns is None
+    ]
+    assert not silent
+
+
+def test_a_broad_except_gives_its_reason() -> None:
+    silent = []
+    for file in FILES:
+        lines = file.read_text().splitlines()
+        for node in ast.walk(tree_of(file)):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            caught = ast.unparse(node.type) if node.type is not None else ""
+            broad = caught == "" or re.search(r"\b(Base)?Exception\b", caught)
+            comment = lines[node.lineno - 1].partition("#")[2]
+            reason = re.sub(r"noqa: ?[A-Z0-9, ]+", "", comment).strip(" -:")
+            if broad and not reason:
+                silent.append(f"{name_of(file)}:{node.lineno}")
+    assert not silent, f"say on the line why everything is caught: {silent}"
+
+
+def test_nothing_is_left_for_later() -> None:
+    found = [
+        f"{name_of(file)}:{number}"
+        for file in FILES
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if any(re.search(rf"\b{word}", line) for word in LEFT_OVERS)
+    ]
+    assert not found
+
+
+def test_nothing_names_the_machine_it_was_written_on() -> None:
+    found = []
+    for file in text_files():
+        try:
+            text = file.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [f"{name_of(file)} has {match.group()}" for match in MACHINE.finditer(text)]
+    assert not found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_walls(folder: str) -> None:
+    """A folder imports of the others only what `docs/DESIGN.md` allows."""
+    through = []
+    for file in PRODUCT:
+        if file.relative_to(ROOT).parts[0] != folder:
+            continue
+        for line, imported in imports(file):
+            other = imported.partition(".")[0]
+            if other not in FOLDERS or other == folder:
+                continue
+            if not any(imported == open_ or imported.startswith(f"{open_}.") for open_ in WALLS[folder]):
+                through.append(f"{name_of(file)}:{line} imports {imported}")
+    assert not through
+
+
+def test_the_wire_imports_nothing_of_ours() -> None:
+    wire = [file for file in PRODUCT if name_of(file).startswith("broker/wire/")]
+    outside = [
+        f"{name_of(file)}:{line} imports {imported}"
+        for file in wire
+        for line, imported in imports(file)
+        if imported.partition(".")[0] in FOLDERS and not imported.startswith("broker.wire")
+    ]
+    assert wire
+    assert not outside
+
+
+def test_tests_mirror_the_folders() -> None:
+    """Every folder of the product with code in it has tests in a folder of the same name."""
+    missing = [folder for folder in FOLDERS if not list((ROOT / "tests" / folder).rglob("test_*.py"))]
+    assert not missing
+
+
+def test_every_folder_has_one_error_tree() -> None:
+    """Each folder's `errors.py` has one root, and every class in it derives from that root."""
+    for folder in FOLDERS:
+        classes = [node for node in tree_of(ROOT / folder / "errors.py").body if isinstance(node, ast.ClassDef)]
+        known: set[str] = set()
+        for node in classes:
+            bases = {ast.unparse(base) for base in node.bases}
+            assert not known or bases & known or bases <= {"IntEnum", "StrEnum", "Enum"}, f"{folder}: {node.name}"
+            known.add(node.name)
+
+
+def test_import_contracts() -> None:
+    """The walls along chains of imports, as import-linter sees them."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
