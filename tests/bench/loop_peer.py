@@ -1,7 +1,7 @@
 """The peer: what people write when they need a mirror quickly, a confluent-kafka consume and produce loop.
 
-`python -m tests.bench.loop_peer SOURCE TARGET TOPIC RECORDS CODEC` copies, says so in one line, and waits to be
-measured and ended.
+`python -m tests.bench.loop_peer SOURCE TARGET TOPIC RECORDS CODEC` says when it begins and when it
+has copied, and waits to be measured and ended.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import sys
 from confluent_kafka import Consumer, Producer
 
 CONSUME_RECORDS = 10_000
+BEGINS = "begins"
+COPIED = "copied"
 
 
 def copy(source: str, target: str, topic: str, records: int, codec: str) -> None:
@@ -36,6 +38,7 @@ def copy(source: str, target: str, topic: str, records: int, codec: str) -> None
             "queue.buffering.max.messages": 1_000_000,
         }
     )
+    print(BEGINS, flush=True)
     consumer.subscribe([topic])
     copied = 0
     try:
@@ -61,7 +64,7 @@ def copy(source: str, target: str, topic: str, records: int, codec: str) -> None
         producer.flush()
     finally:
         consumer.close()
-    print("copied", copied, flush=True)
+    print(COPIED, flush=True)
     signal.pause()
 
 

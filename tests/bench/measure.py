@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 GB = 1_000_000_000
 MB = 1_000_000
 ROOT = Path(__file__).parents[2]
@@ -34,9 +35,14 @@ class Measured:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time that a living process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+    """User and system time that a living process has used, its ended threads included, to the nanosecond.
+
+    `/proc/PID/stat` counts in hundredths of a second: too coarse for a mirror that moves a GB in a tenth of one.
+    """
+    clock = ctypes.c_int()
+    if error := ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock)):
+        raise ProcessLookupError(error, os.strerror(error))
+    return time.clock_gettime(clock.value)
 
 
 def peak_rss_mb(pid: int) -> float:

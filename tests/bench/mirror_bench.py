@@ -1,7 +1,7 @@
 """What mirroring costs: `farshore mirror run` against the confluent-kafka loop and the bare relay, run in turns.
 
 Source and target are processes of their own. Every run mirrors the same topic into an empty target cluster. Both
-mirrors are measured from outside, from the first byte that landed to the last, so that starting up is not in it.
+mirrors are measured from outside, without their start.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.bench.clusters import ClusterKind, RunningCluster, running_cluster, service
 from tests.bench.data import PARTITIONS, RECORD_BYTES, SEGMENT_SUFFIX, Stored, fill_topic, stored
+from tests.bench.loop_peer import BEGINS, COPIED
 from tests.bench.measure import GB, Measured, cpu_seconds, peak_rss_mb
 from tests.bench.relay import measure_relay
 
 CODECS = ("none", "lz4", "zstd")
-LANDED_POLL_S = 0.02
+POLL_S = 0.01
 RUN_TIMEOUT_S = 600.0
 RELAY_BYTES_MIN = 500_000_000
 
@@ -129,8 +130,7 @@ def _farshore(folder: Path, source: RunningCluster, target: RunningCluster, data
     config.write_text(mirror_config(source.bootstrap, target.bootstrap, data.topic))
     command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run"]
     with service(command, folder / "mirror.log") as process:
-        measured = measure_landing(process, target.log_dir, data, until=lambda landed: landed >= data.wire_bytes)
-        return measured, peak_rss_mb(process.pid)
+        return _measure_farshore(process, target.log_dir, data), peak_rss_mb(process.pid)
 
 
 def mirror_config(source: str, target: str, topic: str) -> str:
@@ -150,39 +150,36 @@ groups = [".*"]
 """
 
 
+def _measure_farshore(process: subprocess.Popen[bytes], log_dir: Path, data: Stored) -> Measured:
+    """From the first batches that landed to the last: its start, and a few MB before the first poll, are left out."""
+    _wait(process, lambda: landed_bytes(log_dir, data.topic) > data.batch_bytes)
+    first, cpu_s, wall_s = landed_bytes(log_dir, data.topic), cpu_seconds(process.pid), time.monotonic()
+    _wait(process, lambda: landed_bytes(log_dir, data.topic) >= data.wire_bytes)
+    last = landed_bytes(log_dir, data.topic)
+    payload_bytes = round(data.payload_bytes * (last - first) / last)
+    return Measured(payload_bytes, cpu_seconds(process.pid) - cpu_s, time.monotonic() - wall_s)
+
+
 def _loop(folder: Path, source: RunningCluster, target: RunningCluster, data: Stored, codec: str) -> Measured:
-    """The consume-produce loop until it has flushed its last record; it waits to be measured and ended."""
+    """The consume-produce loop, from where it says that it begins: it reads far ahead of what has landed."""
     command = [sys.executable, "-m", "tests.bench.loop_peer", source.bootstrap, target.bootstrap, data.topic]
     log = folder / "loop.log"
     with service([*command, str(data.records), codec], log) as process:
-        return measure_landing(process, target.log_dir, data, until=lambda _landed: log.stat().st_size > 0)
+        _wait(process, lambda: BEGINS in log.read_text())
+        cpu_s, wall_s = cpu_seconds(process.pid), time.monotonic()
+        _wait(process, lambda: COPIED in log.read_text())
+        return Measured(data.payload_bytes, cpu_seconds(process.pid) - cpu_s, time.monotonic() - wall_s)
 
 
-def measure_landing(
-    process: subprocess.Popen[bytes], log_dir: Path, data: Stored, until: Callable[[int], bool]
-) -> Measured:
-    """CPU and wall time of the process from the first bytes of the topic in the target's segments until `until`.
-
-    Raises RuntimeError when the process ended early or took longer than RUN_TIMEOUT_S.
-    """
+def _wait(process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> None:
+    """Poll until the condition holds. RuntimeError when the process ended early or takes over RUN_TIMEOUT_S."""
     deadline = time.monotonic() + RUN_TIMEOUT_S
-    while not (first := landed_bytes(log_dir, data.topic)) > data.batch_bytes:
-        _check(process, deadline)
-        time.sleep(LANDED_POLL_S)
-    started = cpu_seconds(process.pid), time.monotonic()
-    while not until(landed := landed_bytes(log_dir, data.topic)):
-        _check(process, deadline)
-        time.sleep(LANDED_POLL_S)
-    ended = cpu_seconds(process.pid), time.monotonic()
-    payload_bytes = round(data.payload_bytes * (landed - first) / landed)
-    return Measured(payload_bytes, ended[0] - started[0], ended[1] - started[1])
-
-
-def _check(process: subprocess.Popen[bytes], deadline: float) -> None:
-    if process.poll() is not None:
-        raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
-    if time.monotonic() > deadline:
-        raise RuntimeError(f"{process.args!r} did not finish in {RUN_TIMEOUT_S:.0f} s")
+    while not condition():
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{process.args!r} did not finish in {RUN_TIMEOUT_S:.0f} s")
+        time.sleep(POLL_S)
 
 
 def landed_bytes(log_dir: Path, topic: str) -> int:

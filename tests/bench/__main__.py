@@ -1,0 +1,116 @@
+"""`python -m tests.bench [mirror|latency|broker|startup|all]`: every measurement in one run, as tables with ratios."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tests.bench import tables
+from tests.bench.broker_bench import bench_broker
+from tests.bench.clusters import KAFKA_VERSION, ClusterKind, kafka_available
+from tests.bench.data import record_values
+from tests.bench.latency_bench import bench_latency
+from tests.bench.measure import GB
+from tests.bench.mirror_bench import MirrorSetup, bench_mirror
+from tests.interop.servers import ServerFailed
+
+PARTS = ("mirror", "latency", "broker", "startup")
+STARTUP_RUNS = 5
+VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
+
+
+@click.command()
+@click.argument("part", type=click.Choice([*PARTS, "all"]), default="all")
+@click.option("--gigabytes", default=1.0, show_default=True, help="Payload of each run.")
+@click.option("--rounds", default=3, show_default=True, help="Runs of each measurement; the median is shown.")
+@click.option("--batch-bytes", default=1_000_000, show_default=True, help="Largest source batch before compression.")
+@click.option("--seconds", default=30, show_default=True, help="Length of the latency run.")
+@click.option("--logs", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Mirror these log files.")
+@click.option("--source", type=click.Choice(["farshore", "kafka"]), default="farshore", show_default=True)
+@click.option("--target", type=click.Choice(["farshore", "kafka"]), default="farshore", show_default=True)
+def main(
+    part: str,
+    gigabytes: float,
+    rounds: int,
+    batch_bytes: int,
+    seconds: int,
+    logs: Path | None,
+    source: ClusterKind,
+    target: ClusterKind,
+) -> None:
+    """Measure the mirror and the broker against their peers, side by side on this machine."""
+    # SIGTERM as Ctrl-C: the children end and the data is deleted on the way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(_machine())
+    directory = Path(tempfile.mkdtemp(prefix="farshore-bench-"))
+
+    def say(text: str) -> None:
+        print(f"  {text}", file=sys.stderr, flush=True)
+
+    wanted = PARTS if part == "all" else (part,)
+    payload_bytes = int(gigabytes * GB)
+    try:
+        if "mirror" in wanted:
+            setup = MirrorSetup(directory / "mirror", source, target, payload_bytes, batch_bytes, rounds)
+            console.print(tables.mirror_table(setup, bench_mirror(setup, record_values(logs), say)))
+        if "latency" in wanted:
+            console.print(tables.latency_table(bench_latency(directory / "latency", source, seconds, say)))
+        if "broker" in wanted:
+            _broker(console, directory / "broker", payload_bytes, rounds, logs, say)
+        if "startup" in wanted:
+            console.print(tables.startup_line(_startup_s()))
+    except ServerFailed as failed:
+        raise click.ClickException(str(failed)) from failed
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _broker(
+    console: Console, directory: Path, payload_bytes: int, rounds: int, logs: Path | None, say: tables.Say
+) -> None:
+    """The comparison with Apache Kafka; exits 1 where its jars are missing, for a part left out is no result."""
+    if not kafka_available():
+        raise click.ClickException(f"Apache Kafka {KAFKA_VERSION} is not in .cache/; run: make tools")
+    results = bench_broker(directory, payload_bytes, rounds, record_values(logs), say)
+    console.print(tables.broker_table(results))
+
+
+def _startup_s() -> float:
+    """Median seconds of `farshore --help`."""
+    times = []
+    for _ in range(STARTUP_RUNS):
+        started = time.monotonic()
+        subprocess.run([sys.executable, "-m", "deploy.cli", "--help"], check=True, stdout=subprocess.DEVNULL)
+        times.append(time.monotonic() - started)
+    return statistics.median(times)
+
+
+def _machine() -> str:
+    """Cores, Python, and the versions of what is measured."""
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS_OF if _installed(name))
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; {versions}"
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()
