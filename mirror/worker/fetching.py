@@ -11,6 +11,7 @@ from mirror.errors import KafkaError
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
 from mirror.worker.flow import Flow
+from mirror.worker.limits import WorkerLimits
 from mirror.worker.plan import Obstacle, Outgoing, plan_batches
 from mirror.worker.session import Session, idle_first
 
@@ -21,6 +22,8 @@ async def run_fetcher(session: Session, node_id: int, flows: list[Flow]) -> None
     """Fetch and plan for ever. Raises ClientError: then everything is in doubt, and the session ends."""
     connection = await session.source.connection(node_id, "fetch")
     limits = session.limits
+    clock = session.source.clock
+    wanted_bytes = limits.fetch_start_bytes
     while True:
         free_bytes = await session.budget.wait_room()
         moving = [flow for flow in flows if flow.gap is None]
@@ -30,14 +33,30 @@ async def run_fetcher(session: Session, node_id: int, flows: list[Flow]) -> None
             continue
         crowded = len(open_flows) < len(moving)
         fetch_limits = FetchLimits(
-            max_bytes=min(limits.fetch_max_bytes, free_bytes),
+            max_bytes=min(wanted_bytes, free_bytes),
             partition_max_bytes=limits.fetch_partition_max_bytes,
             max_wait_ms=limits.fetch_crowded_wait_ms if crowded else limits.fetch_max_wait_ms,
         )
-        await _fetch(session, connection, open_flows, fetch_limits)
+        started = clock.monotonic()
+        brought_bytes = await _fetch(session, connection, open_flows, fetch_limits)
+        wanted_bytes = next_fetch_bytes(limits, wanted_bytes, brought_bytes, 1000 * (clock.monotonic() - started))
 
 
-async def _fetch(session: Session, connection: Connection, flows: list[Flow], limits: FetchLimits) -> None:
+def next_fetch_bytes(limits: WorkerLimits, asked_bytes: int, brought_bytes: int, took_ms: float) -> int:
+    """How much to ask for next: large answers over long round trips, small ones nearby.
+
+    One fetch per leader is under way, so over a distance its size is the throughput; nearby a small answer costs less,
+    since its memory is used again while it is warm.
+    """
+    if brought_bytes * 4 >= asked_bytes * 3 and took_ms > limits.fetch_slow_ms:
+        return min(2 * asked_bytes, limits.fetch_max_bytes)
+    if brought_bytes and took_ms < limits.fetch_fast_ms:
+        return max(asked_bytes // 2, limits.fetch_start_bytes)
+    return asked_bytes
+
+
+async def _fetch(session: Session, connection: Connection, flows: list[Flow], limits: FetchLimits) -> int:
+    """One fetch -> the bytes of records that it brought."""
     positions = {flow.source: flow.cursor.position for flow in idle_first(flows)}
     response: FetchResponse = await connection.request(fetch_request(positions, limits, Isolation.READ_COMMITTED))
     if response.error_code:
@@ -56,6 +75,7 @@ async def _fetch(session: Session, connection: Connection, flows: list[Flow], li
             if session.registry is not None and len(records):
                 await session.registry.learn(records)
     _plan(session, brought, size_bytes)
+    return size_bytes
 
 
 def _plan(session: Session, brought: list[tuple[Flow, PartitionData, memoryview]], size_bytes: int) -> None:

@@ -14,7 +14,11 @@ class WorkerLimits:
 
     in_flight_max_bytes: int = 64 * MIB
     """Fetched and not yet acknowledged by the target. One oversized batch may exceed it, or nothing would move."""
+    fetch_start_bytes: int = 1 * MIB
+    """What a fetch asks for nearby; it grows to `fetch_max_bytes` where full answers take `fetch_slow_ms`."""
     fetch_max_bytes: int = 16 * MIB
+    fetch_slow_ms: int = 25
+    fetch_fast_ms: int = 10
     fetch_room_min_bytes: int = 1 * MIB
     """A fetch waits until this much of `in_flight_max_bytes` is free."""
     fetch_partition_max_bytes: int = 4 * MIB
@@ -42,6 +46,8 @@ class WorkerLimits:
     """Kafka forgets an idle producer id after a day (producer.id.expiration.ms), and the fence with it."""
 
     def __post_init__(self) -> None:
+        assert self.fetch_start_bytes <= self.fetch_max_bytes
+        assert self.fetch_fast_ms < self.fetch_slow_ms < self.fetch_max_wait_ms
         assert self.fetch_room_min_bytes <= self.fetch_max_bytes <= self.in_flight_max_bytes
         assert self.fetch_partition_max_bytes <= self.partition_buffer_max_bytes <= self.in_flight_max_bytes
         assert self.fetch_crowded_wait_ms <= self.fetch_max_wait_ms

@@ -7,12 +7,15 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from broker.wire.batch import BatchHeader
 from broker.wire.compression import Compression
+from broker.wire.records import Record
 from mirror.client.cluster import Cluster
 from mirror.client.log import read_batches
 from mirror.client.model import TopicPartition
@@ -223,6 +226,20 @@ async def test_a_promoted_target_is_not_written_to(pair: Pair) -> None:
             assert contents(await wait_for_records(target, where, 20)) == contents(some_records(0, 20))
 
 
+async def test_the_broker_s_timestamps_stay_visible(pair: Pair) -> None:
+    topic = fresh_topic()
+    where = TopicPartition(topic, 0)
+    link = link_between(pair.source, pair.target, [topic])
+    async with sites(link) as (source, target):
+        await make_topic(source, topic, message_timestamp_type="LogAppendTime")
+        await write(source, where, some_records(0, 10), Compression.SNAPPY)
+        await write(source, where, some_records(10, 10))
+        async with running(link):
+            found = await wait_for_records(target, where, 20)
+        stamped = await read_all(source, where)
+        assert contents(found) == contents(stamped) != contents(some_records(0, 20))
+
+
 async def test_opposite_links_with_the_same_names_do_not_loop(pair: Pair) -> None:
     """Active-active: local writers at both sites, interleaved with the mirror; restarts resume exactly."""
     topic = fresh_topic()
@@ -282,3 +299,44 @@ async def test_prefixed_names(pair: Pair) -> None:
         async with running(link):
             found = await wait_for_records(target, prefixed, 30)
         assert contents(found) == contents(some_records(0, 30))
+
+
+async def test_a_compacted_source_is_mirrored_without_its_holes(shared_broker: FarshoreBroker, tmp_path: Path) -> None:
+    overrides = {"log.cleaner.backoff.ms": "200", "log.initial.task.delay.ms": "100"}
+    with KafkaServer("3.9.1", tmp_path / "kafka", overrides) as kafka:
+        topic = fresh_topic()
+        where = TopicPartition(topic, 0)
+        link = link_between(kafka.bootstrap, shared_broker.bootstrap, [topic])
+        compacting = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0", "segment_ms": "500"}
+        async with sites(link) as (source, target):
+            await make_topic(source, topic, **compacting, max_compaction_lag_ms="500")
+            for start, step in ((0, 1), (20, 1), (40, 2)):  # the last values of the odd keys are in the second batch
+                records = [Record(at, start + at, b"k%d" % (at * step % 8), b"v%d" % (start + at)) for at in range(20)]
+                await write(source, where, records, Compression.ZSTD)
+            roll = Record(0, 1_700_000_000_000, b"roll", b"the active segment is never cleaned")
+
+            async def kept() -> list[Record]:
+                return [record for record in await read_all(source, where) if record.key != roll.key]
+
+            async def compacted() -> bool:
+                await write(source, where, [roll])
+                return len(await kept()) == 8
+
+            await eventually(compacted, "the cleaner")
+            expected = await kept()
+            steps = {after.offset - before.offset for before, after in pairwise(expected)}
+            assert len(steps) > 1, "there are no holes inside of a batch"
+            end = (await log_end_offsets(source, [where]))[where]
+            async with running(link):
+
+                async def mirrored() -> bool:
+                    reached = (await load_link_state(link, target)).map.mirrored_end(topic, 0)
+                    return reached is not None and reached.source_next >= end
+
+                await eventually(mirrored, "the whole log")
+            state = await load_link_state(link, target)
+            found = [record for record in await read_all(target, where) if record.key != roll.key]
+            assert contents(found) == contents(expected)
+            for record, copy in zip(expected, found, strict=True):
+                assert state.map.to_target(topic, 0, record.offset) == copy.offset
+                assert state.map.to_source(topic, 0, copy.offset) == record.offset

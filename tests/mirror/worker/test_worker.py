@@ -139,6 +139,7 @@ async def test_memory_is_bounded_and_a_small_window_still_moves_all(brokers: tup
     small = replace(
         QUICK,
         in_flight_max_bytes=256 * 1024,
+        fetch_start_bytes=128 * 1024,
         fetch_max_bytes=128 * 1024,
         fetch_room_min_bytes=64 * 1024,
         fetch_partition_max_bytes=64 * 1024,
