@@ -1,0 +1,137 @@
+"""The command-line tools of Apache Kafka 3.9 and 4.3, unmodified, against farshore's broker."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.interop.servers import FarshoreBroker, run_java
+
+VERSIONS = ("3.9.1", "4.3.0")
+TOOLS = "org.apache.kafka.tools"
+
+
+class Tools:
+    """The tools of one release, for one broker."""
+
+    def __init__(self, version: str, bootstrap: str) -> None:
+        self.version = version
+        self.bootstrap = bootstrap
+
+    def run(self, name: str, *arguments: str, stdin: str | None = None) -> str:
+        return run_java(self.version, name, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
+
+    def topics(self, *arguments: str) -> str:
+        return self.run(f"{TOOLS}.TopicCommand", *arguments)
+
+    def produce(self, topic: str, lines: list[str], *arguments: str) -> None:
+        # The console producer was Scala's until Kafka 4.0.
+        name = "kafka.tools.ConsoleProducer" if self.version.startswith("3.") else f"{TOOLS}.ConsoleProducer"
+        self.run(name, "--topic", topic, *arguments, stdin="".join(f"{line}\n" for line in lines))
+
+    def consume(self, topic: str, count: int, *arguments: str) -> list[str]:
+        name = f"{TOOLS}.consumer.ConsoleConsumer"
+        until = ["--max-messages", str(count), "--timeout-ms", "30000"]
+        return self.run(name, "--topic", topic, *until, *arguments).splitlines()
+
+    def shown(self, name: str) -> tuple[str, str]:
+        """The console consumer's option for `name`; `--property` is the old word for it."""
+        return ("--property" if self.version.startswith("3.") else "--formatter-property", name)
+
+    def groups(self, *arguments: str) -> str:
+        return self.run(f"{TOOLS}.consumer.group.ConsumerGroupCommand", *arguments)
+
+    def offsets(self, *arguments: str) -> dict[str, int]:
+        """Offset by "topic:partition"."""
+        printed = self.run(f"{TOOLS}.GetOffsetShell", *arguments)
+        return {line.rpartition(":")[0]: int(line.rpartition(":")[2]) for line in printed.split()}
+
+
+@pytest.fixture(params=VERSIONS)
+def tools(request: pytest.FixtureRequest, shared_broker: FarshoreBroker) -> Tools:
+    return Tools(request.param, shared_broker.bootstrap)
+
+
+def test_topic_command(tools: Tools, topic: str) -> None:
+    tools.topics("--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=60000")
+    assert topic in tools.topics("--list").split()
+    described = tools.topics("--describe", "--topic", topic)
+    assert "PartitionCount: 3" in described
+    assert "ReplicationFactor: 1" in described
+    assert "retention.ms=60000" in described
+    assert described.count("Leader: 1") == 3
+    tools.topics("--alter", "--topic", topic, "--partitions", "4")
+    assert "PartitionCount: 4" in tools.topics("--describe", "--topic", topic)
+    tools.topics("--delete", "--topic", topic)
+    assert topic not in tools.topics("--list").split()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_console_producer_and_consumer(tools: Tools, topic: str, codec: str) -> None:
+    tools.topics("--create", "--topic", topic)
+    lines = [f"key{i}\tvalue {i}" for i in range(200)]
+    tools.produce(topic, lines, "--property", "parse.key=true", "--compression-codec", codec)
+    printed = tools.consume(topic, 200, "--from-beginning", *tools.shown("print.key=true"))
+    assert printed == lines
+    printed = tools.consume(topic, 1, "--partition", "0", "--offset", "199", *tools.shown("print.offset=true"))
+    assert printed == ["Offset:199\tvalue 199"]
+
+
+def test_consumer_groups(tools: Tools, topic: str) -> None:
+    group = f"g-{topic}"
+    tools.topics("--create", "--topic", topic, "--partitions", "1")
+    tools.produce(topic, [str(i) for i in range(20)])
+    assert len(tools.consume(topic, 12, "--from-beginning", "--group", group)) == 12
+    assert group in tools.groups("--list").split()
+
+    def position() -> tuple[str, ...]:
+        """Committed offset, log end offset and lag, from the table that the tool prints."""
+        rows = [line.split() for line in tools.groups("--describe", "--group", group).splitlines()]
+        (row,) = [row for row in rows if topic in row]
+        return tuple(row[3:6])
+
+    # The console consumer commits what it has fetched, which may be more than it printed.
+    committed, end, lag = (int(number) for number in position())
+    assert 12 <= committed <= 20
+    assert (end, lag) == (20, 20 - committed)
+    reset = ["--reset-offsets", "--group", group, "--topic", topic]
+    tools.groups(*reset, "--to-offset", "5", "--execute")
+    assert position() == ("5", "20", "15")
+    assert "Empty" in tools.groups("--describe", "--group", group, "--state")
+    assert len(tools.consume(topic, 15, "--group", group)) == 15
+    tools.groups("--delete", "--group", group)
+    assert group not in tools.groups("--list").split()
+
+
+def test_get_offset_shell(tools: Tools, topic: str) -> None:
+    tools.topics("--create", "--topic", topic, "--partitions", "2")
+    tools.produce(topic, [str(i) for i in range(30)])
+    ends = tools.offsets("--topic", topic)
+    assert sum(ends.values()) == 30
+    assert set(ends) == {f"{topic}:0", f"{topic}:1"}
+    assert set(tools.offsets("--topic", topic, "--time", "earliest").values()) == {0}
+
+
+def test_perf_tools(tools: Tools, topic: str) -> None:
+    tools.topics("--create", "--topic", topic)
+    settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all", "compression.type=lz4", "linger.ms=5"]
+    arguments = ["--topic", topic, "--num-records", "20000", "--record-size", "200", "--throughput", "-1"]
+    printed = run_java(tools.version, f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
+    assert re.search(r"^20000 records sent, ", printed, re.MULTILINE), printed
+    assert tools.offsets("--topic", topic) == {f"{topic}:0": 20000}
+    counted = "--num-records" if tools.version >= "4.2" else "--messages"
+    arguments = ["--topic", topic, counted, "20000", "--timeout", "30000"]
+    printed = tools.run(f"{TOOLS}.ConsumerPerformance", *arguments)
+    (row,) = [line.split(", ") for line in printed.splitlines() if line.startswith("2")]
+    assert int(row[4]) == 20000
+
+
+def test_transactional_performance(tools: Tools, topic: str) -> None:
+    tools.topics("--create", "--topic", topic)
+    settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all"]
+    arguments = ["--topic", topic, "--num-records", "2000", "--record-size", "50", "--throughput", "-1"]
+    arguments += ["--transactional-id", f"t-{topic}", "--transaction-duration-ms", "50"]
+    run_java(tools.version, f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
+    read = tools.consume(topic, 2000, "--from-beginning", "--isolation-level", "read_committed")
+    assert len(read) == 2000
