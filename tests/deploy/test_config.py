@@ -1,0 +1,130 @@
+"""farshore.toml: what it means, and what is refused with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from deploy.config import FileContext, load, parse
+from deploy.errors import ConfigError
+
+FILE = Path("/etc/farshore/farshore.toml")
+SITES = """
+[sites.east]
+bootstrap_servers = "127.0.0.1:19092"
+[sites.east.broker]
+data_dir = "var/east"
+num_partitions = 3
+[sites.west]
+bootstrap_servers = "127.0.0.1:29092,127.0.0.1:29093"
+address_map = { "kafka-1:9092" = "10.0.0.7:9092" }
+"""
+LINK = """
+[[links]]
+name = "east-west"
+source = "east"
+target = "west"
+topics = ["flights", "orders-.*"]
+topic_names = "same"
+groups = [".*"]
+"""
+
+
+def refused(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, FILE)
+    assert str(FILE) in str(caught.value)
+    assert caught.value.hint
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_the_file_of_the_readme() -> None:
+    configuration = parse(SITES + LINK, FILE)
+    link = configuration.link(None)
+    assert (link.source.name, link.target.name, link.shared_targets) == ("east", "west", False)
+    assert link.selects_topic("orders-2013")
+    assert configuration.site("west").address_map == {"kafka-1:9092": "10.0.0.7:9092"}
+    assert configuration.state_dir == FILE.parent / "var"
+
+
+def test_a_broker_listens_where_its_site_is_reached() -> None:
+    broker = parse(SITES, FILE).broker_config("east")
+    assert (broker.listen_host, broker.listen_port) == ("127.0.0.1", 19092)
+    assert broker.data_dir == FILE.parent / "var/east"
+    assert broker.num_partitions == 3
+    text = SITES.replace('data_dir = "var/east"', 'data_dir = "/d"\nlisten = "0.0.0.0:9092"\nadvertised = "east:9092"')
+    broker = parse(text, FILE).broker_config("east")
+    assert (broker.listen_host, broker.advertised_host, broker.advertised_port) == ("0.0.0.0", "east", 9092)
+    assert broker.data_dir == Path("/d")
+
+
+def test_names_are_asked_for_with_the_known_ones() -> None:
+    configuration = parse(SITES + LINK, FILE)
+    with pytest.raises(click.UsageError, match="its sites: east, west"):
+        configuration.site("north")
+    with pytest.raises(click.UsageError, match="its links: east-west"):
+        configuration.link("west-east")
+    with pytest.raises(click.UsageError, match=r"no \[sites.west.broker\] table"):
+        configuration.broker_config("west")
+    with pytest.raises(click.UsageError, match=r"links in .*: none"):
+        parse(SITES, FILE).link(None)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('source = "east"', 'source = "eest"'), "links[0] (east-west).source: no site is called 'eest'"),
+        (('target = "west"', 'target = "east"'), "links[0] (east-west).target: a link joins two sites"),
+        (('"orders-.*"', '"orders-("'), "links[0].topics[1]: 'orders-(' is no regular expression"),
+        (("groups =", "gruops ="), "links[0].gruops: there is no such key"),
+        (('name = "east-west"', 'name = "a b"'), "links[0].name: use 1 to 64 letters"),
+        (('"127.0.0.1:19092"', '"127.0.0.1"'), "sites.east.bootstrap_servers: '127.0.0.1' is no address"),
+        (('topic_names = "same"', 'topic_names = "renamed"'), "links[0].topic_names: "),
+        (('data_dir = "var/east"', ""), "sites.east.broker.data_dir: is missing; add it"),
+        (("[sites.east]", "[sites.'a.b']"), "sites.a.b: use 1 to 64 letters"),
+        (("[sites.west]", "[sites.west"), "is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(change: tuple[str, str], words: str) -> None:
+    text = SITES + LINK
+    assert change[0] in text
+    assert words in refused(text.replace(*change))
+
+
+def test_every_problem_is_named_at_once() -> None:
+    told = refused(SITES + LINK.replace('"east"', '"eest"') + LINK)
+    assert "no site is called 'eest'" in told
+    assert "another link has this name" in told
+
+
+def test_a_broker_of_a_site_with_several_addresses_says_where_it_listens() -> None:
+    text = SITES + '[sites.west.broker]\ndata_dir = "var/west"\n'
+    assert "sites.west.broker.listen: is missing" in refused(text)
+
+
+def test_two_brokers_do_not_share_a_folder() -> None:
+    text = SITES + '[sites.west.broker]\ndata_dir = "var/../var/east"\nlisten = "127.0.0.1:29092"\n'
+    assert "site east has the same folder" in refused(text)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no configuration file"):
+        load(tmp_path / "farshore.toml")
+
+
+def test_the_file_is_read_when_something_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "farshore.toml"
+    context = FileContext(file)
+    file.write_text(SITES + LINK)
+    assert [link.name for link in context.links()] == ["east-west"]
+    assert context.state_dir == tmp_path / "var"
+
+
+def test_defaults_of_commands() -> None:
+    text = SITES + '[audit]\njars = ["jars/connector.jar"]\nwindow = "5m"\n[monitor]\nlisten = "127.0.0.1:9700"\n'
+    defaults = parse(text, FILE).option_defaults()
+    assert defaults["monitor"] == {"run": {"listen": "127.0.0.1:9700"}}
+    assert defaults["audit"] == {"run": {"jars": [str(FILE.parent / "jars/connector.jar")], "window": "5m"}}
