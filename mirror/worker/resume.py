@@ -154,10 +154,13 @@ def _go_on(
     intervals = found.intervals
     if force or not intervals or found is not base:
         intervals = (*(i for i in intervals if i.source_start < start.source_start), start)
+    intervals = _still_there(intervals, evidence.tail.log_start)
     changes: list[Change] = [
         VoidBlock(where.topic, where.partition, block.key_source)
         for block in evidence.blocks
-        if void_all or block.key_source >= found.end.source_next
+        if void_all
+        or block.key_source >= found.end.source_next
+        or block.intervals[-1].source_start < intervals[0].source_start
     ]
     recorded = set(evidence.recorded)
     corrected = tuple(interval for interval in intervals if interval not in recorded and interval != start)
@@ -179,3 +182,11 @@ def _go_on(
         )
     )
     return Opening(found.end, found.position, intervals, tuple(changes))
+
+
+def _still_there(intervals: tuple[Interval, ...], log_start: int) -> tuple[Interval, ...]:
+    """Without the intervals whose records the target's retention has deleted: or a map would only ever grow."""
+    first = 0
+    while first + 1 < len(intervals) and intervals[first + 1].target_start <= log_start:
+        first += 1
+    return intervals[first:]

@@ -11,8 +11,10 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
+from broker.wire.errors import ErrorCode
 from mirror.client.cluster import Cluster
 from mirror.client.model import NO_LEADER, TopicPartition
+from mirror.errors import KafkaError
 from mirror.groups import GroupSyncMemory
 from mirror.link import Link
 from mirror.offsets.entries import Block, Gap, GapKind, GapStatus
@@ -63,8 +65,15 @@ class Session:
         return {node: [self.flows[where] for where in share] for node, share in grouped.items() if node != NO_LEADER}
 
     async def by_target_leader(self) -> dict[int, list[Flow]]:
-        """The flows by the target's node; every later batch of a flow goes to that node's producer."""
-        grouped = await self.target.by_leader([flow.target for flow in self.flows.values() if flow.gap is None])
+        """The flows by the target's node; every later batch of a flow goes to that node's producer.
+
+        Raises KafkaError when a partition has no leader: its batches would only fill the memory.
+        """
+        moving = [flow.target for flow in self.flows.values() if flow.gap is None]
+        grouped = await self.target.by_leader(moving)
+        unled = set(moving) - {where for node, share in grouped.items() if node != NO_LEADER for where in share}
+        if unled:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{min(unled)} at {self.link.target.name}")
         for node, share in grouped.items():
             self._produce_due.setdefault(node, asyncio.Event())
             self._target_leaders.update(dict.fromkeys(share, node))

@@ -125,6 +125,46 @@ async def kill_under_load(source: str, target: str, folder: Path, kills: int) ->
 
 
 @pytest.mark.timeout(180)
+async def test_the_brokers_are_killed_under_a_mirror_that_stays(tmp_path: Path) -> None:
+    """The target dies in mid-write, then the source between writes; the mirror goes on by itself."""
+    topic = f"flights-{uuid.uuid4().hex[:8]}"
+    where = TopicPartition(topic, 0)
+    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
+        link = link_between(east.bootstrap, west.bootstrap, [topic])
+        config, log = write_config(tmp_path, link), tmp_path / "mirror.log"
+        count = 0
+
+        async def wait_mirrored() -> None:
+            async def there() -> bool:
+                async with Cluster(link.target) as target:
+                    end = (await load_link_state(link, target)).map.mirrored_end(topic, 0)
+                    return end is not None and end.source_next == count
+
+            await eventually(there, f"{count} records; the mirror says {log.read_text()[-2000:]}")
+
+        with mirror_process(config, log):
+            for round_number in range(3):
+                async with Cluster(link.source) as source:
+                    if not round_number:
+                        await make_topic(source, topic)
+                    for _ in range(60):
+                        await write(source, where, some_records(count, BATCH_RECORDS), Compression.LZ4)
+                        count += BATCH_RECORDS
+                        if count % 600 == 0:
+                            west.kill9()
+                            west.start()
+                await wait_mirrored()
+                east.kill9()
+                east.start()
+        async with Cluster(link.target) as target:
+            state = await load_link_state(link, target)
+            found = await read_all(target, where)
+            assert contents(found) == contents(some_records(0, count))
+            for source_offset, record in enumerate(found):
+                assert state.map.to_target(topic, 0, source_offset) == record.offset
+
+
+@pytest.mark.timeout(180)
 async def test_three_kills_between_our_brokers(tmp_path: Path) -> None:
     with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
         await kill_under_load(east.bootstrap, west.bootstrap, tmp_path, 3)

@@ -213,3 +213,30 @@ def test_sequences_wrap() -> None:
     final = open_flow(target, False, 100, 1)
     assert final.cursor.position == 9
     check_map(target, final.map)
+
+
+def test_intervals_of_deleted_records_are_forgotten() -> None:
+    target, budget = Target(), Budget(1 << 20, 1)
+    flow = open_flow(target, False, 100, 1)
+    outgoing = [plan(flow, [0, 1]), plan(flow, [10, 11]), plan(flow, [20, 21])]
+    target.note(tuple(flow.enqueue(outgoing, Lease(budget, 0))))
+    for planned in outgoing:
+        target.append(2, flow.writer, planned.sequence)
+    assert sorted(target.blocks) == [0, 10, 20]
+    assert target.checkpoint is not None
+    evidence = Evidence(
+        where=WHERE,
+        shared=False,
+        source=SourceLog(0, 100, "", ""),
+        tail=Tail(4, target.end, [batch for batch in target.log if batch.base_offset >= 1]),
+        recorded=target.recorded(),
+        blocks=tuple(target.blocks.values()),
+        checkpoint=target.checkpoint,
+        open_gap=None,
+        accepted_gap=None,
+        now_ms=0,
+    )
+    opening = open_partition(evidence, Writer(7, 4))
+    assert opening.intervals[0] == Interval(10, 3)
+    target.note(opening.changes)
+    assert sorted(target.blocks) == [10, 20, 22]  # the last is where this session starts
