@@ -87,9 +87,16 @@ class LinkInvalid(MirrorError):
 
 
 class LinkFenced(MirrorError):
-    """Another owner of this link took over; this one has stopped and wrote nothing after that."""
+    """Another owner of this link took over; this one has stopped and wrote nothing after that.
+
+    `writer` is the (producer id, epoch) that was fenced; None when it never got so far as to have one.
+    """
 
     hint = "only one `farshore mirror run` may serve a link: stop one of the two"
+
+    def __init__(self, message: str, *, writer: tuple[int, int] | None = None) -> None:
+        super().__init__(message)
+        self.writer = writer
 
 
 class LinkPromoted(MirrorError):

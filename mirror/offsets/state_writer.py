@@ -69,7 +69,8 @@ class StateLog:
             self._target.forget_leaders([link.state_topic])
             what = f"writing {link.state_topic} at {link.target.name}"
             if code in FENCED_CODES:
-                raise LinkFenced(f"link {link.name}: another owner took over") from KafkaError(code, what)
+                text = f"link {link.name}: another owner took over"
+                raise LinkFenced(text, writer=writer) from KafkaError(code, what)
             raise KafkaError(code, what)
         self._sequence = (self._sequence + len(records)) & SEQUENCE_MASK
 

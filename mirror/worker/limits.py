@@ -40,6 +40,9 @@ class WorkerLimits:
     restart_backoff_max_ms: int = 10_000
     parked_poll_ms: int = 2_000
     """How often a link whose target was promoted looks whether an operator resumed it."""
+    fence_reason_wait_ms: int = 5_000
+    """How long a fenced worker waits for its successor to say in the link's state who it is."""
+    fence_reason_poll_ms: int = 100
     healthy_after_ms: int = 30_000
     """A session that lived this long starts the backoff anew."""
     fence_renewal_ms: int = 6 * 3_600_000

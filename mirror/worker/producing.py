@@ -115,7 +115,8 @@ def _settle(session: Session, flow: Flow, outgoing: Outgoing, answer: PartitionP
         return
     refusal = KafkaError(answer.error_code, what, answer.error_message)
     if refusal.code in FENCED_CODES:
-        raise LinkFenced(f"link {session.link.name}: another owner took over") from refusal
+        text = f"link {session.link.name}: another owner took over"
+        raise LinkFenced(text, writer=flow.writer) from refusal
     if refusal.code not in REFUSED_CODES:
         raise refusal
     source_from = outgoing.pieces[0].source_start

@@ -98,7 +98,7 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
             session = tasks.create_task(_run_session(link, settings, tell))
         error = session.result()
         if isinstance(error, LinkFenced):
-            error = await _reason_of_fence(link, error)
+            error = await _reason_of_fence(link, error, settings)
         if isinstance(error, LinkPromoted):
             tell(Event.PARKED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.parked_poll_ms)
@@ -188,17 +188,27 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> SessionEnd:
     return (final or doubts or known)[0]
 
 
-async def _reason_of_fence(link: Link, fenced: LinkFenced) -> SessionEnd:
-    """An operator's `link resume` means: start anew. A promotion: wait. Another worker: stop."""
+async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSettings) -> SessionEnd:
+    """An operator's `link resume` means: start anew. A promotion: wait. Another worker: stop.
+
+    Who fences says so in the link's state a moment later; until then the fence's reason is not known.
+    """
+    clock, limits = settings.clock, settings.limits
+    deadline = clock.monotonic() + limits.fence_reason_wait_ms / 1000
     try:
-        async with Cluster(link.target, client_id=f"farshore-{link.name}") as target:
+        async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
             state = await LinkState.load(target, link)
+            known = fenced.writer or (state.owner and state.owner.writer)
+            while state.owner and state.owner.writer == known and clock.monotonic() < deadline:
+                await clock.sleep(limits.fence_reason_poll_ms / 1000)
+                state = await LinkState.load(target, link)
         refuse_promoted(state)
     except MirrorError as error:
         return error
     run, owner = state.run, state.owner
-    resumed = run is not None and run.state is RunState.RUNNING and owner is not None
-    if resumed and run and owner and owner.worker == f"operation {run.operation_id}":
+    if run is None or owner is None or run.state is not RunState.RUNNING:
+        return fenced
+    if owner.worker == f"operation {run.operation_id}":
         return SessionOutdated(f"operation {run.operation_id} resumed the link")
     return fenced
 
