@@ -10,6 +10,7 @@ deleted; a failed append leaves no trace.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from broker.clock import Clock
 from broker.errors import LogStorageError, OffsetOutOfRange
 from broker.log import compaction, lookup
 from broker.log.compaction import CompactionJob
-from broker.log.config import LogConfig
+from broker.log.config import UNLIMITED, LogConfig
 from broker.log.disk import OS_DISK, Disk
 from broker.log.producers import ProducerState
 from broker.log.retention import is_full, segments_to_delete
@@ -275,7 +276,8 @@ class PartitionLog:
     # -- what goes -----------------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Moves the log start up to `offset`, durably: the log start. Raises OffsetOutOfRange above the high
+        """Moves the log start up to `offset`, durably: the log start. Segments before it go; time and size delete
+        nothing here (a record is gone for good only when retention is due). Raises OffsetOutOfRange above the high
         watermark.
         """
         if offset > self.high_watermark:
@@ -283,21 +285,24 @@ class PartitionLog:
         if offset > self.log_start_offset:
             with self._storage_errors():
                 self._store.advance_log_start(offset)
-            self.enforce_retention()
+            self._delete_segments(replace(self._config, retention_ms=UNLIMITED, retention_bytes=UNLIMITED))
         return self.log_start_offset
 
     def enforce_retention(self) -> int:
         """Deletes the segments whose time has come and forgets expired producers: how many segments. Raises
         LogStorageError.
         """
-        now_ms = self._clock.now_ms()
-        self._store.producers.expire(now_ms)
+        self._store.producers.expire(self._clock.now_ms())
         with self._storage_errors():
             self._store.save_recovery_point()
+        return self._delete_segments(self._config)
+
+    def _delete_segments(self, config: LogConfig) -> int:
+        with self._storage_errors():
             count = segments_to_delete(
                 self._store.facts(),
-                self._config,
-                now_ms=now_ms,
+                config,
+                now_ms=self._clock.now_ms(),
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
             )

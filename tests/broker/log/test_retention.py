@@ -84,6 +84,17 @@ def test_deleted_records_stay_deleted_after_a_crash(tmp_path: Path) -> None:
     assert [record.offset for record in records_in(again)] == list(range(11, 20))
 
 
+def test_deleting_records_is_not_yet_retention_by_time_or_size(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    log = filled(tmp_path, clock)
+    log.update_config(replace(KEEP, retention_ms=1, retention_bytes=1))
+    clock.advance(100_000)
+    assert log.delete_records_before(7) == 7
+    assert [record.offset for record in records_in(log)] == list(range(7, 20))
+    assert log.enforce_retention() > 0
+    assert log.log_start_offset == 20
+
+
 def test_a_log_whose_files_end_before_its_start_goes_on_at_its_start(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(NOW_MS))
     log.delete_records_before(20)
