@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from deploy.cli import cli
 from deploy.config import FileContext, load, parse
 from deploy.errors import ConfigError
 
@@ -127,4 +128,14 @@ def test_defaults_of_commands() -> None:
     text = SITES + '[audit]\njars = ["jars/connector.jar"]\nwindow = "5m"\n[monitor]\nlisten = "127.0.0.1:9700"\n'
     defaults = parse(text, FILE).option_defaults()
     assert defaults["monitor"] == {"run": {"listen": "127.0.0.1:9700"}}
-    assert defaults["audit"] == {"run": {"jars": [str(FILE.parent / "jars/connector.jar")], "window": "5m"}}
+    assert defaults["audit"] == {"run": {"jars": [str(FILE.parent / "jars/connector.jar")], "window_ms": "5m"}}
+
+
+@pytest.mark.parametrize("command", ["monitor", "audit"])
+def test_defaults_name_options_that_exist(command: str) -> None:
+    text = SITES + '[audit]\nmaster = "m"\njars = ["a.jar"]\nwindow = "5m"\n[monitor]\nlisten = "127.0.0.1:9700"\n'
+    group = cli.get_command(click.Context(cli), command)
+    assert isinstance(group, click.Group)
+    run = group.get_command(click.Context(group), "run")
+    assert run is not None
+    assert set(parse(text, FILE).option_defaults()[command]["run"]) <= {option.name for option in run.params}
