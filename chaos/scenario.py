@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mirror.door import Cluster, Link, NewTopic, create_topics, delete_topics, list_topics
-
 from chaos.checker import SteadyState, Verdict, check
 from chaos.errors import ChaosError
 from chaos.history import History, Phase
 from chaos.toxics import Latency, latency, proxied
 from chaos.workload import Workload
+from mirror.door import Cluster, Link, NewTopic, create_topics, delete_topics, list_topics
 
 PARTITIONS = 2
 SETTLE_TIMEOUT_S = 60.0

@@ -12,10 +12,9 @@ import click
 from mirror.terminal import AppContext, ExitCode, output_option, run_async
 
 if TYPE_CHECKING:
-    from mirror.door import Link
-
     from failover.operation import Sites
     from failover.plan import Plan
+    from mirror.door import Link
 
 
 def common_options(command: Any) -> Any:
@@ -115,10 +114,9 @@ def failover(
 
 async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> Sites:
     """Both clusters; the source is None when it does not answer within SOURCE_PROBE_MS."""
-    from mirror.door import Cluster, ClusterUnreachable
-
     from failover.limits import SOURCE_PROBE_MS
     from failover.operation import Sites
+    from mirror.door import Cluster, ClusterUnreachable
 
     target = await stack.enter_async_context(Cluster(link.target, client_id="farshore-failover"))
     source: Cluster | None = None

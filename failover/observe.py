@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.door import (
     Cluster,
     CommittedOffset,
@@ -18,8 +19,6 @@ from mirror.door import (
     load_link_state,
     log_end_offsets,
 )
-
-from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 
 
 async def observe(

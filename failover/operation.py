@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from mirror.door import Cluster, CommittedOffset, Link, TopicPartition, commit_offsets, promote_link
-
 from failover.errors import NotDrained
 from failover.journal import Journal
 from failover.limits import DRAIN_POLL_S, QUIET_S
@@ -20,6 +18,7 @@ from failover.observe import observe
 from failover.plan import GroupMove, Operation, Plan, Step, plan_moves
 from failover.proof import Difference, edge_timestamps, prove_ends, prove_groups
 from failover.snapshot import Snapshot
+from mirror.door import Cluster, CommittedOffset, Link, TopicPartition, commit_offsets, promote_link
 from mirror.terminal import document_of
 
 

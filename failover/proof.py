@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mirror.door import Cluster, TopicPartition, read_records
-
 from broker.wire.records import Record
 from failover.losses import PartitionLoss
 from failover.plan import GroupMove
 from failover.snapshot import PartitionView, Snapshot
+from mirror.door import Cluster, TopicPartition, read_records
 
 
 class DifferenceKind(StrEnum):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mirror.door import Cluster, TopicPartition, list_offsets, log_end_offsets
-
 from failover.errors import FailoverError
 from failover.plan import GroupMove, MoveKind
 from failover.snapshot import Snapshot
+from mirror.door import Cluster, TopicPartition, list_offsets, log_end_offsets
 
 EXAMPLE = "2026-11-21T04:00:00+00:00"
 

@@ -7,6 +7,11 @@ import json
 import time
 from collections import Counter
 
+from deploy.demo.flights import FLIGHTS_COUNT, flights
+from deploy.demo.results import GroupContinuity, GroupProof, Progress, TranslationProof
+from deploy.demo.stage import FLIGHTS, GROUP, LINK, PARTITIONS, Stage
+from deploy.demo.traffic import GroupRead, produce, read_as_group
+from deploy.errors import DemoFailed
 from mirror.door import (
     Cluster,
     LinkState,
@@ -16,12 +21,6 @@ from mirror.door import (
     log_end_offsets,
     read_records,
 )
-
-from deploy.demo.flights import FLIGHTS_COUNT, flights
-from deploy.demo.results import GroupContinuity, GroupProof, Progress, TranslationProof
-from deploy.demo.stage import FLIGHTS, GROUP, LINK, PARTITIONS, Stage
-from deploy.demo.traffic import GroupRead, produce, read_as_group
-from deploy.errors import DemoFailed
 
 READ_AT_EAST_RECORDS = 120_000
 CATCH_UP_TIMEOUT_S = 60.0

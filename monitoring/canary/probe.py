@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any
 
 from mirror.door import Cluster, Link, NewTopic, create_topics, describe_topics
-
 from monitoring import limits
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge
