@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ target = "west"
 topics = ["{flights}", "{live}"]
 topic_names = "same"
 groups = [".*"]
+
+[audit]
+jars = {jars}
 """
 
 
@@ -105,13 +109,22 @@ class Stage:
         await self.processes.start("mirror", ["mirror", "run", "--link", LINK], lambda: True)
 
 
+def spark_jars() -> list[str]:
+    """The connector's jars where `make demo` has put them; empty elsewhere, and Spark then fetches them itself."""
+    return [str(jar.resolve()) for jar in sorted(Path(".cache/spark", version("pyspark")).glob("*.jar"))]
+
+
 @asynccontextmanager
 async def stage(console: Console, result: DemoResult) -> AsyncIterator[Stage]:
     """Set everything up; take everything down again, whatever happens."""
     with tempfile.TemporaryDirectory(prefix="farshore-demo-") as folder:
         east_port, west_port = free_port(), free_port()
         config = Path(folder) / "farshore.toml"
-        config.write_text(CONFIG.format(east=east_port, west=west_port, link=LINK, flights=FLIGHTS, live=LIVE))
+        config.write_text(
+            CONFIG.format(
+                east=east_port, west=west_port, link=LINK, flights=FLIGHTS, live=LIVE, jars=json.dumps(spark_jars())
+            )
+        )
         link = Link(
             name=LINK,
             source=Site("east", f"127.0.0.1:{east_port}"),
