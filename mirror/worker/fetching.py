@@ -15,8 +15,6 @@ from mirror.worker.limits import WorkerLimits
 from mirror.worker.plan import Obstacle, Outgoing, plan_batches
 from mirror.worker.session import Session, idle_first
 
-_NO_RECORDS = memoryview(b"")
-
 
 async def run_fetcher(session: Session, node_id: int, flows: list[Flow]) -> None:
     """Fetch and plan for ever. Raises ClientError: then everything is in doubt, and the session ends."""
@@ -26,7 +24,7 @@ async def run_fetcher(session: Session, node_id: int, flows: list[Flow]) -> None
     wanted_bytes = limits.fetch_start_bytes
     while True:
         free_bytes = await session.budget.wait_room()
-        moving = [flow for flow in flows if flow.gap is None]
+        moving = [flow for flow in flows if flow.is_moving]
         open_flows = [flow for flow in moving if flow.buffered_bytes < limits.partition_buffer_max_bytes]
         if not open_flows:
             await session.budget.wait_release()
@@ -83,6 +81,8 @@ def _plan(session: Session, brought: list[tuple[Flow, PartitionData, memoryview]
     planned: list[tuple[Flow, list[Outgoing]]] = []
     obstacles: list[tuple[Flow, Obstacle]] = []
     for flow, data, records in brought:
+        if not flow.is_moving:
+            continue  # it was stopped while this fetch was under way: nothing may follow what it forgot
         if data.high_watermark != flow.source_end_offset:
             flow.source_end_offset = data.high_watermark
             flow.changed = True
@@ -97,7 +97,7 @@ def _plan(session: Session, brought: list[tuple[Flow, PartitionData, memoryview]
     session.enqueue(planned, lease)
     lease.release()
     for flow, obstacle in obstacles:
-        session.stop_at(flow, obstacle)
+        session.hold_at(flow, obstacle)
 
 
 def _refuse(session: Session, flow: Flow, data: PartitionData) -> None:
@@ -105,6 +105,6 @@ def _refuse(session: Session, flow: Flow, data: PartitionData) -> None:
     position = flow.cursor.position
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > position:
         detail = f"the source's log starts at {data.log_start_offset}"
-        session.stop_at(flow, Obstacle(GapKind.TRUNCATED_START, position, data.log_start_offset, detail))
+        session.hold_at(flow, Obstacle(GapKind.TRUNCATED_START, position, data.log_start_offset, detail))
         return
     raise KafkaError(data.error_code, f"fetch of {flow.source} from {session.link.source.name} at offset {position}")

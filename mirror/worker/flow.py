@@ -11,7 +11,7 @@ from mirror.offsets.intervals import End, intervals_for
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.worker.budget import Lease
-from mirror.worker.plan import Cursor, Outgoing, Rules
+from mirror.worker.plan import Cursor, Obstacle, Outgoing, Rules
 
 
 class ForeignBatch(Exception):
@@ -36,6 +36,7 @@ class Flow:
         "in_flight",
         "leases",
         "map",
+        "obstacle",
         "ready",
         "rules",
         "source",
@@ -60,6 +61,7 @@ class Flow:
         self.leases: dict[int, Lease] = {}
         self.buffered_bytes = 0
         self.gap: Gap | None = None
+        self.obstacle: Obstacle | None = None
         self.source_end_offset = -1
         self.source_timestamp_ms = -1
         self.changed = False
@@ -71,6 +73,11 @@ class Flow:
     @property
     def writer(self) -> Writer:
         return self.rules.writer
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether it is to be fetched: it neither stands still nor is about to, at an obstacle it has read."""
+        return self.gap is None and self.obstacle is None
 
     @property
     def is_idle(self) -> bool:

@@ -120,8 +120,22 @@ class Session:
         if correction is not None:
             self.state_writer.submit([correction])
         self.acknowledged_since_checkpoint_bytes += size_bytes
+        self._stop_if_due(flow)
         if self.acknowledged_since_checkpoint_bytes >= self.limits.checkpoint_max_bytes:
             self.checkpoint_due.set()
+
+    def hold_at(self, flow: Flow, obstacle: Obstacle) -> None:
+        """Stop the partition as soon as all that was read before the obstacle is acknowledged.
+
+        Stopping at once would forget that, and an operator who accepts the gap would lose it with the gap.
+        """
+        if flow.is_moving:
+            flow.obstacle = obstacle
+            self._stop_if_due(flow)
+
+    def _stop_if_due(self, flow: Flow) -> None:
+        if flow.obstacle is not None and flow.gap is None and flow.is_idle:
+            self.stop_at(flow, flow.obstacle)
 
     def stop_at(self, flow: Flow, obstacle: Obstacle) -> None:
         """Stop one partition, and say so in the ledger."""

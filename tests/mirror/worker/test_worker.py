@@ -6,13 +6,15 @@ import asyncio
 import uuid
 from dataclasses import replace
 
+import pytest
+
 from broker.wire.compression import Compression
 from broker.wire.records import Record
 from mirror.client.cluster import Cluster
 from mirror.client.groups import commit_offsets, committed_offsets
 from mirror.client.model import CommittedOffset, TopicPartition
 from mirror.client.topics import create_partitions, delete_topics
-from mirror.errors import LinkFenced
+from mirror.errors import LinkFenced, LinkInvalid
 from mirror.link import Link
 from mirror.offsets.entries import GapKind
 from mirror.offsets.operations import resume_link
@@ -54,6 +56,17 @@ async def test_new_topics_and_partitions_are_noticed(brokers: tuple[str, str]) -
         await write(source, later, some_records(0, 5))
         await wait_for_records(target, later, 5)
         assert not told.of(Event.RESTARTING)
+
+
+async def test_two_names_of_one_cluster_are_no_link(brokers: tuple[str, str]) -> None:
+    link, where = fresh((brokers[0], brokers[0]))
+    async with Cluster(link.source) as cluster:
+        await make_topic(cluster, where.topic)
+        await write(cluster, where, some_records(0, 5))
+        with pytest.raises(LinkInvalid, match="same cluster"):
+            async with asyncio.timeout(20):
+                await run_links([link], WorkerSettings(limits=QUICK, events=Told().sink))
+        assert len(await read_all(cluster, where)) == 5
 
 
 async def test_a_foreign_writer_stops_its_partition_only(brokers: tuple[str, str]) -> None:
@@ -176,3 +189,28 @@ async def test_group_offsets_follow(brokers: tuple[str, str]) -> None:
                 return group in (await LinkState.load(target, link)).groups.synced_at_ms
 
             await eventually(recorded, "the time of the group's sync")
+
+
+async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses_nothing_else(
+    brokers: tuple[str, str],
+) -> None:
+    link, where = fresh(brokers)
+    limits = replace(QUICK, topic_refresh_interval_ms=600_000)  # or the smaller limit would be taken back as a drift
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await make_topic(target, where.topic, max_message_bytes="2000")
+        small = [await write(source, where, some_records(at, 5)) for at in (0, 5, 10)]
+        large = await write(source, where, [Record(0, 1_700_000_000_000, b"large", bytes(4000))])
+        await write(source, where, some_records(15, 5))
+        assert small == [0, 5, 10]
+        async with running(link, limits=limits) as told:
+            stopped = (await told.wait_for(Event.PARTITION_STOPPED))[0]
+            assert (stopped["reason"], stopped["source_from"], stopped["source_to"]) == (
+                GapKind.REFUSED_BATCH.value,
+                large,
+                large + 1,
+            )
+            assert contents(await read_all(target, where)) == contents(some_records(0, 15))
+            await resume_link(link, target, "operation-1", accept_gaps=True)
+            found = await wait_for_records(target, where, 20)
+        assert contents(found) == contents([*some_records(0, 15), *some_records(15, 5)])
