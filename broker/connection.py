@@ -27,7 +27,7 @@ from broker.limits import (
     WRITE_HIGH_WATER_BYTES,
 )
 from broker.wire.api import API, ApiKey
-from broker.wire.buffers import Buffer
+from broker.wire.buffers import Buffer, grow_buffer
 from broker.wire.codec import decode
 from broker.wire.errors import MalformedMessage, UnsupportedVersion, WireError
 from broker.wire.frames import SIZE_BYTES, decode_request_header, encode_response
@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
             return memoryview(self._head)[self._head_filled :]
         if self._frame_filled == len(frame):
             # Granted by `_ask_growth`. Not done in `buffer_updated`, where the loop still holds the buffer.
-            frame.extend(bytes(self._growth_bytes()))
+            grow_buffer(frame, self._growth_bytes())
         return memoryview(frame)[self._frame_filled :]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from broker.wire.api import API, ApiKey
+from broker.wire.buffers import receive_buffer
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.frames import RequestHeader, decode_response, encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -174,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
             start, end = position + _SIZE.size, position + _SIZE.size + size
             if end > filled:
                 if end - position > len(self._scratch):  # it would never fit: receive the rest in place
-                    self._frame = bytearray(size)
+                    self._frame = receive_buffer(size)
                     self._frame_filled = filled - start
                     self._frame[: self._frame_filled] = self._scratch_view[start:filled]
                     position = filled
