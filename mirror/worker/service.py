@@ -15,7 +15,7 @@ from mirror.client.cluster import Cluster
 from mirror.clock import Clock, SystemClock
 from mirror.coordinator.embedded import EmbeddedCoordinator
 from mirror.coordinator.model import Coordinator
-from mirror.errors import ClientError, LinkFenced, LinkPromoted, MirrorError, StateDamaged
+from mirror.errors import ClientError, LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import LinkState
@@ -29,7 +29,7 @@ from mirror.worker.session import Session, tell_gap
 from mirror.worker.startup import open_link, refuse_promoted
 from mirror.worker.watching import SessionOutdated, run_checkpoints, run_groups, run_topics
 
-FINAL_ERRORS = (LinkFenced, LinkPromoted, StateDamaged)
+FINAL_ERRORS = (LinkFenced, LinkInvalid, LinkPromoted, StateDamaged)
 """After these, only a person can let the link run again."""
 SessionEnd: TypeAlias = MirrorError | SessionOutdated | WireError
 SESSION_ENDS = (MirrorError, SessionOutdated, WireError)

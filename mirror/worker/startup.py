@@ -11,7 +11,7 @@ from mirror.client.cluster import Cluster
 from mirror.client.configs import describe_topic_configs
 from mirror.client.model import TopicPartition
 from mirror.client.offsets import log_end_offsets, log_start_offsets
-from mirror.errors import KafkaError, LinkPromoted
+from mirror.errors import KafkaError, LinkInvalid, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity
 from mirror.offsets.fence import fence_link
@@ -51,8 +51,17 @@ def refuse_promoted(state: LinkState) -> None:
         raise LinkPromoted(text, hint)
 
 
+def refuse_own_source(link: Link, source_cluster_id: str, target_cluster_id: str) -> None:
+    """Raise LinkInvalid when both sites are one cluster: the link would read for ever what it writes."""
+    if source_cluster_id and source_cluster_id == target_cluster_id and link.topic_names == "same":
+        sites = f"{link.source.name} and {link.target.name}"
+        text = f"link {link.name}: {sites} are the same cluster ({source_cluster_id}), so every topic would feed itself"
+        raise LinkInvalid(text, "correct bootstrap_servers or address_map of one of the two sites in farshore.toml")
+
+
 async def open_link(link: Link, source: Cluster, target: Cluster, registry: OriginRegistry | None) -> Opened:
-    """Take the link over. Raises LinkPromoted, LinkFenced, StateDamaged, ClientError."""
+    """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError."""
+    refuse_own_source(link, source.cluster_id, target.cluster_id)
     await ensure_own_topics(target, link)
     refuse_promoted(await LinkState.load(target, link))
     topics = await sync_topics(link, source, target)
