@@ -85,6 +85,10 @@ class GapKind(StrEnum):
     """The target's log ends before what it had acknowledged (a topic made anew there, an unclean election)."""
 
 
+UNTRANSLATABLE_KINDS = frozenset({GapKind.RECREATED, GapKind.TRUNCATED_END, GapKind.TARGET_TRUNCATED})
+"""While a partition stands at one of these, an offset may mean another record than the one the map speaks of."""
+
+
 class GapStatus(StrEnum):
     STOPPED = "stopped"
     """The partition stands still until an operator decides."""

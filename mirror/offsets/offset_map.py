@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -82,6 +82,10 @@ class OffsetMap:
         if found is None or found.end is None:
             return None
         return End(max(found.position, found.end.source_next), found.end.target_next)
+
+    def without(self, declined: Container[tuple[str, int]]) -> OffsetMap:
+        """The same map, of which the `declined` partitions are not known."""
+        return OffsetMap({where: found for where, found in self._partitions.items() if where not in declined})
 
     def intervals(self, topic: str, partition: int) -> tuple[Interval, ...]:
         found = self._partitions.get((topic, partition))

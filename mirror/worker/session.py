@@ -17,7 +17,7 @@ from mirror.client.model import NO_LEADER, TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups import GroupSyncMemory
 from mirror.link import Link
-from mirror.offsets.entries import Block, Gap, GapKind, GapStatus
+from mirror.offsets.entries import UNTRANSLATABLE_KINDS, Block, Gap, GapKind, GapStatus
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.state_writer import StateWriter
 from mirror.worker.budget import Budget, Lease
@@ -80,6 +80,12 @@ class Session:
         return {
             node: [self.by_target[where] for where in share] for node, share in grouped.items() if node != NO_LEADER
         }
+
+    def trusted_map(self) -> OffsetMap:
+        """The map without the partitions whose offsets do not mean the mirrored records any more."""
+        return self.offset_map.without(
+            {where for where, flow in self.flows.items() if flow.gap and flow.gap.kind in UNTRANSLATABLE_KINDS}
+        )
 
     def produce_due(self, node_id: int) -> asyncio.Event:
         """Set when a flow led by this node has something to send."""

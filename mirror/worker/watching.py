@@ -83,7 +83,7 @@ async def run_groups(session: Session) -> None:
     if not session.link.groups:
         return
     while True:
-        report = await sync_groups(session.link, session.source, session.target, session.offset_map, session.groups)
+        report = await sync_groups(session.link, session.source, session.target, session.trusted_map(), session.groups)
         for group, failure in report.failures.items():
             tell(Event.GROUP_FAILED, group, str(failure))
         if session.groups.synced_at_ms:

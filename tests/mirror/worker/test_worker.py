@@ -214,3 +214,37 @@ async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses
             await resume_link(link, target, "operation-1", accept_gaps=True)
             found = await wait_for_records(target, where, 20)
         assert contents(found) == contents([*some_records(0, 15), *some_records(15, 5)])
+
+
+async def test_a_group_is_not_moved_by_the_map_of_a_topic_that_was_made_again(brokers: tuple[str, str]) -> None:
+    group = f"readers-{uuid.uuid4().hex[:8]}"
+    link, where = fresh(brokers, groups=(f"{group}.*",))
+    later = TopicPartition(f"{where.topic}-later", 0)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+
+        async def commit(name: str, at: TopicPartition, offset: int) -> None:
+            await commit_offsets(source, name, {at: CommittedOffset(offset)})
+
+        async def carried(name: str, at: TopicPartition, offset: int) -> None:
+            async def there() -> bool:
+                found = (await committed_offsets(target, name)).get(at)
+                return found is not None and found.offset == offset + 1  # behind the marker of the first fence
+
+            await eventually(there, f"{name} at {offset}")
+
+        for topic in (where.topic, later.topic):
+            await make_topic(source, topic)
+            await write(source, TopicPartition(topic, 0), some_records(0, 10))
+        await commit(group, where, 2)
+        async with running(link):
+            await carried(group, where, 2)
+        await delete_topics(source, [where.topic])
+        await make_topic(source, where.topic)
+        await write(source, where, some_records(100, 20))
+        await commit(group, where, 5)
+        async with running(link) as told:
+            await told.wait_for(Event.PARTITION_STOPPED)
+            for offset in (3, 4):  # the second is carried by a pass that began after the first one's end
+                await commit(f"{group}-other", later, offset)
+                await carried(f"{group}-other", later, offset)
+            await carried(group, where, 2)
