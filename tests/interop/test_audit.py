@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from monitoring.audit.job import AuditJob, run_job
 from monitoring.audit.model import AuditResult, FrozenLink, Kind, Span, Verdict
 from monitoring.audit.report import as_document, as_html
-from monitoring.audit.session import SparkSettings, spark_session
 from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_windows
 from tests.monitoring.audit.planted import START_MS, STEP_MS, Copy, changed, doubled, dropped, plant, records, retimed
 
@@ -21,13 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 WINDOW_MS = 600_000
 RECORDS = 1_000
-
-
-@pytest.fixture(scope="module")
-def spark(spark_jars: tuple[str, ...]) -> Iterator[Any]:
-    """A Spark with the Kafka connector; `spark_jars` is empty where Spark is to resolve it by itself."""
-    with spark_session(SparkSettings(master="local[2]", jars=spark_jars)) as session:
-        yield session
 
 
 @pytest.fixture(params=["kafka_39", "shared_broker"])

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from monitoring.audit.session import SparkSettings, spark_session
 from tests.interop.servers import FarshoreBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 ROWS = 5_000
-
-
-@pytest.fixture(scope="module")
-def spark(spark_jars: tuple[str, ...]) -> Iterator[Any]:
-    with spark_session(SparkSettings(master="local[2]", jars=spark_jars)) as session:
-        yield session
 
 
 def reader(spark: Any, broker: FarshoreBroker, topic: str) -> Any:

@@ -1,0 +1,26 @@
+"""What tests of several folders share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring.audit.session import SparkSettings, spark_session
+
+SPARK_JARS = Path(__file__).resolve().parents[1] / ".cache" / "spark" / version("pyspark")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark for the whole run: a process can have only one, and it takes some ten seconds to start.
+
+    With the Kafka connector where it was fetched; tests of pure DataFrame functions do without.
+    """
+    jars = tuple(sorted(str(jar) for jar in SPARK_JARS.glob("*.jar")))
+    options = {"spark.sql.shuffle.partitions": "2"} | ({} if jars else {"spark.jars.packages": ""})
+    with spark_session(SparkSettings(master="local[2]", jars=jars, options=options)) as session:
+        yield session
