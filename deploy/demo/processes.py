@@ -123,9 +123,8 @@ class Processes:
                     os.killpg(process.pid, signal.SIGKILL)
         result = CommandResult(process.returncode or 0, stdout.decode(), stderr.decode())
         if result.exit_code != expect:
-            raise DemoFailed(
-                f"`farshore {' '.join(arguments)}` ended with {result.exit_code}, not {expect}:\n{result.stderr}"
-            )
+            said = "\n".join(text.strip() for text in (result.stderr, result.stdout) if text.strip())
+            raise DemoFailed(f"`farshore {' '.join(arguments)}` ended with {result.exit_code}, not {expect}:\n{said}")
         return result
 
     async def close(self) -> None:
