@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +11,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mirror.table_layout import column_widths
+
 NO_TERMINAL_WIDTH_CHARS = 160
+COLUMN_GAP_CHARS = 2
+EDGES_CHARS = 2
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def print_table(
     document: Any, columns: Sequence[str] | None = None, title: str = "", *, to_stderr: bool = False
 ) -> None:
-    """Print a list of records as rows, or one record as its plain fields followed by a table per list in it."""
+    """Print a list of records as rows, or one record as its plain fields followed by a table per list in it.
+
+    As wide as the terminal, or as COLUMNS says. Rows that do not fit are printed one below the other.
+    """
     console = Console(stderr=to_stderr, highlight=False, soft_wrap=False)
-    if not console.is_terminal:
+    if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(stderr=to_stderr, highlight=False, width=NO_TERMINAL_WIDTH_CHARS)
     if isinstance(document, list):
         _print_rows(console, document, columns, title)
@@ -32,14 +40,7 @@ def print_table(
 def _print_record(console: Console, record: dict[str, Any], columns: Sequence[str] | None, title: str) -> None:
     names = [name for name in (columns or record) if name in record]
     _print_title(console, title)
-    grid = Table(box=None, show_header=False, pad_edge=False)
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name in names:
-        if not _is_rows(record[name]):
-            grid.add_row(heading(name), Text(cell(name, record[name])))
-    if grid.row_count:
-        console.print(grid)
+    _print_fields(console, {name: record[name] for name in names if not _is_rows(record[name])})
     for name in names:
         if _is_rows(record[name]):
             console.print()
@@ -56,14 +57,32 @@ def _print_rows(console: Console, rows: list[Any], columns: Sequence[str] | None
         return
     names = list(columns) if columns else [name for name in rows[0] if not _is_rows(rows[0][name])]
     _print_title(console, title)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
+    heads = [heading(name) for name in names]
+    cells = [[cell(name, row.get(name)) for name in names] for row in rows]
+    widths = column_widths(heads, cells, console.width - EDGES_CHARS - COLUMN_GAP_CHARS * (len(names) - 1))
+    if widths is None:
+        for row in rows:
+            console.print()
+            _print_fields(console, {name: row.get(name) for name in names})
+        console.print()
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name, head, width in zip(names, heads, widths, strict=True):
         numeric = any(_is_number(row.get(name)) for row in rows)
-        is_time = name.endswith(("_at", "timestamp"))
-        table.add_column(heading(name), justify="right" if numeric else "left", overflow="fold", no_wrap=is_time)
-    for row in rows:
-        table.add_row(*(Text(cell(name, row.get(name))) for name in names))
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold", width=width)
+    for texts in cells:
+        table.add_row(*map(Text, texts))
     console.print(table)
+
+
+def _print_fields(console: Console, fields: dict[str, Any]) -> None:
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in fields.items():
+        grid.add_row(heading(name), Text(cell(name, value)))
+    if grid.row_count:
+        console.print(grid)
 
 
 def _print_title(console: Console, title: str) -> None:
