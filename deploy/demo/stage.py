@@ -84,7 +84,7 @@ class Stage:
     def bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """A progress bar; yields the function that sets how much is done."""
         shown = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*shown, console=self.console, transient=not self.console.is_terminal) as progress:
+        with Progress(*shown, console=self.console, disable=not self.console.is_terminal) as progress:
             task = progress.add_task(what, total=total)
             yield lambda completed: progress.update(task, completed=completed)
 

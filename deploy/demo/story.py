@@ -18,9 +18,11 @@ from deploy.errors import DemoFailed
 
 NEXT = """
 What to try next
-  farshore broker run --data-dir /tmp/east --listen 127.0.0.1:9092     a broker for your own clients
-  farshore config validate                                            write a farshore.toml as in the README
-  make bench                                                          how it compares, measured here
+  a broker for your own clients:
+    . .venv/bin/activate
+    farshore broker run --data-dir /tmp/east --listen 127.0.0.1:9092
+  two sites of your own: "Two sites by hand" in README.md
+  how it compares, measured here: make bench
 """
 
 
