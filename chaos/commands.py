@@ -13,7 +13,8 @@ from mirror.terminal import AppContext, ExitCode, emit, output_option, run_async
 if TYPE_CHECKING:
     from chaos.scenario import Run
 
-TOOLS_FOLDER = Path(".cache/bin")
+TOOLS_FOLDERS = (Path(".cache/bin"), Path(__file__).parents[1] / ".cache" / "bin")
+"""Where `make chaos` builds the server: below the working folder, or in the checkout that this file runs from."""
 COLUMNS = ("phase", "acknowledged_records", "mirrored_records", "latency_p50_seconds", "latency_p99_seconds", "steady")
 
 
@@ -63,7 +64,7 @@ def run_latency_command(
             host, _, port = toxiproxy.rpartition(":")
             server = connect(host, int(port), 2.0)
         else:
-            server = stack.enter_context(running_server(find_server((TOOLS_FOLDER,))))
+            server = stack.enter_context(running_server(find_server(TOOLS_FOLDERS)))
         run = run_async(run_latency(link, scenario, server))
     print_run(run, output)
     raise SystemExit(ExitCode.DONE if run.verdict.holds else ExitCode.FINDINGS)

@@ -50,10 +50,10 @@ class Reader:
         return [sys.executable, "-m", "deploy.cli", *shlex.split(self.with_ports(command))[1:]]
 
     def start(self, command: str) -> None:
-        log = (self.folder / f"service-{len(self.services)}.log").open("wb")
-        self.services.append(
-            subprocess.Popen(self.argv(command), cwd=self.folder, env=environment(), stdout=log, stderr=log)
-        )
+        with (self.folder / f"service-{len(self.services)}.log").open("wb") as log:
+            self.services.append(
+                subprocess.Popen(self.argv(command), cwd=self.folder, env=environment(), stdout=log, stderr=log)
+            )
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
