@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,9 @@ def failover(
         timestamp_ms = parse_datetime(to_datetime) if to_datetime else None
         async with AsyncExitStack() as stack:
             sites = await _enter(stack, link, groups)
-            snapshot = await sites.look()
+            snapshot = await sites.look_past_source()
+            if not snapshot.source_answers:
+                sites = replace(sites, source=None)
             plan = plan_failover(
                 snapshot,
                 allow_data_loss=allow_data_loss,

@@ -49,6 +49,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "the group {subject} has consumers at the target, so its offsets cannot be set",
         "stop them, or name the groups to move with --group",
     ),
+    RefusalReason.OFFSETS_IN_DOUBT: (
+        "{subject} was made again or cut at one of the sites, so its offsets do not mean the mirrored records any more",
+        "see the gaps in `farshore link describe`, decide, and accept them by `farshore link resume --accept-gaps`",
+    ),
     RefusalReason.DATA_LOSS_NOT_ALLOWED: (
         "it cannot be ruled out that records of {subject} are lost",
         "read the plan; to go on, add --allow-data-loss",

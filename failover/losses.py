@@ -48,7 +48,11 @@ class PartitionLoss:
 
 def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
     """The loss statement of one partition, without the timestamps that only a living source can give."""
-    first = view.mirrored_source_next or 0
+    if not view.trusted:
+        return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, None, view.source_end)
+    first = view.mirrored_source_next
+    if first is None:
+        first = view.source_start or 0
     if view.source_end is not None:
         return PartitionLoss(
             view.topic,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.door import (
@@ -11,6 +11,7 @@ from mirror.door import (
     DescribedConsumerGroup,
     Link,
     LinkState,
+    Topic,
     TopicPartition,
     committed_offsets,
     describe_groups,
@@ -18,6 +19,7 @@ from mirror.door import (
     list_topics,
     load_link_state,
     log_end_offsets,
+    log_start_offsets,
 )
 
 
@@ -36,7 +38,9 @@ async def observe(
         link_state=state.run.state.value if state.run else "running",
         operation_id=state.run.operation_id if state.run else "",
         partitions=partitions,
-        groups=await _groups(link, state, source, target, groups),
+        groups=await _groups(
+            link, state, {(v.topic, v.partition) for v in partitions if v.trusted}, (source, target), groups
+        ),
     )
 
 
@@ -44,9 +48,13 @@ async def _partitions(
     link: Link, state: LinkState, source: Cluster | None, target: Cluster
 ) -> tuple[PartitionView, ...]:
     mirrored = {TopicPartition(*at) for at in state.map.partitions()}
-    at_source = await _selected(link, source) if source else set()
+    topics = await _selected(link, source) if source else {}
+    at_source = {TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions}
+    doubted = state.untranslatable()
+    made_again = {name for name, topic in topics.items() if _is_made_again(topic, state.topic_ids.get(name))}
     wanted = sorted(at for at in mirrored | at_source if at.topic != link.canary_topic)
     source_ends = await log_end_offsets(source, sorted(at_source)) if source else {}
+    source_starts = await log_start_offsets(source, sorted(at_source)) if source else {}
     at_target = await list_topics(target)
     existing = [
         TopicPartition(link.target_topic(at.topic), at.partition)
@@ -59,6 +67,8 @@ async def _partitions(
         target_topic = link.target_topic(at.topic)
         end = state.map.mirrored_end(at.topic, at.partition)
         seen = state.checkpoints.get(at)
+        target_end = target_ends.get(TopicPartition(target_topic, at.partition))
+        cut = end is not None and (target_end is None or target_end < end.target_next)
         views.append(
             PartitionView(
                 at.topic,
@@ -69,26 +79,32 @@ async def _partitions(
                 seen.source_timestamp_ms if seen and seen.source_timestamp_ms >= 0 else None,
                 seen.observed_at_ms if seen else None,
                 max(end.source_next, state.map.partition(*at).position) if end else None,
-                target_ends.get(TopicPartition(target_topic, at.partition)),
+                target_end,
+                source_starts.get(at),
+                not (cut or at.topic in made_again or at in doubted),
             )
         )
     return tuple(views)
 
 
-async def _selected(link: Link, source: Cluster) -> set[TopicPartition]:
+async def _selected(link: Link, source: Cluster) -> dict[str, Topic]:
     topics = await list_topics(source)
-    return {
-        TopicPartition(name, partition.partition)
-        for name, topic in topics.items()
-        if link.selects_topic(name) and name != link.canary_topic
-        for partition in topic.partitions
-    }
+    return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
+
+
+def _is_made_again(topic: Topic, known_id: str | None) -> bool:
+    return bool(topic.topic_id and known_id) and str(topic.topic_id) != known_id
 
 
 async def _groups(
-    link: Link, state: LinkState, source: Cluster | None, target: Cluster, only: tuple[str, ...]
+    link: Link,
+    state: LinkState,
+    trusted: Container[tuple[str, int]],
+    sites: tuple[Cluster | None, Cluster],
+    only: tuple[str, ...],
 ) -> tuple[GroupView, ...]:
     """Every selected group with a committed offset in a mirrored topic, at either site."""
+    source, target = sites
     names = {name for cluster in (source, target) if cluster for name in await list_groups(cluster)}
     wanted = sorted(name for name in names if (name in only if only else link.selects_group(name)))
     at_source = await _committed(source, wanted)
@@ -97,7 +113,7 @@ async def _groups(
     described_target = await describe_groups(target, wanted)
     views = []
     for name in wanted:
-        partitions = tuple(_group_partitions(link, state, at_source.get(name, {}), at_target.get(name, {})))
+        partitions = tuple(_group_partitions(link, state, trusted, at_source.get(name, {}), at_target.get(name, {})))
         if not partitions:
             continue
         here, there = described_source.get(name), described_target.get(name)
@@ -124,6 +140,7 @@ async def _committed(
 def _group_partitions(
     link: Link,
     state: LinkState,
+    trusted: Container[tuple[str, int]],
     at_source: dict[TopicPartition, CommittedOffset],
     at_target: dict[TopicPartition, CommittedOffset],
 ) -> Iterable[GroupPartitionView]:
@@ -139,7 +156,7 @@ def _group_partitions(
             at.partition,
             target_topic,
             here.offset if here else None,
-            state.map.to_target(at.topic, at.partition, here.offset) if here else None,
+            state.map.to_target(at.topic, at.partition, here.offset) if here and at in trusted else None,
             there.offset if there else None,
             here.metadata if here else there.metadata if there else "",
         )

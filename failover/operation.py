@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from failover.errors import NotDrained
 from failover.journal import Journal
-from failover.limits import DRAIN_POLL_S, QUIET_S
-from failover.losses import PartitionLoss, state_loss, total_loss
+from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
+from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
 from failover.plan import GroupMove, Operation, Plan, Step, plan_moves
 from failover.proof import Difference, edge_timestamps, prove_ends, prove_groups
 from failover.snapshot import Snapshot
-from mirror.door import Cluster, CommittedOffset, Link, TopicPartition, commit_offsets, promote_link
+from mirror.door import ClientError, Cluster, CommittedOffset, Link, TopicPartition, commit_offsets, promote_link
 from mirror.terminal import document_of
 
 
@@ -50,7 +51,19 @@ class Sites:
     now_ms: Callable[[], int]
 
     async def look(self) -> Snapshot:
+        """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
         return await observe(self.link, self.source, self.target, self.groups, self.now_ms())
+
+    async def look_past_source(self) -> Snapshot:
+        """The same for a failover: a source that answers only in part (a lost leader, say) counts as gone.
+
+        Its living partitions could be told exactly, but a site that half answers must not hold up leaving it.
+        """
+        if self.source is not None:
+            with suppress(ClientError, TimeoutError):
+                async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
+                    return await self.look()
+        return await replace(self, source=None).look()
 
 
 async def carry_out(plan: Plan, sites: Sites, journal: Journal, drain_timeout_s: float) -> Result:
@@ -68,7 +81,7 @@ async def carry_out(plan: Plan, sites: Sites, journal: Journal, drain_timeout_s:
                 snapshot = await drain(sites, drain_timeout_s)
             case Step.FENCE:
                 await promote_link(sites.link, sites.target, journal.operation_id)
-                snapshot = await sites.look()
+                snapshot = await _look(plan.operation, sites)
             case Step.MOVE_GROUPS:
                 if plan.by_offset_map:
                     moves = tuple(plan_moves(snapshot))
@@ -104,11 +117,12 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         snapshot = await sites.look()
         behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
         now_ends = tuple(view.source_end for view in snapshot.partitions)
-        if now_ends != ends or behind.records:
+        drained = behind.certainty is Certainty.EXACT and not behind.records
+        if now_ends != ends or not drained:
             quiet_since, ends = None, now_ends
         elif quiet_since is None:
             quiet_since = loop.time()
-        if not behind.records and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
+        if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
             return snapshot
         if loop.time() > deadline:
             raise NotDrained(
@@ -119,6 +133,10 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
                 hint="stop the producers at the source, see `farshore status`, then try again",
             )
         await asyncio.sleep(DRAIN_POLL_S)
+
+
+async def _look(operation: Operation, sites: Sites) -> Snapshot:
+    return await (sites.look_past_source() if operation is Operation.FAILOVER else sites.look())
 
 
 async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
@@ -136,7 +154,7 @@ async def verify(
     operation: Operation, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...]
 ) -> tuple[Difference, ...]:
     """Look again: what was promised must be what is there."""
-    after = await sites.look()
+    after = await _look(operation, sites)
     differences = [*prove_groups(after, moves)]
     if operation is Operation.SWITCHOVER and sites.source is not None:
         differences += await prove_ends(sites.source, sites.target, before, after)
@@ -146,12 +164,13 @@ async def verify(
 async def _with_timestamps(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
     """The statements, with first and last timestamps where the source can still be read."""
     losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
-    if sites.source is None:
+    if sites.source is None or not snapshot.source_answers:
         return tuple(losses)
     stated = []
     for loss in losses:
         if loss.records:
-            first, last = await edge_timestamps(sites.source, loss)
-            loss = replace(loss, first_timestamp_ms=first, last_timestamp_ms=last)
+            with suppress(ClientError):  # the source went in the meantime: then the timestamps cannot be known
+                first, last = await edge_timestamps(sites.source, loss)
+                loss = replace(loss, first_timestamp_ms=first, last_timestamp_ms=last)
         stated.append(loss)
     return tuple(stated)

@@ -35,6 +35,7 @@ class RefusalReason(StrEnum):
     NOTHING_MIRRORED = "nothing_mirrored"
     GROUP_ACTIVE_AT_SOURCE = "group_active_at_source"
     GROUP_ACTIVE_AT_TARGET = "group_active_at_target"
+    OFFSETS_IN_DOUBT = "offsets_in_doubt"
     DATA_LOSS_NOT_ALLOWED = "data_loss_not_allowed"
 
 
@@ -102,6 +103,11 @@ def plan_switchover(snapshot: Snapshot) -> Plan:
     if not snapshot.source_answers:
         refusals.append(Refusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
     refusals += [
+        Refusal(RefusalReason.OFFSETS_IN_DOUBT, f"{view.topic}-{view.partition}")
+        for view in snapshot.partitions
+        if not view.trusted
+    ]
+    refusals += [
         Refusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group.group) for group in snapshot.groups if group.source_members
     ]
     return Plan(
@@ -160,6 +166,7 @@ def _move(group: str, at: GroupPartitionView, view: PartitionView | None) -> Gro
         kind = MoveKind.ALREADY_THERE if same else MoveKind.TRANSLATED
     elif (
         view is not None
+        and view.trusted
         and view.mirrored_source_next is not None
         and view.target_end is not None
         and at.source_offset >= view.mirrored_source_next

@@ -11,7 +11,8 @@ class PartitionView:
 
     `source_end` is None when the source did not answer; then `seen_source_end`, `seen_timestamp_ms` and `seen_at_ms`
     are the last the mirror saw of it (None: it never recorded any). `mirrored_source_next` is None when nothing of the
-    partition was ever mirrored.
+    partition was ever mirrored. Not `trusted`: the topic was made again or a log was cut, at either site, so that the
+    mirrored offsets do not mean the records that are there now.
     """
 
     topic: str
@@ -23,6 +24,8 @@ class PartitionView:
     seen_at_ms: int | None
     mirrored_source_next: int | None
     target_end: int | None
+    source_start: int | None = None
+    trusted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

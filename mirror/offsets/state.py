@@ -13,6 +13,7 @@ from mirror.client.topics import describe_topics, list_topics
 from mirror.errors import StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import (
+    UNTRANSLATABLE_KINDS,
     Block,
     Checkpoint,
     Gap,
@@ -118,6 +119,10 @@ class LinkState:
     def open_gaps(self) -> dict[Where, Gap]:
         """Per partition the gap at which it stands still."""
         return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
+
+    def untranslatable(self) -> frozenset[Where]:
+        """The partitions that stand where offsets do not mean the mirrored records any more."""
+        return frozenset(where for where, gap in self.open_gaps().items() if gap.kind in UNTRANSLATABLE_KINDS)
 
     def accepted_gaps(self) -> dict[Where, Gap]:
         """Per partition the gap that an operator accepted and the link has not yet passed."""

@@ -116,3 +116,19 @@ def test_with_the_source_gone_the_synced_offset_stays_and_an_absent_one_is_unkno
     )
     assert [move.kind for move in plan.moves] == [MoveKind.KEPT, MoveKind.UNKNOWN]
     assert not any(move.commits for move in plan.moves)
+
+
+def test_offsets_in_doubt_are_never_told_as_no_loss_and_refuse_a_switchover() -> None:
+    doubted = replace(MIRRORED, trusted=False)
+    loss = state_loss(doubted, NOW_MS)
+    assert (loss.certainty, loss.records, loss.is_none) == (Certainty.UNKNOWN, None, False)
+    snapshot = replace(SNAPSHOT, partitions=(doubted,))
+    assert RefusalReason.OFFSETS_IN_DOUBT in reasons(plan_switchover(snapshot).refusals)
+    failover = plan_failover(snapshot, allow_data_loss=False, even_if_source_answers=True)
+    assert reasons(failover.refusals) == {RefusalReason.DATA_LOSS_NOT_ALLOWED}
+
+
+def test_a_partition_that_was_never_mirrored_loses_what_its_source_still_has() -> None:
+    view = replace(MIRRORED, mirrored_source_next=None, target_end=None, source_start=70)
+    loss = state_loss(view, NOW_MS)
+    assert (loss.certainty, loss.records, loss.first_offset, loss.end_offset) == (Certainty.EXACT, 30, 70, 100)

@@ -1,0 +1,85 @@
+"""A source that answers only in part: its metadata comes, its partitions' leaders do not."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from broker.wire.api import ApiKey
+from failover.losses import Certainty, state_loss
+from failover.operation import Sites
+from mirror.client.cluster import Cluster
+from mirror.client.model import TopicPartition
+from mirror.limits import ClientLimits
+from mirror.link import Link
+from mirror.site import Site
+from tests.broker.running import running_broker
+from tests.mirror.harness import make_topic, running, some_records, wait_for_records, write
+
+IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500)
+
+
+@asynccontextmanager
+async def deaf_to(api: ApiKey, bootstrap: str) -> AsyncIterator[str]:
+    """An address before the broker at which requests of one kind end the connection."""
+    host, port = bootstrap.rsplit(":", 1)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind, before = await asyncio.open_connection(host, int(port))
+
+        async def ask() -> None:
+            while size := await reader.read(4):
+                size += await reader.readexactly(4 - len(size))
+                frame = await reader.readexactly(struct.unpack(">i", size)[0])
+                if struct.unpack_from(">h", frame)[0] == api:
+                    break
+                before.write(size + frame)
+            before.close()
+
+        async def answer() -> None:
+            while answered := await behind.read(65536):
+                writer.write(answered)
+            writer.close()
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(ask())
+                tasks.create_task(answer())
+        except* (OSError, asyncio.IncompleteReadError):
+            pass  # one of the two ends left: so does the other
+        finally:
+            before.close()
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_failover_looks_past_a_source_that_answers_in_part(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "east") as east, running_broker(tmp_path / "west") as west:
+        link = Link("east-west", Site("east", east), Site("west", west), ("flights",))
+        where = TopicPartition("flights", 0)
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            await make_topic(source, where.topic)
+            await write(source, where, some_records(0, 10))
+            async with running(link):
+                await wait_for_records(target, where, 10)
+            whole = await Sites(link, source, target, (), _now_ms).look_past_source()
+            assert whole.source_answers
+            async with deaf_to(ApiKey.LIST_OFFSETS, east) as half:
+                site = Site("east", half, {east: half})
+                async with Cluster(site, limits=IMPATIENT) as half_source:
+                    snapshot = await Sites(link, half_source, target, (), _now_ms).look_past_source()
+        (view,) = snapshot.partitions
+        assert not snapshot.source_answers
+        assert (view.source_end, view.mirrored_source_next) == (None, 10)
+        assert state_loss(view, snapshot.taken_at_ms).certainty is Certainty.AT_LEAST
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
