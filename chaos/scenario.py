@@ -20,7 +20,7 @@ from typing import Any
 from chaos.checker import SteadyState, Verdict, check
 from chaos.errors import ChaosError
 from chaos.history import History, Phase
-from chaos.toxics import Latency, latency, proxied
+from chaos.toxics import Latency, die_with_parent, latency, proxied
 from chaos.workload import Workload
 from mirror.door import Cluster, Link, NewTopic, create_topics, delete_topics, list_topics
 
@@ -152,6 +152,7 @@ async def mirror_of_run(link: Link, run_id: str, topic: str, listens: Mapping[st
                 stdout=sink,
                 stderr=sink,
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
         try:
             yield

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import requests
 from toxiproxy import Toxiproxy
+from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
 from chaos.errors import FaultNotInjected, FaultNotRemoved, ToxiproxyMissing
 
@@ -26,6 +27,7 @@ STOP_TIMEOUT_S = 5.0
 POLL_S = 0.05
 PROXY_PREFIX = "farshore-"
 SERVER_NAMES = ("toxiproxy-server", "toxiproxy")
+API_ERRORS = (requests.RequestException, InvalidToxic, NotFound, ProxyExists)
 INSTALL_HINT = "install it with: go install github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
 
 
@@ -47,8 +49,8 @@ def find_server(extra_folders: tuple[Path, ...]) -> Path:
     raise ToxiproxyMissing("there is no toxiproxy server on this machine", hint=INSTALL_HINT)
 
 
-def _die_with_parent() -> None:
-    """Between fork and exec: a chaos run that is killed must not leave a slow network behind (Linux)."""
+def die_with_parent() -> None:
+    """Between fork and exec: a chaos run that is killed must not leave a slow network or a mirror behind (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -65,7 +67,7 @@ def running_server(executable: Path) -> Iterator[Toxiproxy]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=die_with_parent,
     )
     try:
         yield connect("127.0.0.1", port, START_TIMEOUT_S)
@@ -96,7 +98,7 @@ def proxied(server: Toxiproxy, run_id: str, upstreams: tuple[str, ...]) -> Itera
     proxies: dict[str, Any] = {}
     try:
         for number, upstream in enumerate(upstreams):
-            proxies[upstream] = server.create(upstream=upstream, name=f"{PROXY_PREFIX}{run_id}-{number}")
+            proxies[upstream] = _create(server, upstream, f"{PROXY_PREFIX}{run_id}-{number}")
         yield proxies
     finally:
         _remove(server, [proxy.name for proxy in proxies.values()])
@@ -108,27 +110,51 @@ def latency(proxies: Mapping[str, Any], fault: Latency) -> Iterator[None]:
     name = "latency"
     try:
         for proxy in proxies.values():
-            proxy.add_toxic(
-                name=name,
-                type="latency",
-                stream="downstream",
-                attributes={"latency": fault.latency_ms, "jitter": fault.jitter_ms},
-            )
-            if name not in proxy.toxics():
-                raise FaultNotInjected(f"toxiproxy accepted the toxic for {proxy.upstream} but does not list it")
+            _put_on(name, proxy, fault)
         yield
     finally:
-        left = []
-        for proxy in proxies.values():
+        _take_off(name, proxies.values())
+
+
+def _create(server: Toxiproxy, upstream: str, name: str) -> Any:
+    try:
+        return server.create(upstream=upstream, name=name)
+    except API_ERRORS as error:
+        raise FaultNotInjected(f"toxiproxy made no proxy for {upstream}: {error}") from error
+
+
+def _put_on(name: str, proxy: Any, fault: Latency) -> None:
+    """Add the toxic to one proxy and see it listed. Raises FaultNotInjected."""
+    attributes = {"latency": fault.latency_ms, "jitter": fault.jitter_ms}
+    try:
+        proxy.add_toxic(name=name, type="latency", stream="downstream", attributes=attributes)
+        listed = name in proxy.toxics()
+    except API_ERRORS as error:
+        raise FaultNotInjected(f"toxiproxy took no toxic for {proxy.upstream}: {error}") from error
+    if not listed:
+        raise FaultNotInjected(f"toxiproxy accepted the toxic for {proxy.upstream} but does not list it")
+
+
+def _take_off(name: str, proxies: Iterable[Any]) -> None:
+    """Remove the toxic from every proxy, also when one of them refuses. Raises FaultNotRemoved."""
+    left = []
+    for proxy in proxies:
+        try:
             if name in proxy.toxics():
                 proxy.destroy_toxic(name)
             if name in proxy.toxics():
                 left.append(proxy.upstream)
-        if left:
-            raise FaultNotRemoved(
-                f"the latency toxic is still on for {', '.join(left)}",
-                hint="remove it with: toxiproxy-cli toxic remove, or restart the toxiproxy server",
-            )
+        except requests.ConnectionError:
+            return  # the server itself is gone, and its toxics with it
+        except NotFound:
+            continue  # somebody removed the proxy, and its toxics with it
+        except API_ERRORS:
+            left.append(proxy.upstream)
+    if left:
+        raise FaultNotRemoved(
+            f"the latency toxic is still on for {', '.join(left)}",
+            hint="remove it with: toxiproxy-cli toxic remove, or restart the toxiproxy server",
+        )
 
 
 def _remove(server: Toxiproxy, names: list[str]) -> None:
