@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from broker.config import BrokerConfig
 from deploy.errors import ConfigError
-from deploy.topology import shared_targets, topology_problems
+from deploy.topology import opposites, shared_targets, topology_problems
 from mirror.errors import LinkInvalid
 from mirror.link import Link, TopicNames
 from mirror.site import Address, Site, parse_address
@@ -130,7 +131,9 @@ class Configuration:
         if not problems:
             links = [self._link(table) for table in model.links]
             shared = shared_targets(links)
-            self._links = tuple(self._link(table, table.name in shared) for table in model.links)
+            self._links = tuple(
+                replace(link, shared_targets=link.name in shared, opposites=opposites(link, links)) for link in links
+            )
             problems = [f"links: {problem}" for problem in topology_problems(self._links)]
             problems += _broker_problems(self)
         if problems:
@@ -140,7 +143,7 @@ class Configuration:
         """A path of the file as seen from the current folder."""
         return self.file.parent / relative.expanduser()
 
-    def _link(self, table: LinkTable, shared: bool = False) -> Link:
+    def _link(self, table: LinkTable) -> Link:
         return Link(
             name=table.name,
             source=self._sites[table.source],
@@ -148,7 +151,6 @@ class Configuration:
             topics=table.topics,
             topic_names=table.topic_names,
             groups=table.groups,
-            shared_targets=shared,
         )
 
     def site(self, name: str) -> Site:

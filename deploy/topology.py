@@ -14,9 +14,13 @@ _LITERAL = re.compile(r"[a-zA-Z0-9_-]+")
 
 def shared_targets(links: Sequence[Link]) -> frozenset[str]:
     """Names of the links whose target topics have local writers: a link back, with the same topic names, exists."""
-    return frozenset(
-        link.name
-        for link in links
+    return frozenset(link.name for link in links if opposites(link, links))
+
+
+def opposites(link: Link, links: Sequence[Link]) -> tuple[Link, ...]:
+    """The links back that may write topics of this link's source by the same names."""
+    return tuple(
+        back
         for back in links
         if _opposite(link, back) and _all_same((link, back)) and _same_name_may_go_round((link, back))
     )

@@ -9,6 +9,7 @@ from mirror.door import (
     Cluster,
     CommittedOffset,
     DescribedConsumerGroup,
+    GroupMap,
     Link,
     LinkState,
     Topic,
@@ -17,6 +18,7 @@ from mirror.door import (
     describe_groups,
     list_groups,
     list_topics,
+    load_group_map,
     load_link_state,
     log_end_offsets,
     log_start_offsets,
@@ -81,7 +83,8 @@ async def _partitions(
                 max(end.source_next, state.map.partition(*at).position) if end else None,
                 target_end,
                 source_starts.get(at),
-                not (cut or at.topic in made_again or at in doubted),
+                trusted=not (cut or at.topic in made_again or at in doubted),
+                has_local_writers=any(back.selects_topic(at.topic) for back in link.opposites),
             )
         )
     return tuple(views)
@@ -111,9 +114,13 @@ async def _groups(
     at_target = await _committed(target, wanted)
     described_source = await describe_groups(source, wanted) if source else {}
     described_target = await describe_groups(target, wanted)
+    # Without a source there is nothing to translate: its offsets cannot be asked for.
+    offset_map = await load_group_map(link, state.map, source) if source else GroupMap(state.map)
     views = []
     for name in wanted:
-        partitions = tuple(_group_partitions(link, state, trusted, at_source.get(name, {}), at_target.get(name, {})))
+        partitions = tuple(
+            _group_partitions(link, state, trusted, offset_map, at_source.get(name, {}), at_target.get(name, {}))
+        )
         if not partitions:
             continue
         here, there = described_source.get(name), described_target.get(name)
@@ -141,6 +148,7 @@ def _group_partitions(
     link: Link,
     state: LinkState,
     trusted: Container[tuple[str, int]],
+    offset_map: GroupMap,
     at_source: dict[TopicPartition, CommittedOffset],
     at_target: dict[TopicPartition, CommittedOffset],
 ) -> Iterable[GroupPartitionView]:
@@ -156,7 +164,7 @@ def _group_partitions(
             at.partition,
             target_topic,
             here.offset if here else None,
-            state.map.to_target(at.topic, at.partition, here.offset) if here and at in trusted else None,
+            offset_map.to_target(at.topic, at.partition, here.offset) if here and at in trusted else None,
             there.offset if there else None,
             here.metadata if here else there.metadata if there else "",
         )

@@ -167,6 +167,7 @@ def _move(group: str, at: GroupPartitionView, view: PartitionView | None) -> Gro
     elif (
         view is not None
         and view.trusted
+        and not view.has_local_writers
         and view.mirrored_source_next is not None
         and view.target_end is not None
         and at.source_offset >= view.mirrored_source_next

@@ -67,6 +67,7 @@ from mirror.offsets.fence import fence_link
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.operations import promote_link, resume_link
+from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.state import LinkState, load_link_state
 from mirror.site import Site
 from mirror.status import LinkCondition, LinkStatus, link_status
@@ -94,6 +95,7 @@ __all__ = [
     "GapKind",
     "GapStatus",
     "GroupAction",
+    "GroupMap",
     "GroupMember",
     "GroupState",
     "Interval",
@@ -143,6 +145,7 @@ __all__ = [
     "list_groups",
     "list_offsets",
     "list_topics",
+    "load_group_map",
     "load_link_state",
     "log_end_offsets",
     "log_start_offsets",

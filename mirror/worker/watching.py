@@ -10,6 +10,7 @@ from mirror.client.topics import list_topics
 from mirror.groups import sync_groups
 from mirror.link import Link
 from mirror.offsets.entries import GroupSyncTimes
+from mirror.offsets.shared import load_group_map
 from mirror.topics.plan import ConfigChange
 from mirror.topics.sync import find_concerns, sync_configs
 from mirror.worker.events import Event, changed_only
@@ -83,7 +84,8 @@ async def run_groups(session: Session) -> None:
     if not session.link.groups:
         return
     while True:
-        report = await sync_groups(session.link, session.source, session.target, session.trusted_map(), session.groups)
+        offset_map = await load_group_map(session.link, session.trusted_map(), session.source)
+        report = await sync_groups(session.link, session.source, session.target, offset_map, session.groups)
         for group, failure in report.failures.items():
             tell(Event.GROUP_FAILED, group, str(failure))
         if session.groups.synced_at_ms:
