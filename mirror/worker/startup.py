@@ -51,17 +51,23 @@ def refuse_promoted(state: LinkState) -> None:
         raise LinkPromoted(text, hint)
 
 
-def refuse_own_source(link: Link, source_cluster_id: str, target_cluster_id: str) -> None:
-    """Raise LinkInvalid when both sites are one cluster: the link would read for ever what it writes."""
-    if source_cluster_id and source_cluster_id == target_cluster_id and link.topic_names == "same":
+def refuse_own_source(link: Link, source: Cluster, target: Cluster) -> None:
+    """Raise LinkInvalid when both sites are one cluster: the link would read for ever what it writes.
+
+    The cluster id alone does not tell: clusters that were set up from one recipe often share a fixed one. They do not
+    share an advertised broker address.
+    """
+    addresses = {(node.host, node.port) for node in source.nodes.values()}
+    shared = addresses & {(node.host, node.port) for node in target.nodes.values()}
+    if link.topic_names == "same" and source.cluster_id == target.cluster_id and shared:
         sites = f"{link.source.name} and {link.target.name}"
-        text = f"link {link.name}: {sites} are the same cluster ({source_cluster_id}), so every topic would feed itself"
+        text = f"link {link.name}: {sites} are the same cluster ({source.cluster_id}), so every topic would feed itself"
         raise LinkInvalid(text, "correct bootstrap_servers or address_map of one of the two sites in farshore.toml")
 
 
 async def open_link(link: Link, source: Cluster, target: Cluster, registry: OriginRegistry | None) -> Opened:
     """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError."""
-    refuse_own_source(link, source.cluster_id, target.cluster_id)
+    refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
     refuse_promoted(await LinkState.load(target, link))
     topics = await sync_topics(link, source, target)
