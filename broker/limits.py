@@ -39,8 +39,6 @@ FRAME_STALL_MS = 30 * 1000
 # How often idle and stalled connections are looked for.
 CONNECTION_CHECK_MS = 1000
 
-# A batch that must be opened (another codec is wanted) may not grow beyond this: a compressed bomb is refused.
-BATCH_DECOMPRESSED_BYTES_MAX = 256 * MIB
 
 # -- topics ------------------------------------------------------------------------------------------------------
 # Kafka's limit: directory names have 255 characters, and an index and a suffix are added.

@@ -24,7 +24,6 @@ from mirror.errors import LinkInvalid
 from mirror.link import Link, TopicNames
 from mirror.site import Address, Site, parse_address
 
-DEFAULT_FILE = Path("farshore.toml")
 DEFAULT_STATE_DIR = Path("var")
 # Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
 NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"

@@ -2,10 +2,7 @@
 
 FailoverError
 ├── GateRefused        a safety gate said no; nothing was changed (exit 3)
-│   ├── SourceUnreachable   switchover needs the source alive
-│   ├── SourceStillAnswers  failover is for a lost source
-│   └── NotDrained          the source is still written to, or the mirror is behind
-├── NotVerified        the steps ran, the check after them failed (exit 1)
+│   └── NotDrained     the source is still written to, or the mirror is behind
 └── JournalDamaged     the operations journal does not match its own hashes
 """
 
@@ -29,24 +26,10 @@ class GateRefused(FailoverError):
     exit_code = 3
 
 
-class SourceUnreachable(GateRefused):
-    """A planned switchover was asked for, but the source does not answer."""
-
-    retriable = True
-
-
-class SourceStillAnswers(GateRefused):
-    """An unplanned failover was asked for, but the source answers."""
-
-
 class NotDrained(GateRefused):
     """The mirror did not reach the source's end in time; nothing was changed."""
 
     retriable = True
-
-
-class NotVerified(FailoverError):
-    """The operation's steps ran and its check found a difference; the journal says which."""
 
 
 class JournalDamaged(FailoverError):

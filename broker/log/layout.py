@@ -26,11 +26,6 @@ def file_at(directory: Path, offset: int, suffix: str) -> Path:
     return directory / f"{offset:020d}{suffix}"
 
 
-def offset_in(path: Path) -> int:
-    """The offset in a file's name. Raises ValueError for a name that holds none."""
-    return int(path.name.split(".", 1)[0])
-
-
 def offsets_of(directory: Path, suffix: str) -> list[int]:
     """Ascending offsets of the files `<20 digits><suffix>`; other names are not ours and are left alone."""
     found = []

@@ -37,7 +37,6 @@ COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_MASK: Final = 0x08
 TRANSACTIONAL_MASK: Final = 0x10
 CONTROL_MASK: Final = 0x20
-DELETE_HORIZON_MASK: Final = 0x40
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -46,7 +45,6 @@ NO_TIMESTAMP: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_OFFSET_LENGTH = struct.Struct(">qi")
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
@@ -106,10 +104,6 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_MASK)
-
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id >= 0
 
     @property
     def last_sequence(self) -> int:

@@ -23,9 +23,6 @@ class Writer(NamedTuple):
     epoch: int
 
 
-NOBODY = Writer(-1, -1)
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """The intervals of one batch (at least one), written before it is sent, and again if it landed elsewhere.

@@ -20,7 +20,6 @@ from monitoring.audit.model import (
     PartitionResult,
     PlotBar,
     Side,
-    Span,
     Verdict,
     WindowResult,
 )
@@ -283,8 +282,3 @@ def _cause(error: BaseException) -> str:
     if causes:
         return causes[-1]
     return lines[0] if lines else type(error).__name__
-
-
-def span_text(span: Span) -> str:
-    """`1,000 to 2,000` for a person; the end is not included."""
-    return f"{span.start:,} to {span.end:,}"
