@@ -66,18 +66,17 @@ async def first_round(stage: Stage) -> None:
 async def fill(stage: Stage) -> None:
     """Write every flight; watch the mirror until it has them all."""
     started_s = time.monotonic()
-    written = 0
     with stage.bar("written ", FLIGHTS_COUNT) as show_written, stage.bar("mirrored", FLIGHTS_COUNT) as show_mirrored:
 
-        def on_sent(records: int) -> None:
-            nonlocal written
-            written = records
-            show_written(records)
-
         async def watch() -> None:
-            async with Cluster(stage.link.target, client_id="demo") as west:
+            async with (
+                Cluster(stage.link.source, client_id="demo") as east,
+                Cluster(stage.link.target, client_id="demo") as west,
+            ):
                 while True:
-                    mirrored = await mirrored_records(west)
+                    # West first: what is there was at east before it. The producer's own count lags behind both.
+                    mirrored = await records_at(west)
+                    written = await records_at(east)
                     show_mirrored(mirrored)
                     stage.result.progress.append(Progress(time.monotonic() - started_s, mirrored, written))
                     if mirrored >= FLIGHTS_COUNT:
@@ -86,15 +85,15 @@ async def fill(stage: Stage) -> None:
 
         async with asyncio.timeout(CATCH_UP_TIMEOUT_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(watch())
-            stage.result.flights = await produce(stage.east, FLIGHTS, flights(), on_sent)
+            stage.result.flights = await produce(stage.east, FLIGHTS, flights(), show_written)
 
 
-async def mirrored_records(west: Cluster) -> int:
-    """Offsets at west, which the map's fence markers make a few more than records."""
-    topics = (await west.metadata([FLIGHTS])).topics
+async def records_at(site: Cluster) -> int:
+    """Offsets at a site; the mirror's fence makes them, at the target, a few more than records."""
+    topics = (await site.metadata([FLIGHTS])).topics
     if FLIGHTS not in topics:
         return 0
-    ends = await log_end_offsets(west, [TopicPartition(FLIGHTS, number) for number in range(PARTITIONS)])
+    ends = await log_end_offsets(site, [TopicPartition(FLIGHTS, number) for number in range(PARTITIONS)])
     return sum(ends.values())
 
 

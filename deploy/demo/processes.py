@@ -103,6 +103,13 @@ class Processes:
         process.kill()
         await process.wait()
 
+    def stall(self, name: str) -> None:
+        """Hold a service still, as a cut line would; `go_on` lets it go on, and `close` does, too."""
+        self._running[name].send_signal(signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        self._running[name].send_signal(signal.SIGCONT)
+
     async def run(self, *arguments: str, expect: int = 0) -> CommandResult:
         """Run a command to its end; DemoFailed when its exit code is not the expected one."""
         process = await asyncio.create_subprocess_exec(
@@ -132,6 +139,7 @@ class Processes:
         for process in self._running.values():
             if process.returncode is None:
                 process.terminate()
+                process.send_signal(signal.SIGCONT)
         for process in self._running.values():
             try:
                 await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)

@@ -85,9 +85,9 @@ def _loss_plot(result: DemoResult) -> Markup:
     lost = [loss.true_records for loss in result.losses]
     axes.bar(partitions, mirrored, color=SEA, label="mirrored before the kill")
     bars = axes.bar(partitions, lost, bottom=mirrored, color=ALARM, label="only on the lost broker's disk")
-    axes.bar_label(bars, labels=[str(value) for value in lost], color=INK)
+    axes.bar_label(bars, labels=[f"{value:,} lost" for value in lost], color=INK)
     axes.set_xlabel("partition")
     axes.set_ylabel("records")
     axes.margins(y=0.15)
-    axes.legend(frameon=False, loc="lower right")
+    figure.legend(frameon=False, loc="outside upper left", ncols=2)
     return _svg(figure, "Records of the second round")
