@@ -28,7 +28,10 @@ POLL_S = 0.05
 PROXY_PREFIX = "farshore-"
 SERVER_NAMES = ("toxiproxy-server", "toxiproxy")
 API_ERRORS = (requests.RequestException, InvalidToxic, NotFound, ProxyExists)
-INSTALL_HINT = "install it with: go install github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
+INSTALL_HINT = (
+    "run `make .cache/bin/toxiproxy-server` in farshore's checkout; or `go install "
+    "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0`, and put the program `server` on PATH as `toxiproxy-server`"
+)
 
 
 @dataclass(frozen=True, slots=True)

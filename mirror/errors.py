@@ -124,6 +124,8 @@ _HINTS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "give farshore's principal IdempotentWrite and Describe on the cluster",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow farshore's principal the transactional ids farshore-*",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete the topic first",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "topic names have letters, digits, '.', '_' and '-', at most 249 characters",
+    ErrorCode.INVALID_CONFIG: "correct the names and values given with --config NAME=VALUE",
     ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than that: use a smaller replication factor",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members at this site: stop them before its offsets are set",
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first",

@@ -100,7 +100,7 @@ def heading(name: str) -> str:
 
 def cell(name: str, value: Any) -> str:
     """A value as text, in units for people where the name has one."""
-    if value is None:
+    if value is None or value == "":
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

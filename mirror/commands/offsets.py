@@ -76,6 +76,5 @@ def _untranslated(
         return OffsetNotMirrored(text, f"see what it mirrors with `farshore link describe --link {link.name}`")
     first = min(i.target_start if reverse else i.source_start for i in offset_map.intervals(topic, partition))
     last = end.target_next if reverse else end.source_next
-    return OffsetNotMirrored(
-        f"offset {offset} of {topic} partition {partition} at {site} is not mirrored: offsets {first} to {last} are"
-    )
+    mirrored = f"offsets {first} to {last} are" if last > first else "no record of the partition is yet"
+    return OffsetNotMirrored(f"offset {offset} of {topic} partition {partition} at {site} is not mirrored: {mirrored}")

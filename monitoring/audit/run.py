@@ -91,7 +91,7 @@ def run_id_of(request: AuditRequest) -> str:
 def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list[str] | None]]:
     """(title, rows, columns) of the tables for a person: partitions, and what differs or was not compared."""
     document = outcome.document
-    columns = ["topic", "partition", "source", "target", "source_records", "target_records", "windows"]
+    columns = ["topic", "partition", "source_records", "target_records", "windows"]
     tables: list[tuple[str, list[dict[str, Any]], list[str] | None]] = [
         (
             f"{document['link']}: {document['verdict']}, {document['source_records']:,} records "
