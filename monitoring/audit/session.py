@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
+import socket
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,19 +56,61 @@ def spark_session(settings: SparkSettings) -> Iterator[Any]:
     result. Raises SparkMissing, and SparkFailed when Spark does not start.
     """
     require_spark()
+    from py4j.protocol import Py4JError
+
     # The workers must run the same Python as we do, or Spark refuses to mix them.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = _start(settings)
+    with interrupts_kept():
+        try:
+            session = _start(settings)
+            try:
+                yield session
+            finally:
+                with suppress(Py4JError, OSError):  # a Java that is gone is stopped
+                    session.stop()
+        finally:
+            _stop_java()
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Raise KeyboardInterrupt when the block failed after a SIGINT, whatever it failed with.
+
+    Py4J turns the KeyboardInterrupt of a call that waits for Java into an error of that call, and PySpark puts a
+    handler of its own in place of ours. The wake-up descriptor is told of a signal whatever its handler does.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        handler = signal.getsignal(signal.SIGINT)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        except Exception as error:  # any failure may be the interrupt's; without one it is raised unchanged
+            if signal.SIGINT in _received(reader):
+                raise KeyboardInterrupt from error
+            raise
+        finally:
+            signal.set_wakeup_fd(before)
+            signal.signal(signal.SIGINT, handler)
+
+
+def _received(reader: socket.socket) -> bytes:
+    """The numbers of the signals that came, one a byte."""
     try:
-        yield session
-    finally:
-        session.stop()
-        _stop_java()
+        return reader.recv(4096)
+    except BlockingIOError:
+        return b""
 
 
 def _start(settings: SparkSettings) -> Any:
     import pyspark
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -93,9 +139,9 @@ def _start(settings: SparkSettings) -> Any:
         f"see {settings.log_file}" if settings.log_file is not None else "run again with --output-dir to keep its log"
     )
     try:
-        with _output_of_java(settings.log_file):
+        with _output_of_java(settings.log_file), _no_java_left_behind():
             return builder.getOrCreate()
-    except (PySparkException, OSError, RuntimeError) as error:
+    except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise SparkFailed(
             f"Spark did not start: {_first_line(error)}",
             f"{where}; without access to a Maven repository name the connector's jars with --jars",
@@ -123,6 +169,33 @@ def _output_of_java(log_file: Path | None) -> Iterator[None]:
             os.dup2(original, descriptor)
             os.close(original)
         os.close(target)
+
+
+@contextmanager
+def _no_java_left_behind() -> Iterator[None]:
+    """End the Java processes that are started inside when the block fails or is interrupted.
+
+    A Java that was starting finds nobody to tell its port to: its main thread ends, but another one listens for ever.
+    PySpark keeps the process to itself until it has connected, so it is taken note of where it is made.
+    """
+    from pyspark import java_gateway
+
+    made: list[subprocess.Popen[bytes]] = []
+
+    def popen(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        made.append(subprocess.Popen(*command, **options))
+        return made[-1]
+
+    java_gateway.Popen = popen
+    try:
+        yield
+    except BaseException:  # also when interrupted: nobody else knows these processes
+        for process in made:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        java_gateway.Popen = subprocess.Popen
 
 
 def _stop_java() -> None:
