@@ -13,6 +13,8 @@ import click
 from mirror.terminal import AppContext, ExitCode, output_option, run_async
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from failover.operation import Sites
     from failover.plan import Plan
     from mirror.door import Link
@@ -60,11 +62,12 @@ def switchover(
     link = app.link(link_name)
 
     async def main() -> int:
+        from failover.operation import mark_interrupted
         from failover.plan import plan_switchover
 
         async with AsyncExitStack() as stack:
             sites = await _enter(stack, link, groups)
-            plan = plan_switchover(await sites.look())
+            plan = plan_switchover(mark_interrupted(await sites.look(), _journals(app)))
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_s)
 
     raise SystemExit(run_async(main()))
@@ -95,13 +98,14 @@ def failover(
     link = app.link(link_name)
 
     async def main() -> int:
+        from failover.operation import mark_interrupted
         from failover.plan import plan_failover
         from failover.to_datetime import moves_to, parse_datetime
 
         timestamp_ms = parse_datetime(to_datetime) if to_datetime else None
         async with AsyncExitStack() as stack:
             sites = await _enter(stack, link, groups)
-            snapshot = await sites.look_past_source()
+            snapshot = mark_interrupted(await sites.look_past_source(), _journals(app))
             if not snapshot.source_answers:
                 sites = replace(sites, source=None)
             plan = plan_failover(
@@ -131,6 +135,10 @@ async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> 
     return Sites(link, source, target, groups, _now_ms)
 
 
+def _journals(app: AppContext) -> Path:
+    return app.state_dir / "operations"
+
+
 def _now_ms() -> int:
     return round(datetime.now(UTC).timestamp() * 1000)
 
@@ -150,7 +158,7 @@ async def _decide(
     display.refuse(plan)
     display.ask(plan, yes)
     operation_id = f"{plan.operation.value}-{sites.link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-    journal = Journal(app.state_dir / "operations", operation_id, lambda: datetime.now(UTC).isoformat())
+    journal = Journal(_journals(app), operation_id, lambda: datetime.now(UTC).isoformat())
     try:
         result = await carry_out(plan, sites, journal, timeout_s)
     finally:

@@ -7,7 +7,7 @@ import click
 from failover.errors import GateRefused
 from failover.losses import Certainty, LossTotal
 from failover.operation import Result
-from failover.plan import Operation, Plan, Refusal, RefusalReason
+from failover.plan import MoveKind, Operation, Plan, Refusal, RefusalReason
 from mirror.terminal import Output, confirm_plan, emit
 
 LOSS_COLUMNS = (
@@ -21,7 +21,7 @@ LOSS_COLUMNS = (
     "last_timestamp",
     "seen_at",
 )
-MOVE_COLUMNS = ("group", "topic", "partition", "kind", "source_offset", "target_offset")
+MOVE_COLUMNS = ("group", "topic", "partition", "kind", "source_offset", "target_offset", "synced_at")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 
 _REASONS: dict[RefusalReason, tuple[str, str]] = {
@@ -95,7 +95,14 @@ def show_plan(plan: Plan) -> None:
         f"steps: {', '.join(step.value for step in plan.steps)}",
         err=True,
     )
+    if snapshot.interrupted:
+        click.echo(f"goes on with {snapshot.operation_id}, which was cut short", err=True)
     click.echo(headline(plan.loss), err=True)
+    kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
+    if kept:
+        click.echo(
+            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again", err=True
+        )
     confirm_plan(list(plan.losses), True, columns=LOSS_COLUMNS)
     if plan.moves:
         confirm_plan(list(plan.moves), True, columns=MOVE_COLUMNS)

@@ -18,6 +18,8 @@ from typing import Any
 from failover.errors import JournalDamaged
 
 GENESIS_HASH = "0" * 64
+FINISHED = "finished"
+"""The last event of an operation that ran to its end, verified or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +107,9 @@ def read_journal(path: Path) -> list[JournalEntry]:
         entries.append(entry)
         expected = hashlib.sha256(raw).hexdigest()
     return entries
+
+
+def is_unfinished(directory: Path, operation_id: str) -> bool:
+    """Whether an operation's journal is here and it never finished. Raises JournalDamaged."""
+    path = directory / f"{operation_id}.jsonl"
+    return path.is_file() and all(entry.event != FINISHED for entry in read_journal(path))

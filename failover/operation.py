@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from failover.errors import NotDrained
-from failover.journal import Journal
+from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
@@ -66,6 +67,12 @@ class Sites:
         return await replace(self, source=None).look()
 
 
+def mark_interrupted(snapshot: Snapshot, journals: Path) -> Snapshot:
+    """The snapshot, marked where the operation that promoted the link was cut short. Raises JournalDamaged."""
+    promoted = snapshot.link_state == "promoted"
+    return replace(snapshot, interrupted=promoted and is_unfinished(journals, snapshot.operation_id))
+
+
 async def carry_out(plan: Plan, sites: Sites, journal: Journal, drain_timeout_s: float) -> Result:
     """Run the plan's steps. Raises NotDrained before anything was changed; otherwise ends with a Result."""
     loop = asyncio.get_running_loop()
@@ -103,7 +110,7 @@ async def carry_out(plan: Plan, sites: Sites, journal: Journal, drain_timeout_s:
         differences=differences,
         journal=str(journal.path),
     )
-    journal.record("finished", document_of(result))
+    journal.record(FINISHED, document_of(result))
     return result
 
 

@@ -63,7 +63,8 @@ class GroupMove:
     """One group's offset on one partition: `target_offset` will be committed, or already is (None: cannot be known).
 
     AT_END: the group had read further at the source than was mirrored, so it goes on at the end of what is there.
-    KEPT: the source cannot be asked; the offset that the mirror last synced stays.
+    KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
+    source after `synced_at_ms` it reads again; None: no sync was recorded.
     """
 
     group: str
@@ -74,6 +75,7 @@ class GroupMove:
     source_offset: int | None
     target_offset: int | None
     metadata: str
+    synced_at_ms: int | None = None
 
     @property
     def commits(self) -> bool:
@@ -153,10 +155,10 @@ def plan_moves(snapshot: Snapshot) -> Iterable[GroupMove]:
     ends = {(view.topic, view.partition): view for view in snapshot.partitions}
     for group in snapshot.groups:
         for at in group.partitions:
-            yield _move(group.group, at, ends.get((at.topic, at.partition)))
+            yield _move(group, at, ends.get((at.topic, at.partition)))
 
 
-def _move(group: str, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:
+def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:
     target_offset: int | None = at.translated_offset
     if at.source_offset is None:
         kind = MoveKind.UNKNOWN if at.target_offset is None else MoveKind.KEPT
@@ -175,11 +177,21 @@ def _move(group: str, at: GroupPartitionView, view: PartitionView | None) -> Gro
         kind, target_offset = MoveKind.AT_END, view.target_end
     else:
         kind = MoveKind.UNKNOWN
-    return GroupMove(group, at.topic, at.partition, at.target_topic, kind, at.source_offset, target_offset, at.metadata)
+    return GroupMove(
+        group.group,
+        at.topic,
+        at.partition,
+        at.target_topic,
+        kind,
+        at.source_offset,
+        target_offset,
+        at.metadata,
+        group.synced_at_ms,
+    )
 
 
 def _link_refusals(snapshot: Snapshot) -> Iterable[Refusal]:
-    if snapshot.link_state == "promoted":
+    if snapshot.link_state == "promoted" and not snapshot.interrupted:
         yield Refusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link)
     if not any(view.mirrored_source_next is not None for view in snapshot.partitions):
         yield Refusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)

@@ -60,7 +60,8 @@ class GroupView:
 class Snapshot:
     """Both sites of one link at `taken_at_ms` (Unix time).
 
-    `link_state` is "running", or "promoted" since the operation `operation_id`.
+    `link_state` is "running", or "promoted" since the operation `operation_id`; `interrupted` says that this operation
+    began here and was cut short, so that it may be gone on with.
     """
 
     link: str
@@ -72,3 +73,4 @@ class Snapshot:
     operation_id: str
     partitions: tuple[PartitionView, ...]
     groups: tuple[GroupView, ...]
+    interrupted: bool = False

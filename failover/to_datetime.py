@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from broker.wire.records import decode_records
 from failover.errors import FailoverError
 from failover.plan import GroupMove, MoveKind
 from failover.snapshot import Snapshot
-from mirror.door import Cluster, TopicPartition, list_offsets, log_end_offsets
+from mirror.door import NO_OFFSET, Cluster, TopicPartition, list_offsets, log_end_offsets, read_batches
 
 EXAMPLE = "2026-11-21T04:00:00+00:00"
 
@@ -32,15 +33,20 @@ async def moves_to(snapshot: Snapshot, target: Cluster, timestamp_ms: int) -> tu
         for view in snapshot.partitions
         if view.mirrored_source_next is not None
     ]
-    found = await list_offsets(target, dict.fromkeys(partitions, timestamp_ms))
+    answers = await list_offsets(target, dict.fromkeys(partitions, timestamp_ms))
     ends = await log_end_offsets(target, partitions)
+    found = {
+        where: ends[where]
+        if at.offset < 0
+        else await first_record_at(target, where, at.offset, ends[where], timestamp_ms)
+        for where, at in answers.items()
+    }
     moves = []
     for group in snapshot.groups:
         for at in group.partitions:
             where = TopicPartition(at.target_topic, at.partition)
             if where not in found:
                 continue
-            offset = found[where].offset if found[where].offset >= 0 else ends[where]
             moves.append(
                 GroupMove(
                     group.group,
@@ -49,8 +55,27 @@ async def moves_to(snapshot: Snapshot, target: Cluster, timestamp_ms: int) -> tu
                     at.target_topic,
                     MoveKind.BY_TIMESTAMP,
                     at.source_offset,
-                    offset,
+                    found[where],
                     at.metadata,
+                    group.synced_at_ms,
                 )
             )
     return tuple(moves)
+
+
+async def first_record_at(target: Cluster, where: TopicPartition, start: int, end: int, timestamp_ms: int) -> int:
+    """The first record in [start, end) of that time or later; `end` when there is none (or `start` is NO_OFFSET).
+
+    ListOffsets counts control records, too. A fence's marker has the time of the fence, so that in a partition with
+    older records (a backfill) Apache Kafka answers with the marker at its beginning. No record before `start` can be
+    right; from there the batches' headers say where to look.
+    """
+    if start == NO_OFFSET:
+        return end
+    async for header, batch in read_batches(target, where, start, end):
+        if header.is_control or header.max_timestamp < timestamp_ms:
+            continue
+        for record in decode_records(batch):
+            if record.offset >= start and record.timestamp >= timestamp_ms:
+                return record.offset
+    return end

@@ -1,0 +1,118 @@
+"""What the tests of operations share: two brokers, a running mirror, a group, operations as the commands run them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from failover.journal import Journal
+from failover.operation import Result, Sites, carry_out
+from failover.plan import Plan
+from mirror.client.cluster import Cluster
+from mirror.client.groups import commit_offsets, committed_offsets
+from mirror.client.log import read_records
+from mirror.client.model import CommittedOffset, TopicPartition
+from mirror.client.offsets import log_end_offsets
+from mirror.link import Link
+from mirror.offsets.state import load_link_state
+from tests.broker.running import running_broker
+from tests.mirror.harness import (
+    eventually,
+    link_between,
+    make_topic,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
+
+TOPIC = "flights"
+GROUP = "analysts"
+PARTITIONS = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
+RECORDS = 50
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+
+
+def now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+@dataclass
+class Stage:
+    """Both sites and the folder of the journals. `source` is None once it is gone."""
+
+    link: Link
+    source: Cluster
+    target: Cluster
+    journals: Path
+    operations: int = field(default=0)
+
+    @property
+    def sites(self) -> Sites:
+        return Sites(self.link, self.source, self.target, (), now_ms)
+
+    @property
+    def without_source(self) -> Sites:
+        return replace(self.sites, source=None)
+
+    def journal(self) -> Journal:
+        self.operations += 1
+        return Journal(self.journals, f"operation-{self.operations}", lambda: datetime.now(UTC).isoformat())
+
+    async def run(self, plan: Plan, sites: Sites, drain_timeout_s: float = 20.0) -> Result:
+        assert plan.refusals == ()
+        journal = self.journal()
+        try:
+            return await carry_out(plan, sites, journal, drain_timeout_s)
+        finally:
+            journal.close()
+
+    async def group_at(self, cluster: Cluster) -> dict[TopicPartition, int]:
+        return {at: found.offset for at, found in (await committed_offsets(cluster, GROUP)).items()}
+
+    async def next_record(self, cluster: Cluster, at: TopicPartition) -> tuple[object, ...]:
+        """The content of the record that the group reads next."""
+        offset = (await self.group_at(cluster))[at]
+        async for record in read_records(cluster, at, offset, offset + 1000):
+            return tuple(record)[1:]
+        return ()
+
+
+@asynccontextmanager
+async def two_sites(folder: Path) -> AsyncIterator[Stage]:
+    """Two brokers, a topic of two partitions with records, a group with offsets; nothing is mirrored yet."""
+    async with running_broker(folder / "east") as east, running_broker(folder / "west") as west:
+        link = replace(link_between(east, west, [TOPIC]), groups=(".*",))
+        async with Cluster(link.source, client_id="test") as source, Cluster(link.target, client_id="test") as target:
+            await make_topic(source, TOPIC, len(PARTITIONS))
+            for number, at in enumerate(PARTITIONS):
+                await write(source, at, some_records(number * 1000, RECORDS))
+            await commit_group(source, 20, 30)
+            yield Stage(link, source, target, folder / "journals")
+
+
+async def commit_group(cluster: Cluster, *offsets: int) -> None:
+    await commit_offsets(
+        cluster, GROUP, {at: CommittedOffset(offset, "") for at, offset in zip(PARTITIONS, offsets, strict=True)}
+    )
+
+
+@asynccontextmanager
+async def mirrored(stage: Stage) -> AsyncIterator[None]:
+    """A worker runs while the context is open; enters when the records, the group and a checkpoint are there."""
+    async with running(stage.link):
+        for at in PARTITIONS:
+            await wait_for_records(stage.target, at, RECORDS)
+        await eventually(lambda: _all_recorded(stage), "group offsets and checkpoints at the target")
+        yield
+
+
+async def _all_recorded(stage: Stage) -> bool:
+    state = await load_link_state(stage.link, stage.target)
+    ends = await log_end_offsets(stage.source, PARTITIONS)
+    seen = {at: state.checkpoints[at].source_end_offset for at in PARTITIONS if at in state.checkpoints}
+    return len(await stage.group_at(stage.target)) == len(PARTITIONS) and seen == ends

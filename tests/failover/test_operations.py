@@ -1,0 +1,223 @@
+"""Operations against two living brokers and a real mirror: what they change, refuse, prove and write down."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.wire.records import Record
+from failover.errors import FailoverError, NotDrained
+from failover.journal import FINISHED, is_unfinished, read_journal
+from failover.losses import Certainty
+from failover.operation import mark_interrupted
+from failover.plan import MoveKind, Plan, Refusal, RefusalReason, Step, plan_failover, plan_switchover
+from failover.to_datetime import moves_to, parse_datetime
+from mirror.client.log import read_records
+from mirror.client.model import TopicPartition
+from mirror.offsets.operations import promote_link
+from mirror.offsets.state import load_link_state
+from tests.failover.stage import (
+    FIRST_TIMESTAMP_MS,
+    GROUP,
+    PARTITIONS,
+    RECORDS,
+    Stage,
+    commit_group,
+    mirrored,
+    two_sites,
+)
+from tests.mirror.harness import contents, read_all, some_records, write
+
+LATER_RECORDS = 7
+
+
+def reasons(plan: Plan) -> set[RefusalReason]:
+    return {refusal.reason for refusal in plan.refusals}
+
+
+async def failover_plan(stage: Stage, *, allow_data_loss: bool = True) -> Plan:
+    snapshot = await stage.without_source.look()
+    return plan_failover(snapshot, allow_data_loss=allow_data_loss, even_if_source_answers=False)
+
+
+async def test_a_switchover_moves_everything_and_proves_it(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        await commit_group(stage.source, 33, RECORDS)
+        result = await stage.run(plan_switchover(await stage.sites.look()), stage.sites)
+
+        assert result.verified, result.differences
+        assert {loss.records for loss in result.losses} == {0}
+        assert {loss.certainty for loss in result.losses} == {Certainty.EXACT}
+        for at in PARTITIONS:
+            assert contents(await read_all(stage.target, at)) == contents(await read_all(stage.source, at))
+            assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+        at_east = await stage.group_at(stage.source)
+        assert at_east == dict(zip(PARTITIONS, (33, RECORDS), strict=True))
+        state = await load_link_state(stage.link, stage.target)
+        assert state.run is not None
+        assert (state.run.state.value, state.run.operation_id) == ("promoted", result.operation_id)
+
+
+async def test_the_journal_has_every_step_and_fits_its_own_hashes(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        result = await stage.run(plan_switchover(await stage.sites.look()), stage.sites)
+    entries = read_journal(Path(result.journal))
+    steps = [Step.DRAIN, Step.FENCE, Step.MOVE_GROUPS, Step.VERIFY]
+    told = [(event, step.value) for step in steps for event in ("started", "done")]
+    assert [entry.event for entry in entries] == ["planned", *(event for event, _ in told), FINISHED]
+    assert [entry.detail["step"] for entry in entries[1:-1]] == [step for _, step in told]
+    assert entries[-1].detail["verified"] is True
+    assert not is_unfinished(stage.journals, result.operation_id)
+
+
+async def test_a_switchover_waits_for_the_mirror(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        plan = plan_switchover(await stage.sites.look())
+        await write(stage.source, PARTITIONS[0], some_records(5000, LATER_RECORDS))
+        result = await stage.run(plan, stage.sites)
+        assert result.verified, result.differences
+        assert len(await read_all(stage.target, PARTITIONS[0])) == RECORDS + LATER_RECORDS
+
+
+async def test_a_switchover_is_refused_while_producers_write_and_changes_nothing(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        plan = plan_switchover(await stage.sites.look())
+        group_before = await stage.group_at(stage.target)
+
+        async def produce() -> None:
+            while True:
+                await write(stage.source, PARTITIONS[0], some_records(9000, 1))
+                await asyncio.sleep(0.2)
+
+        async with asyncio.TaskGroup() as tasks:
+            producer = tasks.create_task(produce())
+            with pytest.raises(NotDrained, match="nothing was changed") as refused:
+                await stage.run(plan, stage.sites, drain_timeout_s=3.0)
+            producer.cancel()
+        assert "stop the producers" in refused.value.hint
+        assert refused.value.exit_code == 3
+        assert (await stage.sites.look()).link_state == "running"
+        assert await stage.group_at(stage.target) == group_before
+
+
+async def test_a_switchover_is_refused_for_a_mirror_that_stands_still(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await write(stage.source, PARTITIONS[1], some_records(5000, LATER_RECORDS))
+        plan = plan_switchover(await stage.sites.look())
+        assert plan.loss.records == LATER_RECORDS
+        with pytest.raises(NotDrained, match=f"{LATER_RECORDS} records in 1 partitions"):
+            await stage.run(plan, stage.sites, drain_timeout_s=1.0)
+        assert (await stage.sites.look()).link_state == "running"
+
+
+async def test_refusals_name_what_is_in_the_way(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        assert reasons(plan_switchover(await stage.sites.look())) == {RefusalReason.NOTHING_MIRRORED}
+        async with mirrored(stage):
+            pass
+        gone = plan_switchover(await stage.without_source.look())
+        assert Refusal(RefusalReason.SOURCE_UNREACHABLE, "east") in gone.refusals
+        answers = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=False)
+        assert reasons(answers) == {RefusalReason.SOURCE_ANSWERS}
+        assert reasons(await failover_plan(stage, allow_data_loss=False)) == {RefusalReason.DATA_LOSS_NOT_ALLOWED}
+
+        await stage.run(await failover_plan(stage), stage.without_source)
+        assert reasons(await failover_plan(stage)) == {RefusalReason.LINK_NOT_RUNNING}
+
+
+async def test_a_failover_without_the_source_states_the_least_and_when_it_was_seen(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        state = await load_link_state(stage.link, stage.target)
+        await write(stage.source, PARTITIONS[0], some_records(5000, LATER_RECORDS))
+        group_before = await stage.group_at(stage.target)
+        result = await stage.run(await failover_plan(stage), stage.without_source)
+
+        assert result.verified, result.differences
+        for loss in result.losses:
+            at = TopicPartition(loss.topic, loss.partition)
+            assert (loss.certainty, loss.records, loss.end_offset) == (Certainty.AT_LEAST, 0, RECORDS)
+            assert loss.seen_at_ms == state.checkpoints[at].observed_at_ms
+        assert {move.kind for move in result.moves} == {MoveKind.KEPT}
+        assert {move.synced_at_ms for move in result.moves} == {state.groups.synced_at_ms[GROUP]}
+        assert await stage.group_at(stage.target) == group_before
+
+
+async def test_a_failover_while_the_source_answers_states_the_loss_exactly(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        lost = some_records(5000, LATER_RECORDS)
+        await write(stage.source, PARTITIONS[0], lost)
+        await commit_group(stage.source, RECORDS + 3, 30)
+        snapshot = await stage.sites.look()
+        plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True)
+        result = await stage.run(plan, stage.sites)
+
+        assert result.verified, result.differences
+        first, second = sorted(result.losses, key=lambda loss: loss.partition)
+        assert (first.certainty, first.records, first.first_offset) == (Certainty.EXACT, LATER_RECORDS, RECORDS)
+        assert (first.first_timestamp_ms, first.last_timestamp_ms) == (lost[0].timestamp, lost[-1].timestamp)
+        assert second.is_none
+        ahead = next(move for move in result.moves if move.partition == 0)
+        assert ahead.kind is MoveKind.AT_END
+        assert await stage.next_record(stage.target, PARTITIONS[0]) == ()
+
+
+@pytest.mark.parametrize("after_first_ms", [0, 1, 500, 10_000_000])
+async def test_a_failover_to_a_datetime_goes_on_at_the_first_record_of_then_or_later(
+    tmp_path: Path, after_first_ms: int
+) -> None:
+    async with two_sites(tmp_path) as stage:
+        at = PARTITIONS[0]
+        one_a_second = [Record(n, FIRST_TIMESTAMP_MS + n * 1000, None, b"%d" % n, ()) for n in range(RECORDS)]
+        await write(stage.source, at, one_a_second)
+        async with mirrored(stage):
+            pass
+        timestamp_ms = FIRST_TIMESTAMP_MS + after_first_ms
+        snapshot = await stage.without_source.look()
+        moves = await moves_to(snapshot, stage.target, timestamp_ms)
+        plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False, moves=moves)
+        result = await stage.run(plan, stage.without_source)
+
+        assert result.verified, result.differences
+        offset = (await stage.group_at(stage.target))[at]
+        before = [record async for record in read_records(stage.target, at, 0, offset)]
+        assert all(record.timestamp < timestamp_ms for record in before)
+        following = await stage.next_record(stage.target, at)
+        assert following == () or int(str(following[0])) >= timestamp_ms
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(FailoverError, match="names no time zone"):
+        parse_datetime("2013-06-01T00:00:00")
+    with pytest.raises(FailoverError, match="no ISO 8601"):
+        parse_datetime("yesterday")
+    assert parse_datetime("2013-06-01T00:00:00-04:00") == parse_datetime("2013-06-01T04:00:00Z")
+
+
+async def test_an_operation_cut_before_the_groups_moved_is_gone_on_with(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 41, 42)
+        cut = stage.journal()
+        cut.record("planned", {})
+        cut.record("started", {"step": Step.FENCE.value})
+        await promote_link(stage.link, stage.target, cut.operation_id)
+        cut.close()
+        assert is_unfinished(stage.journals, cut.operation_id)
+
+        snapshot = await stage.sites.look()
+        assert reasons(plan_switchover(snapshot)) == {RefusalReason.LINK_NOT_RUNNING}
+        again = await stage.run(plan_switchover(mark_interrupted(snapshot, stage.journals)), stage.sites)
+        assert again.verified, again.differences
+        for at in PARTITIONS:
+            assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+        after = mark_interrupted(await stage.sites.look(), stage.journals)
+        assert reasons(plan_switchover(after)) == {RefusalReason.LINK_NOT_RUNNING}
