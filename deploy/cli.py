@@ -77,10 +77,13 @@ class FarshoreGroup(click.Group):
         return super().parse_args(ctx, config_option_first(args))
 
     def invoke(self, ctx: click.Context) -> Any:
-        from mirror.terminal import told
+        from mirror.terminal import ExitCode, told
 
-        with told():
-            return super().invoke(ctx)
+        try:
+            with told():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:  # before a command has its own way to stop: while it is imported
+            raise SystemExit(ExitCode.INTERRUPTED) from None
 
 
 def config_option_first(arguments: Sequence[str]) -> list[str]:

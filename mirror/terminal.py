@@ -31,6 +31,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 SCHEMA_VERSION: Final = 1
+SYSTEM_HINT: Final = "the operating system refused this: check the disk's room, permissions and limits"
 CANCEL_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -197,7 +198,7 @@ async def _with_signals(main: Coroutine[Any, Any, T], service: bool) -> T:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Turn farshore's errors into a Refusal; every other error goes on as the bug that it is."""
+    """Turn farshore's errors, and what the system refuses, into a Refusal; other errors go on as the bugs they are."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -215,12 +216,28 @@ def _refusal(errors: Sequence[BaseException]) -> Refusal:
     first = errors[0]
     if isinstance(first, Refusal):
         return first
-    message = "\nerror: ".join(dict.fromkeys(str(error) for error in errors))
+    message = "\nerror: ".join(dict.fromkeys(_words(error) for error in errors))
+    if isinstance(first, OSError):
+        hint = "try again; `farshore status` says how the sites are" if isinstance(first, TimeoutError) else SYSTEM_HINT
+        return Refusal(message, hint)
     return Refusal(message, str(getattr(first, "hint", "")), int(getattr(first, "exit_code", ExitCode.ERROR)))
 
 
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError) and not error.strerror:
+        return str(error) or "timed out"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 def _is_told(error: BaseException) -> bool:
-    """Whether the error is of one of farshore's error trees: they all have these two."""
+    """Whether the error is of one of farshore's error trees, which all have these two, or the system's own.
+
+    A pipe that nobody reads any more is click's to end quietly.
+    """
+    if isinstance(error, OSError):
+        return not isinstance(error, BrokenPipeError)
     return (
         isinstance(error, Exception)
         and hasattr(error, "hint")

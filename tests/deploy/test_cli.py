@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from deploy.cli import COMMANDS, cli, config_option_first
+from deploy.cli import COMMANDS, CommandPlace, cli, config_option_first
 
 FILE = """
 [sites.east]
@@ -55,6 +55,14 @@ def test_every_listed_command_is_there(name: str) -> None:
     assert command.name == name
     answer = CliRunner().invoke(cli, [name, "--help"])
     assert answer.exit_code == 0, answer.output
+
+
+def test_an_interrupt_while_a_command_is_imported_is_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "interrupted_import.py").write_text("raise KeyboardInterrupt\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "status", CommandPlace("interrupted_import", "status", ""))
+    answer = CliRunner().invoke(cli, ["status"])
+    assert (answer.exit_code, answer.output) == (130, "")
 
 
 def test_help_lists_all_and_imports_nothing_heavy() -> None:

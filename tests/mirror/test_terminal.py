@@ -160,6 +160,25 @@ def test_an_error_carries_its_own_exit_code() -> None:
     assert LinkFenced("x").hint
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device", "var/audit"), "error: var/audit: No space left on device"),
+        (TimeoutError(), "error: timed out"),
+        (PermissionError(13, "Permission denied", "/journal"), "error: /journal: Permission denied"),
+    ],
+)
+def test_what_the_system_refuses_is_told(error: OSError, words: str) -> None:
+    async def fail() -> None:
+        async with asyncio.TaskGroup():
+            raise error
+
+    result = printed(lambda: run_async(fail()))
+    assert result.exit_code == ExitCode.ERROR
+    assert result.stderr.splitlines()[0] == words
+    assert result.stderr.splitlines()[1].startswith("hint: ")
+
+
 def test_a_bug_is_not_dressed_up() -> None:
     async def bug() -> None:
         raise KeyError("oops")
