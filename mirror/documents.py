@@ -62,7 +62,7 @@ def _fields(fields: Iterable[tuple[str, object]]) -> dict[str, Any]:
             continue
         if name.endswith("_ms") and (value is None or isinstance(value, int | float)):
             stem = name.removesuffix("_ms")
-            if stem.endswith(("_at", "timestamp")):
+            if stem == "at" or stem.endswith(("_at", "timestamp")):
                 document[stem] = None if value is None or value < 0 else iso_time(int(value))
             else:
                 document[f"{stem}_seconds"] = None if value is None else value / 1000

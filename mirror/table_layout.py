@@ -8,17 +8,19 @@ from rich.cells import cell_len
 
 FOLDABLE_FROM_CHARS = 17
 """From this length on a cell with spaces (a time, a sentence) may go on in the next line."""
+NAME_CHARS = 16
+"""A longer name may go on in the next line, when nothing else helps."""
 
 
 def column_widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room_chars: int) -> tuple[int, ...] | None:
     """The width of each column in characters, all of them together at most `room_chars`; None if they cannot fit.
 
-    Heads give way first, then long cells, the widest column first; numbers and names never break.
+    Heads give way first, then long cells, then long names, the widest column first; numbers never break.
     """
     columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(cell_len, texts)) for texts in columns]
-    for least in ([_head_folded(texts) for texts in columns], [_all_folded(texts) for texts in columns]):
-        if _narrow(widths, least, room_chars):
+    for least in (_head_folded, _all_folded, _names_folded):
+        if _narrow(widths, [least(texts) for texts in columns], room_chars):
             return tuple(widths)
     return None
 
@@ -43,6 +45,11 @@ def _head_folded(texts: Sequence[str]) -> int:
 def _all_folded(texts: Sequence[str]) -> int:
     head, *cells = texts
     return max(_longest_word(head), *(_least(text) for text in cells))
+
+
+def _names_folded(texts: Sequence[str]) -> int:
+    head, *cells = texts
+    return max(_longest_word(head), *(min(_least(text), NAME_CHARS) for text in cells))
 
 
 def _least(text: str) -> int:

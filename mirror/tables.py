@@ -112,7 +112,7 @@ def cell(name: str, value: Any) -> str:
         return f"{value:,}" if name.endswith(("records", "offset", "lag", "end", "next")) else str(value)
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"
-    if isinstance(value, str) and name.endswith(("_at", "timestamp")) and value.endswith("Z"):
+    if isinstance(value, str) and (name == "at" or name.endswith(("_at", "timestamp"))) and value.endswith("Z"):
         return f"{value[:10]} {value[11:19]}Z"
     if isinstance(value, list):
         return ", ".join(cell("", item) for item in value) or "-"

@@ -76,6 +76,8 @@ async def _look(links: Sequence[Link]) -> list[LinkStatus]:
 
 def show(statuses: Sequence[LinkStatus], output: str) -> None:
     """Print them: as tables the links first, then each link's gaps and partitions."""
+    from mirror.status import LinkCondition
+
     if output != Output.TABLE:
         emit(list(statuses), output)
         return
@@ -85,5 +87,9 @@ def show(statuses: Sequence[LinkStatus], output: str) -> None:
             click.echo(f"{found.link}: {found.trouble}", err=True)
         if found.gaps:
             emit(list(found.gaps), output, title=f"gaps of {found.link}")
+        if found.condition is LinkCondition.STOPPED_PARTITIONS:
+            click.echo(
+                f"hint: to go on behind these gaps: farshore link resume --link {found.link} --accept-gap", err=True
+            )
         if found.partition_lags:
             emit(list(found.partition_lags), output, columns=LAG_COLUMNS, title=f"partitions of {found.link}")

@@ -1,4 +1,4 @@
-"""Tables fit the terminal; numbers and names never break."""
+"""Tables fit the terminal; numbers never break."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.table_layout import column_widths
+from mirror.table_layout import NAME_CHARS, column_widths
 from mirror.tables import print_table
 
 LINK: dict[str, Any] = {
@@ -39,13 +39,20 @@ def test_heads_fold_before_cells_do() -> None:
     assert column_widths(heads, moment, 26) == (7, 19)
     assert column_widths(heads, moment, 17) == (7, 10)
     assert column_widths(heads, moment, 16) is None
+    name = [["__farshore-canary-east-west", "145,271"]]
+    assert column_widths(heads, name, 34) == (27, 7)
+    assert column_widths(heads, name, 23) == (16, 7)
+    assert column_widths(heads, name, 22) is None
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5), st.integers(0, 120))
 def test_widths_fit_or_cannot(columns: list[tuple[str, str]], room_chars: int) -> None:
     heads, row = [head for head, _ in columns], [text for _, text in columns]
     widths = column_widths(heads, [row], room_chars)
-    longest = [max(len(word) for word in f"{head} {text}".split(" ")) for head, text in columns]
+    longest = [
+        max(*(len(word) for word in head.split(" ")), *(min(len(word), NAME_CHARS) for word in text.split(" ")))
+        for head, text in columns
+    ]
     if widths is None:
         assert sum(max(len(head), len(text)) for head, text in columns) > room_chars
     else:
