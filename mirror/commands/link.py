@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -37,20 +37,25 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkDescription:
-    """A link, what it mirrors now, and what its next passes would change at the target."""
+    """A link, what it mirrors now, and what its next passes would change at the target.
+
+    While the source does not answer, only what the target knows is there: the lists of topics, configs and findings
+    are None.
+    """
 
     link: str
     source: str
     target: str
+    source_answers: bool
     topic_names: str
     shared_targets: bool
     condition: str
     operation_id: str
-    mirrored: tuple[MirroredTopic, ...]
-    topics_to_create: tuple[NewTopic, ...]
-    topics_to_grow: tuple[tuple[str, int], ...]
-    config_drift: tuple[ConfigChange, ...]
-    findings: tuple[Finding, ...]
+    mirrored: tuple[MirroredTopic, ...] | None
+    topics_to_create: tuple[NewTopic, ...] | None
+    topics_to_grow: tuple[tuple[str, int], ...] | None
+    config_drift: tuple[ConfigChange, ...] | None
+    findings: tuple[Finding, ...] | None
     gaps: tuple[Gap, ...]
 
 
@@ -77,7 +82,12 @@ def list_command(context: AppContext, output: str) -> None:
 @click.pass_obj
 def describe_command(context: AppContext, link_name: str | None, output: str) -> None:
     """Show what a link mirrors, what it would create or change at the target, and what speaks against it."""
-    emit(run_async(_describe(context.link(link_name))), output)
+    link = context.link(link_name)
+    description = run_async(_describe(link))
+    emit(description, output)
+    if not description.source_answers:
+        text = f"site {link.source.name} does not answer: only what {link.target.name} knows of the link is shown"
+        click.echo(f"note: {text}", err=True)
 
 
 @link_group.command("resume")
@@ -143,18 +153,43 @@ async def _resume(link: Link, accept_gap: bool) -> None:
 
 
 async def _describe(link: Link) -> LinkDescription:
+    """Raises ClientError where the target does not answer. A source that is lost is when a person asks."""
     from mirror.client.cluster import Cluster
+    from mirror.errors import ClusterUnreachable
 
-    async with AsyncExitStack() as stack:
-        source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-cli"))
-        target = await stack.enter_async_context(Cluster(link.target, client_id="farshore-cli"))
+    async with Cluster(link.target, client_id="farshore-cli") as target, AsyncExitStack() as stack:
+        try:
+            source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-cli"))
+        except ClusterUnreachable:
+            return await _describe_target(link, target)
         return await _describe_between(link, source, target)
+
+
+async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
+    from mirror.offsets.state import load_link_state
+    from mirror.status import condition_of
+
+    state = await load_link_state(link, target)
+    return LinkDescription(
+        link=link.name,
+        source=link.source.name,
+        target=link.target.name,
+        source_answers=False,
+        topic_names=link.topic_names,
+        shared_targets=link.shared_targets,
+        condition=condition_of(state).value,
+        operation_id=state.run.operation_id if state.run is not None else "",
+        mirrored=None,
+        topics_to_create=None,
+        topics_to_grow=None,
+        config_drift=None,
+        findings=None,
+        gaps=tuple(state.gaps.values()),
+    )
 
 
 async def _describe_between(link: Link, source: Cluster, target: Cluster) -> LinkDescription:
     from mirror.client.topics import describe_topics, list_topics
-    from mirror.offsets.state import load_link_state
-    from mirror.status import condition_of
     from mirror.topics.plan import pair_topics, select_topics
     from mirror.topics.sync import find_concerns, plan_config_sync, plan_link_topics
 
@@ -163,19 +198,12 @@ async def _describe_between(link: Link, source: Cluster, target: Cluster) -> Lin
     pairs = pair_topics(link, at_source, await describe_topics(target, wanted))
     plan = await plan_link_topics(link, source, target)
     drift, _ = await plan_config_sync(link, source, target, pairs)
-    state = await load_link_state(link, target)
-    return LinkDescription(
-        link=link.name,
-        source=link.source.name,
-        target=link.target.name,
-        topic_names=link.topic_names,
-        shared_targets=link.shared_targets,
-        condition=condition_of(state).value,
-        operation_id=state.run.operation_id if state.run is not None else "",
+    return replace(
+        await _describe_target(link, target),
+        source_answers=True,
         mirrored=pairs,
         topics_to_create=plan.create,
         topics_to_grow=tuple(plan.grow.items()),
         config_drift=drift,
         findings=tuple(await find_concerns(source, target, pairs, source.clock.now_ms())),
-        gaps=tuple(state.gaps.values()),
     )

@@ -30,6 +30,7 @@ from mirror.door import (
 )
 from mirror.terminal import ExitCode
 from tests.interop.servers import FarshoreBroker, wait_until
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -73,6 +74,17 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         config = tmp_path / "farshore.toml"
         config.write_text(CONFIG.format(east=east.bootstrap, west=west.bootstrap))
         yield Shell(config)
+
+
+def test_a_link_is_described_when_its_source_is_lost(tmp_path: Path) -> None:
+    with FarshoreBroker(tmp_path / "west") as west:
+        config = tmp_path / "farshore.toml"
+        config.write_text(CONFIG.format(east=f"127.0.0.1:{free_port()}", west=west.bootstrap))
+        described = Shell(config).run("link describe -o yaml")
+    document = yaml.safe_load(described.stdout)
+    assert (document["source_answers"], document["condition"]) == (False, "never_ran")
+    assert document["mirrored"] is None
+    assert "site east does not answer" in described.stderr
 
 
 def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
