@@ -1,0 +1,146 @@
+"""Switchover and failover by the command line, from Apache Kafka 3.9 to 4.3, with a real mirror process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.wire.compression import Compression
+from broker.wire.records import Record, encode_batch
+from failover.journal import read_journal
+from mirror.door import Cluster, CommittedOffset, NewTopic, TopicPartition, append, commit_offsets, create_topics
+from mirror.site import Site
+from tests.interop.servers import ROOT, KafkaServer, wait_until
+from tests.ports import free_port
+
+RECORDS = 600
+READ = 250
+START_MS = 1_600_000_000_000
+
+
+@dataclass
+class Cli:
+    """`farshore` in a folder with its own configuration file."""
+
+    folder: Path
+
+    def argv(self, line: str) -> list[str]:
+        return [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml"), *line.split()]
+
+    def run(self, line: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.argv(line),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, f"{line}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, line: str, code: int = 0) -> dict[str, Any]:
+        document = json.loads(self.run(f"{line} -o json", code).stdout)
+        assert isinstance(document, dict)
+        return document
+
+
+def configure(folder: Path, source: str, target: str, topic: str, group: str) -> Cli:
+    (folder / "farshore.toml").write_text(
+        f'[sites.east]\nbootstrap_servers = "{source}"\n[sites.west]\nbootstrap_servers = "{target}"\n'
+        f'[[links]]\nname = "{topic}"\nsource = "east"\ntarget = "west"\ntopics = ["{topic}"]\n'
+        f'topic_names = "same"\ngroups = ["{group}"]\n'
+    )
+    return Cli(folder)
+
+
+async def fill(bootstrap: str, topic: str, group: str) -> None:
+    """RECORDS records a second apart in one partition, in zstd batches; a group that read READ of them."""
+    where = TopicPartition(topic, 0)
+    async with Cluster(Site("east", bootstrap)) as east:
+        assert not await create_topics(east, [NewTopic(topic, 1, configs={"retention.ms": "-1"})])
+        for first in range(0, RECORDS, 100):
+            records = [Record(i, START_MS + 1000 * (first + i), b"k", b"%d" % (first + i)) for i in range(100)]
+            await append(east, where, encode_batch(records, compression=Compression.ZSTD))
+        await commit_offsets(east, group, {where: CommittedOffset(READ, "half")})
+
+
+@pytest.fixture
+def cli(kafka_39: KafkaServer, kafka_43: KafkaServer, topic: str, tmp_path: Path) -> Iterator[Cli]:
+    """A filled topic at Kafka 3.9, mirrored to Kafka 4.3 by a process that runs as long as the test."""
+    topic, group = topic.lower()[:60], f"group-{topic.lower()[-6:]}"
+    asyncio.run(fill(kafka_39.bootstrap, topic, group))
+    cli = configure(tmp_path, kafka_39.bootstrap, kafka_43.bootstrap, topic, group)
+    command = [sys.executable, "-m", "deploy.cli", "--config", str(tmp_path / "farshore.toml"), "mirror", "run"]
+    with (tmp_path / "mirror.log").open("wb") as log, subprocess.Popen(command, cwd=ROOT, stderr=log) as mirror:
+        try:
+            wait_until(lambda: carried_over(cli, group), 60, "the group to be carried over")
+            yield cli
+        finally:
+            mirror.terminate()
+            mirror.wait(15)
+
+
+def carried_over(cli: Cli, group: str) -> bool:
+    """Whether the link has synced the group, and mirrored everything."""
+    done = subprocess.run(cli.argv("switchover --dry-run -o json"), cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        return False
+    plan = json.loads(done.stdout)
+    groups = [view for view in plan["snapshot"]["groups"] if view["group"] == group]
+    synced = any(at["target_offset"] is not None for view in groups for at in view["partitions"])
+    return synced and not any(loss["records"] for loss in plan["losses"])
+
+
+def test_switchover_between_two_kafkas_is_verified(cli: Cli) -> None:
+    refused = cli.run("switchover", 3)
+    assert "--yes" in refused.stderr
+    plan = cli.json("switchover --dry-run")
+    assert plan["refusals"] == []
+    result = cli.json("switchover --yes")
+    assert result["verified"] is True
+    assert [loss["records"] for loss in result["losses"]] == [0]
+    (move,) = result["moves"]
+    assert move["source_offset"] == READ
+    translated = cli.json(f"offsets translate --topic {move['topic']} --partition 0 --offset {READ}")
+    assert move["target_offset"] == translated["target_offset"]
+    events = [entry.event for entry in read_journal(Path(result["journal"]))]
+    assert events[0] == "planned"
+    assert events[-1] == "finished"
+    again = cli.run("switchover --yes", 3)
+    assert "link resume" in again.stderr
+    cli.run("link resume --yes")
+
+
+def test_failover_to_a_time_from_a_kafka_that_is_gone(cli: Cli, kafka_43: KafkaServer) -> None:
+    text = (cli.folder / "farshore.toml").read_text()
+    gone = text.replace(text.split('"')[1], f"127.0.0.1:{free_port()}")
+    (cli.folder / "farshore.toml").write_text(gone)
+    assert "--allow-data-loss" in cli.run("failover --yes", 3).stderr
+    naive = cli.run("failover --to-datetime 2020-09-13T12:30:00 --allow-data-loss --yes", 1)
+    assert "time zone" in naive.stderr
+    at_s = START_MS // 1000 + 400
+    result = cli.json(f"failover --to-datetime {iso(at_s)} --allow-data-loss --yes")
+    assert result["verified"] is True
+    (loss,) = result["losses"]
+    assert (loss["certainty"], loss["records"]) == ("at_least", 0)
+    (move,) = result["moves"]
+    assert move["kind"] == "by_timestamp"
+    back = cli.json(
+        f"offsets translate --topic {move['topic']} --partition 0 --offset {move['target_offset']} --reverse"
+    )
+    assert back["source_offset"] == 400
+
+
+def iso(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat()
