@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from failover.errors import GateRefused
-from failover.losses import Certainty, LossTotal
+from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.operation import Result
 from failover.plan import MoveKind, Operation, Plan, Refusal, RefusalReason
 from mirror.terminal import Output, confirm_plan, emit
@@ -18,7 +20,6 @@ LOSS_COLUMNS = (
     "first_offset",
     "end_offset",
     "first_timestamp",
-    "last_timestamp",
     "seen_at",
 )
 MOVE_COLUMNS = ("group", "topic", "partition", "kind", "source_offset", "target_offset", "synced_at")
@@ -51,7 +52,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.OFFSETS_IN_DOUBT: (
         "{subject} was made again or cut at one of the sites, so its offsets do not mean the mirrored records any more",
-        "see the gaps in `farshore link describe`, decide, and accept them by `farshore link resume --accept-gaps`",
+        "see the gaps in `farshore link describe`, decide, and accept them by `farshore link resume --accept-gap`",
     ),
     RefusalReason.DATA_LOSS_NOT_ALLOWED: (
         "it cannot be ruled out that records of {subject} are lost",
@@ -69,9 +70,9 @@ def reason_of(refusal: Refusal) -> tuple[str, str]:
 def headline(total: LossTotal) -> str:
     """The loss in one line."""
     if total.certainty is Certainty.EXACT:
-        return f"{total.records} records in {total.partitions_with_loss} partitions are only at the source"
+        return f"only at the source: {total.records:,} records in {total.partitions_with_loss} partitions"
     return (
-        f"at least {total.records} records in {total.partitions_with_loss} partitions are lost; what was written after "
+        f"lost: at least {total.records:,} records in {total.partitions_with_loss} partitions; what was written after "
         "the mirror last saw the source cannot be known"
     )
 
@@ -103,9 +104,15 @@ def show_plan(plan: Plan) -> None:
         click.echo(
             f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again", err=True
         )
-    confirm_plan(list(plan.losses), True, columns=LOSS_COLUMNS)
+    if lossy := _with_loss(plan.losses):
+        confirm_plan(lossy, True, columns=LOSS_COLUMNS)
     if plan.moves:
         confirm_plan(list(plan.moves), True, columns=MOVE_COLUMNS)
+
+
+def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
+    """Without the partitions of which it is certain that nothing is lost: the document has them all."""
+    return [loss for loss in losses if not loss.is_none]
 
 
 def refuse(plan: Plan) -> None:
@@ -126,7 +133,7 @@ def print_result(result: Result, output: str) -> None:
     if output != Output.TABLE:
         emit(result, output)
         return
-    emit(list(result.losses), output, columns=LOSS_COLUMNS, title="Left behind at the source")
+    emit(_with_loss(result.losses), output, columns=LOSS_COLUMNS, title="Left behind at the source")
     if result.moves:
         emit(list(result.moves), output, columns=MOVE_COLUMNS, title="Groups")
     if result.differences:
