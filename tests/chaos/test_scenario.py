@@ -1,0 +1,165 @@
+"""The latency scenario as a command between two brokers of ours: its verdicts, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from toxiproxy import Toxiproxy
+
+from chaos.commands import TOOLS_FOLDERS
+from chaos.toxics import connect, find_server
+from mirror.door import Cluster, Site, list_topics
+from mirror.terminal import ExitCode
+from tests.interop.servers import FarshoreBroker, wait_until
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 120.0
+SHARED_TOPICS = {"__farshore-producers", "__consumer_offsets", "__transaction_state"}
+"""What belongs to a site, not to a run."""
+CONFIG = """
+[sites.east]
+bootstrap_servers = "{east}"
+[sites.west]
+bootstrap_servers = "{west}"
+[[links]]
+name = "east-west"
+source = "east"
+target = "west"
+topics = ["flights"]
+topic_names = "prefixed"
+groups = []
+"""
+
+
+@dataclass
+class Stage:
+    """Two brokers, a toxiproxy server of the test's, and the command."""
+
+    folder: Path
+    east: str
+    west: str
+    server: Toxiproxy
+    server_address: str
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml")]
+        return subprocess.Popen(
+            [*command, "chaos", "run", "latency", "--toxiproxy", self.server_address, "-o", "json", *options],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder / "tmp")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def topics(self) -> set[str]:
+        async def both() -> set[str]:
+            found: set[str] = set()
+            for bootstrap in (self.east, self.west):
+                async with Cluster(Site("site", bootstrap), client_id="test") as cluster:
+                    found |= set(await list_topics(cluster))
+            return found
+
+        return asyncio.run(both()) - SHARED_TOPICS
+
+    def assert_nothing_left(self) -> None:
+        assert self.server.proxies() == {}
+        assert self.topics() == set()
+        assert list((self.folder / "tmp").glob("farshore*")) == []
+        assert mirrors_below(self.folder) == []
+
+
+def mirrors_below(folder: Path) -> list[str]:
+    """Command lines of the processes that run from a configuration file below the folder (Linux)."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended between the listing and the reading
+            found.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if f"--config {folder}/tmp/" in line]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    (tmp_path / "tmp").mkdir()
+    port = free_port()
+    proxy = subprocess.Popen(
+        [str(find_server(TOOLS_FOLDERS)), "-host", "127.0.0.1", "-port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
+            (tmp_path / "farshore.toml").write_text(CONFIG.format(east=east.bootstrap, west=west.bootstrap))
+            server = connect("127.0.0.1", port, 10.0)
+            yield Stage(tmp_path, east.bootstrap, west.bootstrap, server, f"127.0.0.1:{port}")
+    finally:
+        proxy.terminate()
+        proxy.wait(10)
+
+
+def finish(run: subprocess.Popen[str], expect: int) -> dict[str, object]:
+    stdout, stderr = run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == expect, f"{stdout}\n{stderr}"
+    document = json.loads(stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.mark.timeout(200)
+def test_the_promises_hold_through_a_slow_network_and_nothing_is_left(stage: Stage) -> None:
+    run = stage.start("--latency-ms", "100", "--duration", "3s", "--steady-p99-ms", "5000")
+    verdict = finish(run, ExitCode.DONE)["verdict"]
+    assert isinstance(verdict, dict)
+    assert verdict["fault_seen"] is True
+    assert verdict["anomalies"] == {}
+    phases = {phase["phase"]: phase for phase in verdict["phases"]}
+    assert list(phases) == ["before", "during", "after"]
+    assert all(phase["acknowledged_records"] == phase["mirrored_records"] > 0 for phase in phases.values())
+    assert phases["during"]["latency_p50_seconds"] >= 0.1
+    stage.assert_nothing_left()
+
+
+@pytest.mark.timeout(200)
+def test_a_steady_state_that_cannot_be_is_a_finding(stage: Stage) -> None:
+    run = stage.start("--latency-ms", "50", "--duration", "1s", "--steady-p99-ms", "0.001")
+    verdict = finish(run, ExitCode.FINDINGS)["verdict"]
+    assert isinstance(verdict, dict)
+    assert [phase["steady"] for phase in verdict["phases"]].count(False) >= 2
+    assert verdict["anomalies"] == {}
+    stage.assert_nothing_left()
+
+
+@pytest.mark.timeout(200)
+def test_ctrl_c_before_the_fault_leaves_nothing(stage: Stage) -> None:
+    run = stage.start("--latency-ms", "100", "--duration", "60s")
+    wait_until(lambda: bool(mirrors_below(stage.folder)), DEADLINE_S, "the run's mirror")
+    assert any("farshore-chaos-" in topic for topic in stage.topics())
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == ExitCode.INTERRUPTED
+    stage.assert_nothing_left()
+
+
+@pytest.mark.timeout(200)
+def test_ctrl_c_while_the_toxic_is_on_takes_it_off(stage: Stage) -> None:
+    run = stage.start("--latency-ms", "100", "--duration", "3s")
+    wait_until(lambda: toxics_of(stage) > 0, DEADLINE_S, "the toxic to be on")
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == ExitCode.INTERRUPTED
+    stage.assert_nothing_left()
+
+
+def toxics_of(stage: Stage) -> int:
+    return sum(len(proxy.toxics()) for proxy in stage.server.proxies().values())
