@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from broker.config import BrokerConfig
+from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from deploy.errors import ConfigError
 from deploy.topology import opposites, shared_targets, topology_problems
 from mirror.errors import LinkInvalid
@@ -67,12 +68,12 @@ class BrokerTable(Table):
     data_dir: Path
     listen: AddressText | None = None
     advertised: AddressText | None = None
-    node_id: int | None = Field(None, ge=0)
+    node_id: int | None = Field(None, ge=0, le=2**31 - 1)
     cluster_id: str | None = None
     rack: str | None = None
-    num_partitions: int | None = Field(None, ge=1)
+    num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
     auto_create_topics_enable: bool | None = None
-    offsets_topic_num_partitions: int | None = Field(None, ge=1)
+    offsets_topic_num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
     group_initial_rebalance_delay_ms: int | None = Field(None, ge=0)
     log_retention_check_interval_ms: int | None = Field(None, ge=1)
     max_connections: int | None = Field(None, ge=1)
@@ -134,7 +135,7 @@ class Configuration:
                 replace(link, shared_targets=link.name in shared, opposites=opposites(link, links)) for link in links
             )
             problems = [f"links: {problem}" for problem in topology_problems(self._links)]
-            problems += _broker_problems(self)
+            problems += [*_shared_addresses(self._sites.values()), *_broker_problems(self)]
         if problems:
             raise _config_error(file, problems)
 
@@ -259,7 +260,7 @@ def parse(text: str, file: Path) -> Configuration:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}", "correct the line it names") from error
     except ValidationError as error:
-        raise _config_error(file, [_told(problem) for problem in error.errors()]) from error
+        raise _config_error(file, _all_told(error)) from error
     return Configuration(model, file)
 
 
@@ -276,6 +277,17 @@ def _config_error(file: Path, problems: list[str]) -> ConfigError:
     return ConfigError(f"{file}: {lines}", f"correct {file}, then run: farshore --config {file} config validate")
 
 
+def _all_told(error: ValidationError) -> list[str]:
+    """Every problem once: a list is said to be too short only where its elements are not the reason."""
+    problems = error.errors()
+    return [
+        _told(problem)
+        for problem in problems
+        if problem["type"] != "too_short"
+        or not any(other["loc"][:-1] == problem["loc"] for other in problems if other["loc"])
+    ]
+
+
 def _told(problem: Any) -> str:
     """One of pydantic's errors as "links[0].topics: what is wrong"."""
     path = ""
@@ -290,6 +302,13 @@ def _told(problem: Any) -> str:
             return f"{path}: is missing; add it"
         case "string_pattern_mismatch":
             return f"{path}: use 1 to 64 letters, digits, `_` and `-`"
+        case "tuple_type":
+            form = "[[links]], with two brackets" if path == "links" else 'a list, for example ["a", "b"]'
+            return f"{path}: write {form}"
+        case "dict_type" | "model_type":
+            return f"{path}: write a table: [{path}]"
+        case "path_type":
+            return f"{path}: write a path in quotes"
         case _:
             return f"{path}: {str(problem['msg']).removeprefix('Value error, ')}"
 
@@ -308,6 +327,17 @@ def _reference_problems(model: FileModel) -> Iterator[str]:
                 yield f"{where}.{end}: no site is called {getattr(link, end)!r}; the sites: {known}"
         if link.source == link.target:
             yield f"{where}.target: a link joins two sites, this one has {link.source!r} at both ends"
+
+
+def _shared_addresses(sites: Iterable[Site]) -> Iterator[str]:
+    """Sites that are dialled at one address are one cluster: a link between them would feed itself."""
+    owners: dict[Address, str] = {}
+    for site in sites:
+        for address in site.bootstrap_addresses():
+            owner = owners.setdefault(address, site.name)
+            if owner != site.name:
+                where = f"sites.{site.name}.bootstrap_servers"
+                yield f"{where}: {address} is site {owner}'s; each site is a cluster of its own"
 
 
 def _broker_problems(configuration: Configuration) -> list[str]:

@@ -129,5 +129,6 @@ _HINTS = {
     ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than that: use a smaller replication factor",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members at this site: stop them before its offsets are set",
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first",
+    ErrorCode.KAFKA_STORAGE_ERROR: "free or repair the disk of the broker that answered, then try again",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic",
 }

@@ -87,12 +87,23 @@ def test_names_are_asked_for_with_the_known_ones() -> None:
         (('data_dir = "var/east"', ""), "sites.east.broker.data_dir: is missing; add it"),
         (("[sites.east]", "[sites.'a.b']"), "sites.a.b: use 1 to 64 letters"),
         (("[sites.west]", "[sites.west"), "is not TOML"),
+        (("[[links]]", "[links]"), "links: write [[links]], with two brackets"),
+        (('["flights", "orders-.*"]', '"flights"'), 'links[0].topics: write a list, for example ["a", "b"]'),
+        (("[[links]]", "[monitor]\nlisten = 9600\n[[links]]"), "monitor.listen: "),
+        (('"127.0.0.1:19092"', '"127.0.0.1:29093"'), "sites.west.bootstrap_servers: 127.0.0.1:29093 is site east's"),
+        (("num_partitions = 3", "node_id = 99999999999"), "sites.east.broker.node_id: "),
     ],
 )
 def test_what_is_wrong_is_named(change: tuple[str, str], words: str) -> None:
     text = SITES + LINK
     assert change[0] in text
     assert words in refused(text.replace(*change))
+
+
+def test_a_wrong_element_is_one_problem() -> None:
+    told = refused((SITES + LINK).replace('["flights", "orders-.*"]', '["orders-("]'))
+    assert "\n" not in told
+    assert "links[0].topics[0]: " in told
 
 
 def test_every_problem_is_named_at_once() -> None:
