@@ -43,7 +43,6 @@ class ExitCode(IntEnum):
     USAGE = 2
     REFUSED = 3
     FINDINGS = 4
-    RUNNING = 5
     INTERRUPTED = 130
 
 
