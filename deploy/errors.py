@@ -4,6 +4,7 @@ DeployError
 ├── ConfigError       the configuration file cannot be used (exit 2)
 ├── DemoDataMissing   the demo's data package is not installed
 └── DemoFailed        a step of the demo did not do what it promises
+    └── ServiceDied   a broker or the mirror of the demo ended by itself
 """
 
 from __future__ import annotations
@@ -32,3 +33,7 @@ class DemoDataMissing(DeployError):
 
 class DemoFailed(DeployError):
     """A step of the demo found something other than what farshore promises."""
+
+
+class ServiceDied(DemoFailed):
+    """A service of the demo ended by itself: whatever else failed, failed because of it."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from deploy.errors import DemoFailed
+from deploy.errors import DemoFailed, ServiceDied
 
-READY_TIMEOUT_S = 20.0
+READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 15
@@ -47,10 +47,11 @@ class CommandResult:
 
 
 class Processes:
-    """Starts `farshore` commands with one configuration file and ends them all in `close`."""
+    """Starts `farshore` commands with one configuration file and ends them all in `close`; made by `services`."""
 
-    def __init__(self, config_file: Path, log_dir: Path, columns: int) -> None:
-        """`columns` is how wide the tables of commands may be."""
+    def __init__(self, config_file: Path, log_dir: Path, columns: int, watchers: asyncio.TaskGroup) -> None:
+        """`columns` is how wide the tables of commands may be. `watchers` fails when a service ends by itself."""
+        self._watchers = watchers
         self._prefix = [sys.executable, "-m", "deploy.cli", "--config", str(config_file)]
         self._log_dir = log_dir
         self._environment = {**os.environ, "COLUMNS": str(columns)}
@@ -71,31 +72,48 @@ class Processes:
                 env=self._environment,
             )
         self._running[name] = process
+        self._watchers.create_task(self._watch(name, process))
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
         while not ready():
-            if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
-                tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-                raise DemoFailed(f"{name} did not start; its log ends:\n{tail}")
+            if asyncio.get_running_loop().time() > deadline:
+                raise DemoFailed(f"{name} did not start in {READY_TIMEOUT_S:.0f} s; {self.log_tail(name)}")
             await asyncio.sleep(POLL_S)
 
+    async def _watch(self, name: str, process: asyncio.subprocess.Process) -> None:
+        """Raises ServiceDied when the service ends before it was taken off the list of the running."""
+        exit_code = await process.wait()
+        if self._running.get(name) is process:
+            raise ServiceDied(f"{name} ended by itself with {exit_code}; {self.log_tail(name)}")
+
+    def log_tail(self, name: str) -> str:
+        """How the log of a service or a module ends."""
+        log = self._log_dir / f"{name}.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(["its log ends:", *lines[-LOG_TAIL_LINES:]]) if lines else "its log is empty"
+
     @asynccontextmanager
-    async def piped(self, module: str, *arguments: str) -> AsyncIterator[asyncio.StreamReader]:
+    async def piped(self, name: str, module: str, *arguments: str) -> AsyncIterator[asyncio.StreamReader]:
         """Run a module for the length of the context; yields its output. It is killed, not stopped, at the end."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", module, *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-        )
+        with (self._log_dir / f"{name}.log").open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", module, *arguments),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=sink,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
         try:
             yield cast(asyncio.StreamReader, process.stdout)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+    def pid(self, name: str) -> int:
+        """The process id of a running service."""
+        return self._running[name].pid
 
     async def kill9(self, name: str) -> None:
         """End a service as a power cut would."""
@@ -136,17 +154,35 @@ class Processes:
 
     async def close(self) -> None:
         """Ask every service to stop, then end what is still there."""
-        for process in self._running.values():
+        stopping = list(self._running.values())
+        self._running.clear()
+        for process in stopping:
             if process.returncode is None:
                 process.terminate()
                 process.send_signal(signal.SIGCONT)
-        for process in self._running.values():
+        for process in stopping:
             try:
                 await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        self._running.clear()
+
+
+@asynccontextmanager
+async def services(config_file: Path, log_dir: Path, columns: int) -> AsyncIterator[Processes]:
+    """Processes that all end with the context. A service that ends by itself ends the context's body: ServiceDied."""
+    try:
+        async with asyncio.TaskGroup() as watchers:
+            processes = Processes(config_file, log_dir, columns, watchers)
+            try:
+                yield processes
+            finally:
+                await asyncio.shield(processes.close())
+    except BaseExceptionGroup as group:
+        died = [error for error in group.exceptions if isinstance(error, ServiceDied)]
+        if died:
+            raise died[0] from group
+        raise
 
 
 def port_answers(port: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TypeAlias
 
@@ -14,7 +13,7 @@ from mirror.door import Cluster, TopicPartition, load_link_state, log_end_offset
 KILL_AFTER_RECORDS = 12_000
 LOOK_EVERY_RECORDS = 1_000
 UNSEEN_RECORDS = 4_000
-KILL_TIMEOUT_S = 30.0
+KILL_TIMEOUT_S = 120.0
 
 Acknowledged: TypeAlias = set[tuple[int, int]]
 """(partition, offset) of every record that the writer knows to be written."""
@@ -47,8 +46,8 @@ async def write_until_killed(stage: Stage, seen: Acknowledged) -> None:
     look_at_records = KILL_AFTER_RECORDS
     kill_at_records: int | None = None
     async with (
-        asyncio.timeout(KILL_TIMEOUT_S),
-        stage.processes.piped("deploy.demo.live_writer", stage.east, LIVE) as acknowledgements,
+        stage.within(KILL_TIMEOUT_S, "departures were written and mirrored"),
+        stage.processes.piped("writer", "deploy.demo.live_writer", stage.east, LIVE) as acknowledgements,
         Cluster(stage.link.target, client_id="demo") as west,
     ):
         async for line in acknowledgements:
@@ -63,6 +62,8 @@ async def write_until_killed(stage: Stage, seen: Acknowledged) -> None:
                     # The two sites rarely part in one moment: the line goes first, and the site writes on.
                     stage.processes.stall("mirror")
                     kill_at_records = len(seen) + UNSEEN_RECORDS
+        else:
+            raise DemoFailed(f"the writer ended by itself; {stage.processes.log_tail('writer')}")
         await stage.processes.kill9("east")
         stage.processes.go_on("mirror")
 

@@ -16,8 +16,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from deploy.demo.processes import Processes, free_port, port_answers
+from deploy.demo.processes import Processes, free_port, port_answers, services
 from deploy.demo.results import DemoResult, StepTime
+from deploy.errors import DemoFailed
 from mirror.door import Link, Site
 
 LINK = "east-west"
@@ -88,6 +89,16 @@ class Stage:
             task = progress.add_task(what, total=total)
             yield lambda completed: progress.update(task, completed=completed)
 
+    @asynccontextmanager
+    async def within(self, timeout_s: float, what: str) -> AsyncIterator[None]:
+        """Give the body so long until `what`. Raises DemoFailed with the end of the mirror's log."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError as error:
+            told = self.processes.log_tail("mirror")
+            raise DemoFailed(f"waited {timeout_s:.0f} s in vain until {what}; the mirror: {told}") from error
+
     async def command(self, *arguments: str, expect: int = 0) -> Any:
         """Run a `farshore` command with `-o json` and return its document."""
         self.console.print(f"  [dim]$ farshore {' '.join(arguments)}[/]")
@@ -132,8 +143,5 @@ async def stage(console: Console, result: DemoResult) -> AsyncIterator[Stage]:
             topics=(FLIGHTS, LIVE),
             groups=(".*",),
         )
-        processes = Processes(config, Path(folder), console.width - 2)
-        try:
+        async with services(config, Path(folder), console.width - 2) as processes:
             yield Stage(processes, link, east_port, west_port, console, result)
-        finally:
-            await asyncio.shield(processes.close())

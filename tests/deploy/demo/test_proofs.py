@@ -1,0 +1,99 @@
+"""The demo's proofs can fail: each finds what it is there to find. And the data is what it says."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from deploy.demo.first_round import continuity, translation_proof
+from deploy.demo.flights import FLIGHTS_COUNT, flights
+from deploy.demo.results import GroupProof, LossProof
+from deploy.demo.stage import FLIGHTS
+from deploy.demo.traffic import GroupRead
+from mirror.door import Link, LinkState, OffsetMap, PartitionMap, Site
+from mirror.offsets.intervals import End, Interval
+
+LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), (FLIGHTS,))
+ROWS = {offset: 100 + offset for offset in range(5)}
+
+
+def state_with(*intervals: tuple[int, int], end: tuple[int, int]) -> LinkState:
+    """A link's state whose map of partition 0 has the given (source start, target start) intervals."""
+    found = PartitionMap()
+    found.advance([Interval(*interval) for interval in intervals], End(*end))
+    return LinkState(LINK, exists=True, map=OffsetMap({(FLIGHTS, 0): found}))
+
+
+def test_an_exact_map_is_proved_with_its_markers_at_the_target() -> None:
+    state = state_with((0, 1), (3, 6), end=(5, 8))
+    there = {1: 100, 2: 101, 3: 102, 6: 103, 7: 104}
+    proof = translation_proof(state, 0, ROWS, there)
+    assert (proof.offsets, proof.wrong_forward, proof.wrong_back, proof.intervals) == (5, 0, 0, 2)
+    assert proof.holds
+
+
+def test_a_map_that_is_off_by_one_is_found() -> None:
+    state = state_with((0, 1), end=(5, 6))
+    there = {offset + 2: row for offset, row in ROWS.items()}
+    proof = translation_proof(state, 0, ROWS, there)
+    assert proof.wrong_forward == 5
+    assert not proof.holds
+
+
+def test_a_map_that_knows_nothing_proves_nothing() -> None:
+    proof = translation_proof(LinkState(LINK), 0, ROWS, ROWS)
+    assert (proof.wrong_forward, proof.wrong_back) == (5, 5)
+    assert not translation_proof(LinkState(LINK), 0, {}, {}).holds
+
+
+def test_continuity_counts_what_is_lost_and_what_is_repeated() -> None:
+    whole = continuity(GroupRead(list(range(1000)), {}), GroupRead(list(range(1000, FLIGHTS_COUNT)), {}))
+    assert whole.holds
+    assert (whole.before_records, whole.after_records) == (1000, FLIGHTS_COUNT - 1000)
+    overlapping = continuity(GroupRead(list(range(1000)), {}), GroupRead(list(range(990, FLIGHTS_COUNT)), {}))
+    assert (overlapping.lost_records, overlapping.repeated_records) == (0, 10)
+    with_a_hole = continuity(GroupRead(list(range(1000)), {}), GroupRead(list(range(1003, FLIGHTS_COUNT)), {}))
+    assert (with_a_hole.lost_records, with_a_hole.repeated_records) == (3, 0)
+    assert not overlapping.holds
+    assert not with_a_hole.holds
+
+
+def test_a_group_that_would_read_another_record_is_found() -> None:
+    assert GroupProof(0, 10, 11, 42, 42).holds
+    assert GroupProof(0, 10, 11, None, None).holds
+    assert not GroupProof(0, 10, 11, 42, 43).holds
+    assert not GroupProof(0, 10, 11, 42, None).holds
+
+
+@pytest.mark.parametrize(
+    ("stated", "certainty", "true_records", "holds"),
+    [
+        (7, "exact", 7, True),
+        (7, "exact", 8, False),
+        (7, "at_least", 7, True),
+        (7, "at_least", 9, True),
+        (7, "at_least", 6, False),
+        (None, "unknown", 9, True),
+        (None, "exact", 0, False),
+    ],
+)
+def test_a_statement_of_loss_is_held_against_the_disk(
+    stated: int | None, certainty: str, true_records: int, holds: bool
+) -> None:
+    assert LossProof(0, 100, 90, stated, certainty, true_records).holds is holds
+
+
+def test_the_first_flights_are_those_of_the_package() -> None:
+    first, second = islice(flights(), 2)
+    # UA 1545 to Houston: scheduled 05:15 in New York on New Year's Day 2013, two minutes late.
+    assert (first.row, first.key, first.timestamp_ms) == (0, b"UA", 1_357_035_420_000)
+    assert b'"row":0,' in first.value
+    assert b'"flight":"1545"' in first.value
+    # UA 1714: scheduled 05:29, four minutes late.
+    assert (second.row, second.key, second.timestamp_ms) == (1, b"UA", 1_357_036_380_000)
+
+
+def test_every_flight_is_there_once() -> None:
+    rows = [flight.row for flight in flights()]
+    assert rows == list(range(FLIGHTS_COUNT))
