@@ -167,7 +167,14 @@ def test_every_command_of_the_readme_works_in_its_order(reader: Reader) -> None:
 
 
 def test_a_printing_command_prints_json_that_parses(reader: Reader) -> None:
-    for command in ("config validate", "topic list --site east", "group list --site east", "link list", "status"):
+    for command in (
+        "config validate",
+        "topic list --site east",
+        "group list --site east",
+        "link list",
+        "link describe --link east-west",
+        "status",
+    ):
         result = reader.run(f"farshore {command} -o json")
         assert result.returncode == 0, result.stderr
         json.loads(result.stdout)

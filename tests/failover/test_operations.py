@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from broker.wire.records import Record
 from failover.errors import FailoverError, NotDrained
@@ -23,6 +26,7 @@ from tests.failover.stage import (
     GROUP,
     PARTITIONS,
     RECORDS,
+    TOPIC,
     Stage,
     commit_group,
     mirrored,
@@ -221,3 +225,31 @@ async def test_an_operation_cut_before_the_groups_moved_is_gone_on_with(tmp_path
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
         after = mark_interrupted(await stage.sites.look(), stage.journals)
         assert reasons(plan_switchover(after)) == {RefusalReason.LINK_NOT_RUNNING}
+
+
+@pytest.mark.parametrize(
+    ("site", "reason"),
+    [("source", RefusalReason.GROUP_ACTIVE_AT_SOURCE), ("target", RefusalReason.GROUP_ACTIVE_AT_TARGET)],
+)
+async def test_a_group_that_reads_at_a_site_is_in_the_way(tmp_path: Path, site: str, reason: RefusalReason) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        where = stage.link.source if site == "source" else stage.link.target
+        async with reading(where.bootstrap_servers):
+            plan = plan_switchover(await stage.sites.look())
+            assert plan.refusals == (Refusal(reason, GROUP),)
+        assert plan_switchover(await stage.sites.look()).refusals == ()
+
+
+@asynccontextmanager
+async def reading(bootstrap_servers: str) -> AsyncIterator[None]:
+    """An unmodified consumer of the group that has been given its partitions."""
+    consumer = AIOKafkaConsumer(TOPIC, bootstrap_servers=bootstrap_servers, group_id=GROUP, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        await consumer.getmany(timeout_ms=5000, max_records=1)
+        assert len(consumer.assignment()) == len(PARTITIONS)
+        yield
+    finally:
+        await consumer.stop()
