@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mirror.commands.link import LinkRow
 from mirror.terminal import Output, emit, output_option
 
 if TYPE_CHECKING:
@@ -20,17 +21,6 @@ class SiteRow:
     address_map: dict[str, str]
     broker_listen: str | None
     broker_data_dir: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LinkRow:
-    link: str
-    source: str
-    target: str
-    topics: tuple[str, ...]
-    topic_names: str
-    groups: tuple[str, ...]
-    shared_targets: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +83,7 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
                 broker_data_dir=str(broker.data_dir) if broker else None,
             )
         )
-    links = tuple(
-        LinkRow(
-            link=link.name,
-            source=link.source.name,
-            target=link.target.name,
-            topics=link.topics,
-            topic_names=link.topic_names,
-            groups=link.groups,
-            shared_targets=link.shared_targets,
-        )
-        for link in configuration.links()
-    )
+    links = tuple(LinkRow.of(link) for link in configuration.links())
     used = {end for link in links for end in (link.source, link.target)}
     findings = [f"site {site.site} is part of no link" for site in sites if site.site not in used]
     findings += [f"link {link.link} carries no group: it has no groups" for link in links if not link.groups]

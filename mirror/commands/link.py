@@ -34,6 +34,18 @@ class LinkRow:
     groups: tuple[str, ...]
     shared_targets: bool
 
+    @classmethod
+    def of(cls, link: Link) -> LinkRow:
+        return cls(
+            link.name,
+            link.source.name,
+            link.target.name,
+            link.topics,
+            link.topic_names,
+            link.groups,
+            link.shared_targets,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LinkDescription:
@@ -69,10 +81,7 @@ def link_group() -> None:
 @click.pass_obj
 def list_command(context: AppContext, output: str) -> None:
     """List the links of farshore.toml."""
-    rows = [
-        LinkRow(k.name, k.source.name, k.target.name, k.topics, k.topic_names, k.groups, k.shared_targets)
-        for k in context.links()
-    ]
+    rows = [LinkRow.of(link) for link in context.links()]
     emit(rows, output)
 
 
