@@ -61,7 +61,7 @@ def spark_session(settings: SparkSettings) -> Iterator[Any]:
     # The workers must run the same Python as we do, or Spark refuses to mix them.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    with interrupts_kept():
+    with interrupts_kept(), _nothing_left_in(Path.cwd()):
         try:
             session = _start(settings)
             try:
@@ -71,6 +71,19 @@ def spark_session(settings: SparkSettings) -> Iterator[Any]:
                     session.stop()
         finally:
             _stop_java()
+
+
+@contextmanager
+def _nothing_left_in(folder: Path) -> Iterator[None]:
+    """Take away the empty folder `artifacts` that Spark 4 makes where it is started, unless it was there before."""
+    artifacts = folder / "artifacts"
+    ours = not artifacts.exists()
+    try:
+        yield
+    finally:
+        if ours:
+            with suppress(OSError):  # it is not there, or somebody has put something into it
+                artifacts.rmdir()
 
 
 @contextmanager

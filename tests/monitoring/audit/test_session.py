@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from monitoring.audit.session import interrupts_kept
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def swallow(_number: int, _frame: object) -> None:
@@ -49,3 +54,16 @@ def test_a_thread_gets_no_signals_and_needs_no_care() -> None:
     thread.start()
     thread.join()
     assert found == ["done"]
+
+
+def test_spark_leaves_nothing_in_the_folder_where_it_ran(tmp_path: Path) -> None:
+    """In a process of its own: Spark looks at its folder only when its Java starts."""
+    program = (
+        "from monitoring.audit.session import SparkSettings, spark_session\n"
+        "settings = SparkSettings(master='local[1]', options={'spark.jars.packages': ''})\n"
+        "with spark_session(settings) as spark:\n"
+        "    assert spark.range(3).count() == 3\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=120)
+    assert list(tmp_path.iterdir()) == []
