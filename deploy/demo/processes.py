@@ -24,11 +24,13 @@ LOG_TAIL_LINES = 15
 PR_SET_PDEATHSIG = 1
 
 
-def free_port() -> int:
-    """A TCP port of the loopback interface that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Different TCP ports of the loopback interface that nothing listens on now."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def _die_with_parent() -> None:

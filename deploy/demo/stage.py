@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from deploy.demo.processes import Processes, free_port, port_answers, services
+from deploy.demo.processes import Processes, free_ports, port_answers, services
 from deploy.demo.results import DemoResult, StepTime
 from deploy.errors import DemoFailed
 from mirror.door import Link, Site
@@ -129,7 +129,7 @@ def spark_jars() -> list[str]:
 async def stage(console: Console, result: DemoResult) -> AsyncIterator[Stage]:
     """Set everything up; take everything down again, whatever happens."""
     with tempfile.TemporaryDirectory(prefix="farshore-demo-") as folder:
-        east_port, west_port = free_port(), free_port()
+        east_port, west_port = free_ports(2)
         config = Path(folder) / "farshore.toml"
         config.write_text(
             CONFIG.format(
