@@ -209,7 +209,7 @@ def test_groups(shell: Shell) -> None:
 def test_a_site_that_does_not_answer(shell: Shell, tmp_path: Path, unused_tcp_port: int) -> None:
     lost = f"127.0.0.1:{unused_tcp_port}"
     config = tmp_path / "farshore.toml"
-    config.write_text(CONFIG.format(east=lost, west=lost))
+    config.write_text(CONFIG.format(east=lost, west="127.0.0.1:1"))
     failed = Shell(config).run("topic list --site east", ExitCode.ERROR)
     assert lost in failed.stderr
     assert "hint: " in failed.stderr
