@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from chaos.checker import SteadyState, Verdict, check
+from chaos.children import die_with_parent
 from chaos.errors import ChaosError
 from chaos.history import History, Phase
-from chaos.toxics import Latency, die_with_parent, latency, proxied
+from chaos.toxics import Latency, latency, proxied
 from chaos.workload import Workload
 from mirror.door import Cluster, Link, NewTopic, create_topics, delete_topics, list_topics
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +16,7 @@ import requests
 from toxiproxy import Toxiproxy
 from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
+from chaos.children import die_with_parent
 from chaos.errors import FaultNotInjected, FaultNotRemoved, ToxiproxyMissing
 
 API_PORT_DEFAULT = 8474
@@ -50,12 +48,6 @@ def find_server(extra_folders: tuple[Path, ...]) -> Path:
             if found:
                 return Path(found)
     raise ToxiproxyMissing("there is no toxiproxy server on this machine", hint=INSTALL_HINT)
-
-
-def die_with_parent() -> None:
-    """Between fork and exec: a chaos run that is killed must not leave a slow network or a mirror behind (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 @contextlib.contextmanager

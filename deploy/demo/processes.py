@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -15,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from chaos.children import die_with_parent
 from deploy.errors import DemoFailed, ServiceDied
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 15
-PR_SET_PDEATHSIG = 1
 
 
 def free_ports(count: int) -> list[int]:
@@ -31,12 +30,6 @@ def free_ports(count: int) -> list[int]:
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return [int(probe.getsockname()[1]) for probe in probes]
-
-
-def _die_with_parent() -> None:
-    """Between fork and exec: have the kernel end the child when the demo ends, however it ends (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,7 @@ class Processes:
                 stdout=sink,
                 stderr=sink,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
                 env=self._environment,
             )
         self._running[name] = process
@@ -104,7 +97,7 @@ class Processes:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=sink,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         try:
             yield cast(asyncio.StreamReader, process.stdout)
@@ -139,7 +132,7 @@ class Processes:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
             env=self._environment,
         )
         try:
