@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from broker.clock import Clock
+from broker.base.clock import Clock
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata_store import BrokerRegistration
 from broker.config import BrokerConfig

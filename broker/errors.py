@@ -11,10 +11,11 @@ The parts of the broker that have more to say (groups, transactions, topics) der
 modules. A handler turns a `BrokerError` into `error_code`; anything else closes the connection.
 """
 
+from broker.base.errors import FarshoreError
 from broker.wire.errors import ErrorCode
 
 
-class BrokerError(Exception):
+class BrokerError(FarshoreError):
     """A request that is answered with an error code.
 
     `hint` says what a person can do about it; `retriable` whether the same request may succeed later.

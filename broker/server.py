@@ -7,8 +7,8 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from broker.base.clock import Clock, SystemClock
 from broker.broker import Broker
-from broker.clock import Clock, SystemClock
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.errors import BrokerError

@@ -8,10 +8,10 @@ A latency fault must show in the latency while it is on, or the fault was not th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from broker.base.percentile import percentile
 from chaos.history import History, Outcome, Phase
 
 
@@ -55,14 +55,6 @@ class SteadyState:
 
     latency_p99_max_ms: float
     injected_latency_ms: float
-
-
-def percentile(values: Sequence[float], fraction: float) -> float | None:
-    """The nearest-rank percentile; None of no values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
 
 
 def find_anomalies(history: History) -> dict[Anomaly, tuple[int, ...]]:

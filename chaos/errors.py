@@ -8,16 +8,11 @@ ChaosError
 
 from __future__ import annotations
 
+from broker.base.errors import FarshoreError
 
-class ChaosError(Exception):
+
+class ChaosError(FarshoreError):
     """Root of this folder's errors."""
-
-    retriable: bool = False
-    exit_code: int = 1
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class ToxiproxyMissing(ChaosError):

@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from broker.base.address import parse_address
+from broker.base.children import die_with_parent, stop_child
+from broker.client.cluster import Cluster
+from broker.client.topics import NewTopic, create_topics, delete_topics, list_topics
 from chaos.checker import SteadyState, Verdict, check
-from chaos.children import die_with_parent
 from chaos.errors import ChaosError
 from chaos.history import History, Phase
 from chaos.toxics import Latency, latency, proxied
 from chaos.workload import Workload
-from mirror.door import Cluster, Link, NewTopic, create_topics, delete_topics, list_topics
+from mirror.api import Link
 
 PARTITIONS = 2
 SETTLE_TIMEOUT_S = 60.0
 MIRROR_STOP_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 15
+
+MirrorCommand = Callable[[Path], Sequence[str]]
+"""The command that runs a mirror with a configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Run:
     verdict: Verdict
 
 
-async def run_latency(link: Link, scenario: Scenario, server: Any) -> Run:
+async def run_latency(link: Link, scenario: Scenario, server: Any, mirror_command: MirrorCommand) -> Run:
     """Run the scenario along `link`; `server` is a toxiproxy server. Raises ChaosError."""
     run_id = uuid.uuid4().hex[:8]
     topic = f"farshore-chaos-{run_id}"
@@ -66,10 +71,10 @@ async def run_latency(link: Link, scenario: Scenario, server: Any) -> Run:
     )
     async with topics_of_run(link, run_id, topic), Cluster(link.source, client_id="farshore-chaos") as source:
         advertised = [f"{node.host}:{node.port}" for node in source.nodes.values()]
-        upstreams = {address: str(link.source.dial(*_split(address))) for address in advertised}
+        upstreams = {address: str(link.source.dial(*parse_address(address))) for address in advertised}
         with proxied(server, run_id, tuple(upstreams.values())) as proxies:
             listens = {address: proxies[upstream].listen for address, upstream in upstreams.items()}
-            async with mirror_of_run(link, run_id, topic, listens), asyncio.TaskGroup() as tasks:
+            async with mirror_of_run(link, run_id, topic, listens, mirror_command), asyncio.TaskGroup() as tasks:
                 await _drive(workload, scenario, proxies, tasks)
     steady = SteadyState(scenario.steady_p99_max_ms, scenario.fault.latency_ms - scenario.fault.jitter_ms)
     return Run(run_id, link.name, scenario.fault, check(workload.history, steady))
@@ -139,7 +144,9 @@ async def topics_of_run(link: Link, run_id: str, topic: str) -> AsyncIterator[No
 
 
 @asynccontextmanager
-async def mirror_of_run(link: Link, run_id: str, topic: str, listens: Mapping[str, str]) -> AsyncIterator[None]:
+async def mirror_of_run(
+    link: Link, run_id: str, topic: str, listens: Mapping[str, str], mirror_command: MirrorCommand
+) -> AsyncIterator[None]:
     """A `farshore mirror run` of the run's own that reaches the source only through the proxies."""
     with tempfile.TemporaryDirectory(prefix="farshore-chaos-") as folder:
         config = Path(folder) / "farshore.toml"
@@ -147,8 +154,7 @@ async def mirror_of_run(link: Link, run_id: str, topic: str, listens: Mapping[st
         log = Path(folder) / "mirror.log"
         with log.open("wb") as sink:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "deploy.cli", "--config", str(config), "mirror", "run"),
+                *mirror_command(config),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
@@ -161,17 +167,7 @@ async def mirror_of_run(link: Link, run_id: str, topic: str, listens: Mapping[st
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
                 raise ChaosError(f"the run's mirror ended by itself:\n{tail}")
         finally:
-            await _stop(process)
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), MIRROR_STOP_TIMEOUT_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+            await stop_child(process, MIRROR_STOP_TIMEOUT_S)
 
 
 def mirror_config(link: Link, run_id: str, topic: str, listens: Mapping[str, str]) -> str:
@@ -193,8 +189,3 @@ topics = ["{topic}"]
 topic_names = "{link.topic_names}"
 groups = []
 """
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)

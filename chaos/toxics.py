@@ -16,7 +16,8 @@ import requests
 from toxiproxy import Toxiproxy
 from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
-from chaos.children import die_with_parent
+from broker.base.address import Address
+from broker.base.children import die_with_parent, stop_child_now
 from chaos.errors import FaultNotInjected, FaultNotRemoved, ToxiproxyMissing
 
 API_PORT_DEFAULT = 8474
@@ -65,24 +66,19 @@ def running_server(executable: Path) -> Iterator[Toxiproxy]:
         preexec_fn=die_with_parent,
     )
     try:
-        yield connect("127.0.0.1", port, START_TIMEOUT_S)
+        yield connect(Address("127.0.0.1", port), START_TIMEOUT_S)
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop_child_now(process, STOP_TIMEOUT_S)
 
 
-def connect(host: str, port: int, timeout_s: float) -> Toxiproxy:
+def connect(address: Address, timeout_s: float) -> Toxiproxy:
     """Talk to a server, waiting at most `timeout_s` for it to answer."""
     server = Toxiproxy()
-    server.update_api_consumer(host, port)
+    server.update_api_consumer(*address)
     deadline = time.monotonic() + timeout_s
     while not server.running():
         if time.monotonic() > deadline:
-            raise ToxiproxyMissing(f"no toxiproxy server answers at {host}:{port}", hint=INSTALL_HINT)
+            raise ToxiproxyMissing(f"no toxiproxy server answers at {address}", hint=INSTALL_HINT)
         time.sleep(POLL_S)
     return server
 

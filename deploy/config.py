@@ -17,13 +17,13 @@ from typing import Annotated, Any
 import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from broker.base.address import Address, AddressInvalid, parse_address
+from broker.client.site import Site
 from broker.config import BrokerConfig
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from deploy.errors import ConfigError
 from deploy.topology import opposites, shared_targets, topology_problems
-from mirror.errors import LinkInvalid
 from mirror.link import Link, TopicNames
-from mirror.site import Address, Site, parse_address
 
 DEFAULT_STATE_DIR = Path("var")
 # Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
@@ -33,7 +33,7 @@ NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
 def _address(text: str) -> str:
     try:
         parse_address(text)
-    except LinkInvalid as error:
+    except AddressInvalid as error:
         raise ValueError(str(error)) from error
     return text
 
@@ -117,7 +117,7 @@ class FileModel(Table):
 
 
 class Configuration:
-    """A configuration file that was read and checked: implements `mirror.terminal.AppContext`."""
+    """A configuration file that was read and checked: implements `deploy.cli.terminal.AppContext`."""
 
     def __init__(self, model: FileModel, file: Path) -> None:
         """Raises ConfigError with every problem between tables."""

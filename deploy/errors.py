@@ -9,22 +9,15 @@ DeployError
 
 from __future__ import annotations
 
+from broker.base.errors import FarshoreError
 
-class DeployError(Exception):
+
+class DeployError(FarshoreError):
     """Root of this folder's errors."""
-
-    retriable: bool = False
-    exit_code: int = 1
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class ConfigError(DeployError):
     """farshore.toml is missing, unreadable, or says something that cannot be."""
-
-    exit_code = 2
 
 
 class DemoDataMissing(DeployError):

@@ -8,22 +8,15 @@ FailoverError
 
 from __future__ import annotations
 
+from broker.base.errors import FarshoreError
 
-class FailoverError(Exception):
+
+class FailoverError(FarshoreError):
     """Root of this folder's errors."""
-
-    retriable: bool = False
-    exit_code: int = 1
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class GateRefused(FailoverError):
     """A safety gate refused the operation before anything was changed."""
-
-    exit_code = 3
 
 
 class NotDrained(GateRefused):

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+from broker.client.cluster import Cluster
+from broker.client.groups import DescribedConsumerGroup, committed_offsets, describe_groups, list_groups
+from broker.client.model import CommittedOffset, Topic, TopicPartition
+from broker.client.offsets import log_end_offsets, log_start_offsets
+from broker.client.topics import list_topics
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
-from mirror.door import (
-    Cluster,
-    CommittedOffset,
-    DescribedConsumerGroup,
-    GroupMap,
-    Link,
-    LinkState,
-    Topic,
-    TopicPartition,
-    committed_offsets,
-    describe_groups,
-    list_groups,
-    list_topics,
-    load_group_map,
-    load_link_state,
-    log_end_offsets,
-    log_start_offsets,
-)
+from mirror.api import GroupMap, Link, LinkState, load_group_map, load_link_state
 
 
 async def observe(

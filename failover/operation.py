@@ -12,6 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from broker.base.documents import to_document
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.groups import commit_offsets
+from broker.client.model import CommittedOffset, TopicPartition
 from failover.errors import NotDrained
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
@@ -20,8 +25,7 @@ from failover.observe import observe
 from failover.plan import GroupMove, Operation, Plan, Step, plan_moves
 from failover.proof import Difference, edge_timestamps, prove_ends, prove_groups
 from failover.snapshot import Snapshot
-from mirror.door import ClientError, Cluster, CommittedOffset, Link, TopicPartition, commit_offsets, promote_link
-from mirror.terminal import document_of
+from mirror.api import Link, promote_link
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ async def carry_out(plan: Plan, sites: Sites, journal: Journal, drain_timeout_s:
     """Run the plan's steps. Raises NotDrained before anything was changed; otherwise ends with a Result."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
-    journal.record("planned", document_of(plan))
+    journal.record("planned", to_document(plan))
     snapshot = plan.snapshot
     moves: tuple[GroupMove, ...] = plan.moves
     differences: tuple[Difference, ...] = ()
@@ -110,7 +114,7 @@ async def carry_out(plan: Plan, sites: Sites, journal: Journal, drain_timeout_s:
         differences=differences,
         journal=str(journal.path),
     )
-    journal.record(FINISHED, document_of(result))
+    journal.record(FINISHED, to_document(result))
     return result
 
 

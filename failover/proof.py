@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from broker.client.cluster import Cluster
+from broker.client.log import read_records
+from broker.client.model import TopicPartition
 from broker.wire.records import Record
 from failover.losses import PartitionLoss
 from failover.plan import GroupMove
 from failover.snapshot import PartitionView, Snapshot
-from mirror.door import Cluster, TopicPartition, read_records
 
 
 class DifferenceKind(StrEnum):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from broker.client.cluster import Cluster
+from broker.client.log import read_batches
+from broker.client.model import NO_OFFSET, TopicPartition
+from broker.client.offsets import list_offsets, log_end_offsets
 from broker.wire.records import decode_records
 from failover.errors import FailoverError
 from failover.plan import GroupMove, MoveKind
 from failover.snapshot import Snapshot
-from mirror.door import NO_OFFSET, Cluster, TopicPartition, list_offsets, log_end_offsets, read_batches
 
 EXAMPLE = "2026-11-21T04:00:00+00:00"
 

@@ -1,87 +1,26 @@
 """What can go wrong while mirroring.
 
 MirrorError
-├── ClientError                 talking to a cluster
-│   ├── ConnectionLost          the connection ended; what was in flight may or may not have happened
-│   ├── RequestTimedOut         no answer in time; the connection is closed, same doubt
-│   ├── ClusterUnreachable      no bootstrap server answered
-│   ├── UnsupportedByCluster    no common version of an API
-│   ├── ResponseTooLarge        a frame above the limit
-│   └── KafkaError              the cluster answered with an error code
-├── LinkInvalid                 a link or site that cannot work as declared
+├── LinkInvalid                 a link that cannot work as declared
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── OffsetNotMirrored           an offset has no exact translation
 └── StateDamaged                the link's state topic cannot be read
+
+Talking to a cluster raises ClientError (broker/client/errors.py).
 """
 
 from __future__ import annotations
 
-from broker.wire.errors import ErrorCode
+from broker.base.errors import FarshoreError
 
 
-class MirrorError(Exception):
-    """Root of this folder's errors; `hint` says what to do next."""
-
-    retriable: bool = False
-    hint: str = ""
-    exit_code: int = 1
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        if hint is not None:
-            self.hint = hint
-
-
-class ClientError(MirrorError):
-    """Talking to a cluster failed."""
-
-
-class ConnectionLost(ClientError):
-    """The connection ended. A request that was in flight may or may not have been carried out."""
-
-    retriable = True
-    hint = "check that the broker runs and that this address reaches it"
-
-
-class RequestTimedOut(ClientError):
-    """No answer came in time; the connection was closed. The request may or may not have been carried out."""
-
-    retriable = True
-    hint = "the broker is overloaded or the network stalls: look at its log, then try again"
-
-
-class ClusterUnreachable(ClientError):
-    """None of a site's bootstrap servers answered."""
-
-    retriable = True
-    hint = "check the site's bootstrap_servers, and that a broker runs there"
-
-
-class UnsupportedByCluster(ClientError):
-    """The cluster and this client have no common version of an API."""
-
-    hint = "farshore needs Apache Kafka 2.8 or newer, or farshore's own broker"
-
-
-class ResponseTooLarge(ClientError):
-    """A response frame above `max_frame_bytes`."""
-
-    hint = "the peer may not be a Kafka broker; if it is, raise max_frame_bytes"
-
-
-class KafkaError(ClientError):
-    """The cluster answered with an error code."""
-
-    def __init__(self, code: int | ErrorCode, what: str, detail: str | None = None) -> None:
-        self.code = ErrorCode.of(int(code))
-        super().__init__(f"{what}: {self.code.name} ({detail or self.code.description})")
-        self.retriable = self.code.retriable
-        self.hint = _HINTS.get(self.code, "see the broker's log for the reason")
+class MirrorError(FarshoreError):
+    """Root of this folder's errors."""
 
 
 class LinkInvalid(MirrorError):
-    """A link or a site that cannot work as it is declared."""
+    """A link that cannot work as it is declared."""
 
     hint = "correct farshore.toml and run `farshore config validate`"
 
@@ -115,20 +54,3 @@ class StateDamaged(MirrorError):
     """The link's state topic on the target holds something that cannot be understood."""
 
     hint = "a newer farshore may have written it: run the newest version"
-
-
-_HINTS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "list what is there with `farshore topic list --site SITE`",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "give farshore's principal access to this topic",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "give farshore's principal access to this group",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "give farshore's principal IdempotentWrite and Describe on the cluster",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow farshore's principal the transactional ids farshore-*",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete the topic first",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "topic names have letters, digits, '.', '_' and '-', at most 249 characters",
-    ErrorCode.INVALID_CONFIG: "correct the names and values given with --config NAME=VALUE",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than that: use a smaller replication factor",
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members at this site: stop them before its offsets are set",
-    ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first",
-    ErrorCode.KAFKA_STORAGE_ERROR: "free or repair the disk of the broker that answered, then try again",
-    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic",
-}

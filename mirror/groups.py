@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from mirror.client.cluster import Cluster
-from mirror.client.groups import (
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError, KafkaError, RequestTimedOut
+from broker.client.groups import (
     GroupState,
     ListedGroup,
     commit_offsets,
@@ -21,8 +22,7 @@ from mirror.client.groups import (
     describe_groups,
     list_groups,
 )
-from mirror.client.model import CommittedOffset, TopicPartition
-from mirror.errors import ClientError, KafkaError, RequestTimedOut
+from broker.client.model import CommittedOffset, TopicPartition
 from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_IN_FLIGHT
 from mirror.link import Link
 

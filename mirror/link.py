@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
+from broker.client.site import Site
 from mirror.errors import LinkInvalid
-from mirror.site import Site
 
 TopicNames = Literal["same", "prefixed"]
 """How a topic is called at the target: as at the source, or "east.flights"."""

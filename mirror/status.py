@@ -7,14 +7,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mirror.client.cluster import Cluster
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.limits import ClientLimits
+from broker.client.site import Site
 from mirror.errors import MirrorError
 from mirror.lag import PartitionLag, link_lag
-from mirror.limits import ClientLimits
 from mirror.link import Link
 from mirror.offsets.entries import Gap, RunState
 from mirror.offsets.state import LinkState, load_link_state
-from mirror.site import Site
 
 STATUS_LIMITS = ClientLimits(
     connect_timeout_ms=2_000, bootstrap_timeout_ms=2_500, retry_timeout_ms=5_000, request_timeout_ms=10_000,
@@ -73,7 +74,7 @@ async def link_status(link: Link) -> LinkStatus:
                 state = await load_link_state(link, target)
             if source is not None and target is not None:
                 lags = await link_lag(link, source, target, state)
-        except MirrorError as error:
+        except (MirrorError, ClientError) as error:
             trouble.append(str(error))
         return summarise(link, source is not None, target is not None, state, lags, "; ".join(trouble))
 
@@ -125,6 +126,6 @@ def condition_of(state: LinkState | None) -> LinkCondition:
 async def _enter(stack: AsyncExitStack, site: Site, trouble: list[str]) -> Cluster | None:
     try:
         return await stack.enter_async_context(Cluster(site, client_id="farshore-status", limits=STATUS_LIMITS))
-    except MirrorError as error:
+    except (MirrorError, ClientError) as error:
         trouble.append(str(error))
         return None

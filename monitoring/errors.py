@@ -13,16 +13,11 @@ MonitoringError
 
 from __future__ import annotations
 
+from broker.base.errors import FarshoreError
 
-class MonitoringError(Exception):
+
+class MonitoringError(FarshoreError):
     """Root of this folder's errors. `hint` says what to do next, with a command where there is one."""
-
-    retriable: bool = False
-    exit_code: int = 1
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class AuditError(MonitoringError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from broker.clock import Clock
+from broker.base.clock import Clock
 from broker.log.partition_log import PartitionLog
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.clock import Clock
+from broker.base.clock import Clock
 from broker.errors import LogStorageError, OffsetOutOfRange
 from broker.log import compaction, lookup
 from broker.log.compaction import CompactionJob

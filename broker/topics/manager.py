@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from broker.clock import Clock
+from broker.base.clock import Clock
 from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError, LogStorageError

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+
+from broker.base.errors import FarshoreError
 
 
-class WireError(Exception):
+class WireError(FarshoreError):
     """Root of what `broker.wire` raises."""
 
-    retriable: ClassVar[bool] = False
-    hint: ClassVar[str] = "the peer sent something that is not the Kafka protocol, or a newer form of it"
+    retriable: bool = False
+    hint: str = "the peer sent something that is not the Kafka protocol, or a newer form of it"
 
 
 class MalformedMessage(WireError):
     """A frame or a message that cannot be read (or, when encoding, a value that has no form on the wire)."""
 
-    hint: ClassVar[str] = "check that the peer speaks the Kafka protocol on this port; close the connection"
+    hint: str = "check that the peer speaks the Kafka protocol on this port; close the connection"
 
 
 class UnsupportedVersion(WireError):
     """An API key, or a version of it, that is not in the tables."""
 
-    hint: ClassVar[str] = "ask the peer for its versions (ApiVersions) and use the highest common one"
+    hint: str = "ask the peer for its versions (ApiVersions) and use the highest common one"
 
 
 class CorruptBatch(WireError):
     """A record batch whose length, magic, CRC, compression or records are wrong."""
 
-    hint: ClassVar[str] = "the batch was damaged on disk or under way: read it again, or from another replica"
+    hint: str = "the batch was damaged on disk or under way: read it again, or from another replica"
 
 
 class ErrorCode(IntEnum):

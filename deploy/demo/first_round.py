@@ -7,20 +7,17 @@ import json
 import time
 from collections import Counter
 
+from broker.client.cluster import Cluster
+from broker.client.groups import committed_offsets
+from broker.client.log import read_records
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets
 from deploy.demo.flights import FLIGHTS_COUNT, flights
 from deploy.demo.results import GroupContinuity, GroupProof, Progress, TranslationProof
 from deploy.demo.stage import FLIGHTS, GROUP, LINK, PARTITIONS, Stage
 from deploy.demo.traffic import GroupRead, produce, read_as_group
 from deploy.errors import DemoFailed
-from mirror.door import (
-    Cluster,
-    LinkState,
-    TopicPartition,
-    committed_offsets,
-    load_link_state,
-    log_end_offsets,
-    read_records,
-)
+from mirror.api import LinkState, load_link_state
 
 READ_AT_EAST_RECORDS = 120_000
 CATCH_UP_TIMEOUT_S = 180.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from chaos.children import die_with_parent
+from broker.base.children import die_with_parent, stop_child
 from deploy.errors import DemoFailed, ServiceDied
 
 READY_TIMEOUT_S = 60.0
@@ -151,16 +151,9 @@ class Processes:
         """Ask every service to stop, then end what is still there."""
         stopping = list(self._running.values())
         self._running.clear()
-        for process in stopping:
-            if process.returncode is None:
-                process.terminate()
-                process.send_signal(signal.SIGCONT)
-        for process in stopping:
-            try:
-                await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        async with asyncio.TaskGroup() as group:
+            for process in stopping:
+                group.create_task(stop_child(process, STOP_TIMEOUT_S))
 
 
 @asynccontextmanager

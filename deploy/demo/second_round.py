@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from typing import TypeAlias
 
+from broker.client.cluster import Cluster
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets
 from deploy.demo.results import LossProof
 from deploy.demo.stage import LINK, LIVE, PARTITIONS, Stage
 from deploy.errors import DemoFailed
-from mirror.door import Cluster, TopicPartition, load_link_state, log_end_offsets
+from mirror.api import load_link_state
 
 KILL_AFTER_RECORDS = 12_000
 LOOK_EVERY_RECORDS = 1_000

@@ -16,10 +16,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from broker.client.site import Site
 from deploy.demo.processes import Processes, free_ports, port_answers, services
 from deploy.demo.results import DemoResult, StepTime
 from deploy.errors import DemoFailed
-from mirror.door import Link, Site
+from mirror.api import Link
 
 LINK = "east-west"
 FLIGHTS = "flights"

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mirror.client.cluster import Cluster
-from mirror.client.model import TopicPartition
-from mirror.client.producers import add_partitions_to_txn, end_txn, init_producer_id
-from mirror.errors import KafkaError, LinkFenced
+from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
+from broker.client.model import TopicPartition
+from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
+from mirror.errors import LinkFenced
 from mirror.link import Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.state import writable_partitions

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-SCAN_MAX_BYTES: Final = 32 * 1024 * 1024
-"""One fetch while a log is scanned."""
-SCAN_PARTITION_MAX_BYTES: Final = 4 * 1024 * 1024
-SCAN_MAX_WAIT_MS: Final = 500
 STATE_BATCH_MAX_ENTRIES: Final = 2_000
 """Entries in one batch to the state topic; with the byte limit below it stays under Kafka's default batch limit."""
 STATE_BATCH_MAX_BYTES: Final = 512 * 1024
 STATE_TOPIC_REPLICATION_FACTOR: Final = 3
 """Of farshore's own topics, where the cluster has as many brokers."""
-
-assert SCAN_PARTITION_MAX_BYTES <= SCAN_MAX_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirror.client.cluster import Cluster
+from broker.client.cluster import Cluster
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapStatus, LinkRun, Owner, RunState, Writer
 from mirror.offsets.fence import fence_link

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mirror.client.cluster import Cluster
+from broker.client.cluster import Cluster
 from mirror.link import Link
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from broker.client.cluster import Cluster
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets
+from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.topics import describe_topics, list_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
-from mirror.client.cluster import Cluster
-from mirror.client.model import TopicPartition
-from mirror.client.offsets import log_end_offsets
-from mirror.client.topics import describe_topics, list_topics
 from mirror.errors import StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import (
@@ -28,7 +29,6 @@ from mirror.offsets.entries import (
 from mirror.offsets.intervals import Interval
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.recovery import recover
-from mirror.offsets.scan import OffsetSpan, scan_batches
 from mirror.offsets.tail import read_tails
 
 Where = tuple[str, int]

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from broker.client.cluster import Cluster
+from broker.client.configs import describe_topic_configs
+from broker.client.errors import ClientError, KafkaError
+from broker.client.topics import NewTopic, create_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from broker.wire.records import Record, encode_batch
-from mirror.client.cluster import Cluster
-from mirror.client.configs import describe_topic_configs
-from mirror.client.topics import NewTopic, create_topics
-from mirror.errors import ClientError, KafkaError, LinkFenced
+from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Entry, VoidBlock, Writer, encode_key, encode_value, encode_void_key
 from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_REPLICATION_FACTOR

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from broker.client.cluster import Cluster
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets, log_start_offsets
+from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
-from mirror.client.cluster import Cluster
-from mirror.client.model import TopicPartition
-from mirror.client.offsets import log_end_offsets, log_start_offsets
-from mirror.client.topics import describe_topics
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint
 from mirror.offsets.recovery import TailBatch
-from mirror.offsets.scan import OffsetSpan, scan_batches
 
 
 @dataclass(slots=True)

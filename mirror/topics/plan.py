@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from mirror.client.configs import ConfigEntry
-from mirror.client.model import Topic
-from mirror.client.topics import NewTopic
+from broker.client.configs import ConfigEntry
+from broker.client.model import Topic
+from broker.client.topics import NewTopic
 from mirror.link import Link
 
 TIMESTAMP_TYPE: Final = "message.timestamp.type"

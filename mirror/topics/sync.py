@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from broker.client.cluster import Cluster
+from broker.client.configs import ConfigEntry, ConfigOperation, alter_topic_configs, describe_topic_configs
+from broker.client.errors import KafkaError
+from broker.client.model import Topic, TopicPartition
+from broker.client.offsets import list_offsets
+from broker.client.topics import create_partitions, create_topics, describe_topics, list_topics
 from broker.wire.errors import ErrorCode
-from mirror.client.cluster import Cluster
-from mirror.client.configs import ConfigEntry, ConfigOperation, alter_topic_configs, describe_topic_configs
-from mirror.client.model import Topic, TopicPartition
-from mirror.client.offsets import list_offsets
-from mirror.client.topics import create_partitions, create_topics, describe_topics, list_topics
-from mirror.errors import KafkaError
 from mirror.link import Link
 from mirror.topics.plan import (
     ConfigAction,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol, TextIO
 
-from mirror.clock import Clock
+from broker.base.clock import Clock
 
 
 class Event(StrEnum):

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 
+from broker.client.cluster import Cluster
+from broker.client.log import append
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets
+from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.records import Record, decode_records, encode_batch
-from mirror.client.cluster import Cluster
-from mirror.client.log import append
-from mirror.client.model import TopicPartition
-from mirror.client.offsets import log_end_offsets
-from mirror.client.topics import describe_topics
 from mirror.errors import StateDamaged
 from mirror.link import PRODUCERS_TOPIC, Link
-from mirror.offsets.scan import OffsetSpan, scan_batches
 
 REGISTRY_VERSION = 1
 _REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)

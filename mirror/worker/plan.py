@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from broker.client.committed import CommittedFilter
 from broker.wire.batch import BatchHeader, iter_batches, patch_producer, verify_crc
 from broker.wire.errors import CorruptBatch
 from broker.wire.messages.fetch import AbortedTransaction
 from broker.wire.records import Record, decode_records, encode_batch
-from mirror.client.committed import CommittedFilter
 from mirror.offsets.entries import Block, GapKind, Writer
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
 from mirror.offsets.recovery import SEQUENCE_MASK

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 
+from broker.client.errors import KafkaError
+from broker.client.log import ACKS_ALL
+from broker.client.model import TopicPartition
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.produce import (
     PartitionProduceData,
@@ -13,9 +16,7 @@ from broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from mirror.client.log import ACKS_ALL
-from mirror.client.model import TopicPartition
-from mirror.errors import KafkaError, LinkFenced
+from mirror.errors import LinkFenced
 from mirror.offsets.entries import GapKind
 from mirror.offsets.state_writer import FENCED_CODES
 from mirror.worker.flow import Flow, ForeignBatch

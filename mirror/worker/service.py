@@ -10,12 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from broker.base.address import AddressInvalid
+from broker.base.clock import Clock, SystemClock
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError, SiteInvalid
 from broker.wire.errors import WireError
-from mirror.client.cluster import Cluster
-from mirror.clock import Clock, SystemClock
 from mirror.coordinator.embedded import EmbeddedCoordinator
 from mirror.coordinator.model import Coordinator
-from mirror.errors import ClientError, LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
+from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import LinkState
@@ -29,10 +32,10 @@ from mirror.worker.session import Session, tell_gap
 from mirror.worker.startup import open_link, refuse_promoted
 from mirror.worker.watching import SessionOutdated, run_checkpoints, run_groups, run_topics
 
-FINAL_ERRORS = (LinkFenced, LinkInvalid, LinkPromoted, StateDamaged)
+FINAL_ERRORS = (LinkFenced, LinkInvalid, SiteInvalid, AddressInvalid, LinkPromoted, StateDamaged)
 """After these, only a person can let the link run again."""
-SessionEnd: TypeAlias = MirrorError | SessionOutdated | WireError
-SESSION_ENDS = (MirrorError, SessionOutdated, WireError)
+SessionEnd: TypeAlias = FarshoreError | SessionOutdated
+SESSION_ENDS = (MirrorError, ClientError, AddressInvalid, WireError, SessionOutdated)
 """What a session may end with; a WireError is a response that cannot be read, and so a doubt like a lost connection."""
 
 
@@ -54,19 +57,19 @@ async def run_links(
 ) -> None:
     """Run the links that the coordinator assigns to this worker, until cancelled.
 
-    A link that ends for good does not end the others. When none is left, raises the first error (MirrorError).
+    A link that ends for good does not end the others. When none is left, raises the first error (FarshoreError).
     """
     settings = settings or WorkerSettings()
     by_name = {link.name: link for link in links}
     coordinator = coordinator or EmbeddedCoordinator(tuple(by_name))
-    ended: list[MirrorError] = []
+    ended: list[FarshoreError] = []
     faults: list[Exception] = []
 
     async def run_one(link: Link) -> None:
         sink = settings.sink(link.name)
         try:
             await run_link(link, settings)
-        except MirrorError as error:
+        except FarshoreError as error:
             sink(Event.STOPPED, reason=type(error).__name__, detail=str(error), hint=error.hint)
             ended.append(error)
         except Exception as error:  # noqa: BLE001 a fault of ours in one link must not end the others; raised below
@@ -203,7 +206,7 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
                 await clock.sleep(limits.fence_reason_poll_ms / 1000)
                 state = await LinkState.load(target, link)
         refuse_promoted(state)
-    except MirrorError as error:
+    except (MirrorError, ClientError) as error:
         return error
     run, owner = state.run, state.owner
     if run is None or owner is None or run.state is not RunState.RUNNING:

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
+from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
+from broker.client.model import NO_LEADER, TopicPartition
 from broker.wire.errors import ErrorCode
-from mirror.client.cluster import Cluster
-from mirror.client.model import NO_LEADER, TopicPartition
-from mirror.errors import KafkaError
 from mirror.groups import GroupSyncMemory
 from mirror.link import Link
 from mirror.offsets.entries import UNTRANSLATABLE_KINDS, Block, Gap, GapKind, GapStatus

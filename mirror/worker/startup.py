@@ -7,11 +7,12 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mirror.client.cluster import Cluster
-from mirror.client.configs import describe_topic_configs
-from mirror.client.model import TopicPartition
-from mirror.client.offsets import log_end_offsets, log_start_offsets
-from mirror.errors import KafkaError, LinkInvalid, LinkPromoted
+from broker.client.cluster import Cluster
+from broker.client.configs import describe_topic_configs
+from broker.client.errors import KafkaError
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets, log_start_offsets
+from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity
 from mirror.offsets.fence import fence_link

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from mirror.client.model import Topic
-from mirror.client.topics import list_topics
+from broker.client.model import Topic
+from broker.client.topics import list_topics
 from mirror.groups import sync_groups
 from mirror.link import Link
 from mirror.offsets.entries import GroupSyncTimes

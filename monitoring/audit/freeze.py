@@ -10,24 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirror.door import (
-    Cluster,
-    GapStatus,
-    Isolation,
-    KafkaError,
-    Link,
-    LinkState,
-    OffsetMap,
-    RunState,
-    Topic,
-    TopicPartition,
-    describe_topic_configs,
-    describe_topics,
-    list_topics,
-    load_link_state,
-    log_end_offsets,
-    log_start_offsets,
-)
+from broker.client.cluster import Cluster
+from broker.client.configs import describe_topic_configs
+from broker.client.errors import KafkaError
+from broker.client.model import Isolation, Topic, TopicPartition
+from broker.client.offsets import log_end_offsets, log_start_offsets
+from broker.client.topics import describe_topics, list_topics
+from mirror.api import GapStatus, Link, LinkState, OffsetMap, RunState, load_link_state
 from monitoring.audit.model import FrozenLink, FrozenPartition, FrozenSite, Span, Step
 
 TIMESTAMP_TYPE = "message.timestamp.type"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from mirror.terminal import document_of
+from broker.base.documents import to_document
 from monitoring import limits
 from monitoring.audit.digest import CONTENT_SEEDS, POSITION_SEED
 from monitoring.audit.model import AuditResult, FrozenPartition, Span
@@ -47,7 +47,7 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "seeds": {"content": list(CONTENT_SEEDS), "position": POSITION_SEED},
         "versions": result.versions,
     }
-    return cast("dict[str, Any]", document_of(document))
+    return cast("dict[str, Any]", to_document(document))
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mirror.door import Cluster, Link
-from mirror.terminal import ExitCode, run_async
+from broker.client.cluster import Cluster
+from mirror.api import Link
 from monitoring.audit.freeze import freeze_link
 from monitoring.audit.job import AuditJob, plan, run_job
-from monitoring.audit.model import AuditResult, FrozenLink, Verdict
+from monitoring.audit.model import AuditResult, FrozenLink
 from monitoring.audit.report import as_document, as_html
 from monitoring.audit.session import SparkSettings, require_spark, spark_session
 from monitoring.audit.store import write_report, write_result, write_summary, write_windows
@@ -45,13 +46,17 @@ class AuditOutcome:
     report: Path
 
 
-def run_audit(request: AuditRequest, report: Callable[[str], None]) -> AuditOutcome:
+def run_audit(
+    request: AuditRequest,
+    report: Callable[[str], None],
+    run: Callable[[Coroutine[Any, Any, FrozenLink]], FrozenLink] = asyncio.run,
+) -> AuditOutcome:
     """Freeze, compare, store. Raises AuditError, and what the mirror's client raises for a site that is down."""
     started_s = time.monotonic()
     require_spark()
     run_id = run_id_of(request)
     report("asking both sites where they stand")
-    frozen = run_async(_freeze(request.link))
+    frozen = run(_freeze(request.link))
     partitions, _ = plan(frozen)
     request.directory.mkdir(parents=True, exist_ok=True)
     if not partitions:
@@ -86,42 +91,6 @@ def run_id_of(request: AuditRequest) -> str:
     if not RUN_ID.fullmatch(run_id) or run_id.startswith("."):
         raise AuditError(f"{run_id!r} cannot name a run", "use letters, digits, '.', '_' and '-', at most 200")
     return run_id
-
-
-def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list[str] | None]]:
-    """(title, rows, columns) of the tables for a person: partitions, and what differs or was not compared."""
-    document = outcome.document
-    columns = ["topic", "partition", "source_records", "target_records", "windows"]
-    tables: list[tuple[str, list[dict[str, Any]], list[str] | None]] = [
-        (
-            f"{document['link']}: {document['verdict']}, {document['source_records']:,} records "
-            f"in {document['seconds']:.0f} s",
-            [_texts(item) for item in document["partitions"]],
-            [*columns, "windows_differing", "windows_moved", "verdict"],
-        )
-    ]
-    if document["differences"]:
-        columns = ["topic", "partition", "kind", "source_offset", "target_offset", "source_timestamp"]
-        rows = [_texts(item) for item in document["differences"]]
-        title = f"{document['records_missing']:,} missing at the target, {document['records_surplus']:,} too many there"
-        tables.append((title, rows, [*columns, "target_timestamp", "key"]))
-    if document["not_compared"]:
-        rows = [_texts(item) for item in document["not_compared"]]
-        tables.append(("not compared", rows, ["topic", "partition", "side", "span", "offsets", "reason"]))
-    return tables
-
-
-def _texts(row: dict[str, Any]) -> dict[str, Any]:
-    """Spans as text: a list of two numbers is for programs."""
-    return {
-        name: f"[{item[0]}, {item[1]})" if isinstance(item, list) and len(item) == 2 else item
-        for name, item in row.items()
-    }
-
-
-def exit_code_of(result: AuditResult) -> ExitCode:
-    """0 only for equal copies."""
-    return ExitCode.DONE if result.verdict is Verdict.EQUAL else ExitCode.FINDINGS
 
 
 def _command(request: AuditRequest) -> str:

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from mirror.door import Cluster, Link, NewTopic, create_topics, describe_topics
+from broker.client.cluster import Cluster
+from broker.client.topics import NewTopic, create_topics, describe_topics
+from mirror.api import Link
 from monitoring import limits
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 
-from mirror.door import Link
+from mirror.api import Link
 from monitoring.canary.probe import CanaryProbe
 from monitoring.canary.verdict import CanaryJudge, CanaryReport
 

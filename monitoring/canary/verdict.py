@@ -8,11 +8,11 @@ finding.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from broker.base.percentile import percentile
 from monitoring import limits
 from monitoring.canary.record import CanaryRecord
 
@@ -146,7 +146,7 @@ class CanaryJudge:
         return sum(len(state.waiting) for state in self._runs.values())
 
     def report(self) -> CanaryReport:
-        latencies = sorted(self._latencies)
+        latencies = self._latencies
         return CanaryReport(
             self.link,
             self.run,
@@ -160,12 +160,5 @@ class CanaryJudge:
             self._order_breaks,
             percentile(latencies, 0.50),
             percentile(latencies, 0.99),
-            float(latencies[-1]) if latencies else None,
+            float(max(latencies)) if latencies else None,
         )
-
-
-def percentile(ordered: list[int], share: float) -> float | None:
-    """The smallest value that `share` of the sorted values do not exceed; None of an empty list."""
-    if not ordered:
-        return None
-    return float(ordered[max(0, math.ceil(share * len(ordered)) - 1)])

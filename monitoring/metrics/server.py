@@ -9,6 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from broker.base.address import Address
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
 from monitoring.metrics.audit import AuditCollector
@@ -45,30 +46,18 @@ def version() -> str:
         return "unknown"
 
 
-def parse_listen(text: str) -> tuple[str, int]:
-    """ "127.0.0.1:9600" or "[::1]:9600". Raises ListenFailed."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise ListenFailed(
-            f"{text!r} is no address to listen on", "write HOST:PORT, for example --listen 127.0.0.1:9600"
-        )
-    return host.strip("[]"), int(port)
-
-
 @contextmanager
-def metrics_server(listen: str, registry: CollectorRegistry) -> Iterator[str]:
+def metrics_server(listen: Address, registry: CollectorRegistry) -> Iterator[str]:
     """Serve the registry while the block runs; gives the URL. Raises ListenFailed."""
-    host, port = parse_listen(listen)
     try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
+        server, thread = start_http_server(listen.port, addr=listen.host, registry=registry)
     except OSError as error:
         raise ListenFailed(
             f"cannot listen on {listen}: {error.strerror or error}",
             "another process has the port, or the address is not this machine's: choose one with --listen HOST:PORT",
         ) from error
     try:
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{server.server_port}/metrics"
+        yield f"http://{listen._replace(port=server.server_port)}/metrics"
     finally:
         server.shutdown()
         server.server_close()

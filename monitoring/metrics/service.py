@@ -9,7 +9,9 @@ from pathlib import Path
 
 from prometheus_client import Histogram
 
-from mirror.door import Link, MirrorError
+from broker.base.address import Address
+from broker.client.errors import ClientError
+from mirror.api import Link, MirrorError
 from monitoring import limits
 from monitoring.canary.probe import CanaryProbe
 from monitoring.canary.run import new_run, now_ms
@@ -26,7 +28,7 @@ class MonitorSettings:
     """What to watch, where to show it, and where audits leave their results."""
 
     links: Sequence[Link]
-    listen: str
+    listen: Address
     audit_directory: Path
     canary: bool = True
 
@@ -54,7 +56,7 @@ async def _canary_for_ever(link: Link, judge: CanaryJudge, latency: Histogram) -
         try:
             await probe.prepare()
             break
-        except (MirrorError, CanaryError, OSError):
+        except (MirrorError, ClientError, CanaryError, OSError):
             # farshore_link_up says that a site is away, farshore_canary_sent_records_total that no canary flies.
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, limits.CANARY_RETRY_MAX_MS)

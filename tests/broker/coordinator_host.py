@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.clock import Clock
+from broker.base.clock import Clock
 from broker.config import BrokerConfig
 from broker.groups.coordinator import GroupCoordinator
 from broker.log.config import LogConfig

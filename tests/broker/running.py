@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.clock import Clock
+from broker.base.clock import Clock
 from broker.config import BrokerConfig
 from broker.server import Server, serving
 

@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 from toxiproxy import Toxiproxy
 
-from chaos.commands import TOOLS_FOLDERS
+from broker.base.address import Address
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from broker.client.topics import list_topics
 from chaos.toxics import connect, find_server
-from mirror.door import Cluster, Site, list_topics
-from mirror.terminal import ExitCode
+from deploy.cli.chaos import TOOLS_FOLDERS
+from deploy.cli.terminal import ExitCode
 from tests.interop.servers import FarshoreBroker, wait_until
 from tests.ports import free_port
 
@@ -101,7 +104,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     try:
         with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
             (tmp_path / "farshore.toml").write_text(CONFIG.format(east=east.bootstrap, west=west.bootstrap))
-            server = connect("127.0.0.1", port, 10.0)
+            server = connect(Address("127.0.0.1", port), 10.0)
             yield Stage(tmp_path, east.bootstrap, west.bootstrap, server, f"127.0.0.1:{port}")
     finally:
         proxy.terminate()

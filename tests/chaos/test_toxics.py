@@ -13,9 +13,10 @@ import pytest
 import requests
 from toxiproxy import Toxiproxy
 
-from chaos.commands import TOOLS_FOLDERS
+from broker.base.address import Address
 from chaos.errors import FaultNotInjected, ToxiproxyMissing
 from chaos.toxics import Latency, connect, find_server, latency, proxied, running_server
+from deploy.cli.chaos import TOOLS_FOLDERS
 from tests.ports import free_port
 
 FAULT = Latency(latency_ms=150, jitter_ms=0)
@@ -167,4 +168,4 @@ def test_no_server_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         find_server((tmp_path,))
     assert "go install" in missing.value.hint
     with pytest.raises(ToxiproxyMissing, match="no toxiproxy server answers"):
-        connect("127.0.0.1", free_port(), 0.1)
+        connect(Address("127.0.0.1", free_port()), 0.1)

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from deploy.cli import cli
+from deploy.cli.root import cli
+from deploy.cli.terminal import exit_code_of
 from deploy.config import FileContext, load, parse
 from deploy.errors import ConfigError
 
@@ -38,7 +39,7 @@ def refused(text: str) -> str:
         parse(text, FILE)
     assert str(FILE) in str(caught.value)
     assert caught.value.hint
-    assert caught.value.exit_code == 2
+    assert exit_code_of(caught.value) == 2
     return str(caught.value)
 
 

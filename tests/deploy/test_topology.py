@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.client.site import Site
 from deploy.topology import cycles, shared_targets, topology_problems
 from mirror.link import Link
-from mirror.site import Site
 
 SITES = {name: Site(name, f"{name}:9092") for name in "abcd"}
 

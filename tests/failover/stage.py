@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.log import read_records
+from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.offsets import log_end_offsets
 from failover.journal import Journal
 from failover.operation import Result, Sites, carry_out
 from failover.plan import Plan
-from mirror.client.cluster import Cluster
-from mirror.client.groups import commit_offsets, committed_offsets
-from mirror.client.log import read_records
-from mirror.client.model import CommittedOffset, TopicPartition
-from mirror.client.offsets import log_end_offsets
 from mirror.link import Link
 from mirror.offsets.state import load_link_state
 from tests.broker.running import running_broker

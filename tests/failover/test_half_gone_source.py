@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from broker.client.cluster import Cluster
+from broker.client.limits import ClientLimits
+from broker.client.model import TopicPartition
+from broker.client.site import Site
 from broker.wire.api import ApiKey
 from failover.losses import Certainty, state_loss
 from failover.operation import Sites
-from mirror.client.cluster import Cluster
-from mirror.client.model import TopicPartition
-from mirror.limits import ClientLimits
 from mirror.link import Link
-from mirror.site import Site
 from tests.broker.running import running_broker
 from tests.mirror.harness import make_topic, running, some_records, wait_for_records, write
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from broker.client.log import read_records
+from broker.client.model import TopicPartition
 from broker.wire.records import Record
+from deploy.cli.terminal import exit_code_of
 from failover.errors import FailoverError, NotDrained
 from failover.journal import FINISHED, is_unfinished, read_journal
 from failover.losses import Certainty
 from failover.operation import mark_interrupted
 from failover.plan import MoveKind, Plan, Refusal, RefusalReason, Step, plan_failover, plan_switchover
 from failover.to_datetime import moves_to, parse_datetime
-from mirror.client.log import read_records
-from mirror.client.model import TopicPartition
 from mirror.offsets.operations import promote_link
 from mirror.offsets.state import load_link_state
 from tests.failover.stage import (
@@ -101,7 +102,7 @@ async def test_a_switchover_is_refused_while_producers_write_and_changes_nothing
                 await stage.run(plan, stage.sites, drain_timeout_s=3.0)
             producer.cancel()
         assert "stop the producers" in refused.value.hint
-        assert refused.value.exit_code == 3
+        assert exit_code_of(refused.value) == 3
         assert (await stage.sites.look()).link_state == "running"
         assert await stage.group_at(stage.target) == group_before
 

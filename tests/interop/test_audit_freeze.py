@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from broker.client.cluster import Cluster
+from broker.client.configs import ConfigOperation, alter_topic_configs
+from broker.client.log import append
+from broker.client.model import TopicPartition
+from broker.client.site import Site
+from broker.client.topics import NewTopic, create_topics, describe_topics
 from broker.wire.records import Record, encode_batch
-from mirror.client.cluster import Cluster
-from mirror.client.configs import ConfigOperation, alter_topic_configs
-from mirror.client.log import append
-from mirror.client.model import TopicPartition
-from mirror.client.topics import NewTopic, create_topics, describe_topics
 from mirror.link import Link
 from mirror.offsets.entries import (
     Block,
@@ -27,7 +28,6 @@ from mirror.offsets.entries import (
     encode_value,
 )
 from mirror.offsets.intervals import End, Interval
-from mirror.site import Site
 from monitoring.audit.freeze import freeze_link
 from monitoring.audit.model import FrozenLink, FrozenPartition, Reason, Side, Span, Step
 from monitoring.audit.ranges import comparable

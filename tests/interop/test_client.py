@@ -8,46 +8,36 @@ from collections.abc import AsyncIterator
 import aiokafka
 import pytest
 
-from broker.wire.compression import Compression
-from broker.wire.errors import ErrorCode
-from broker.wire.records import Record, encode_batch
-from mirror.client.producers import add_partitions_to_txn, end_txn, init_producer_id
-from mirror.door import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    ClientLimits,
-    Cluster,
-    ClusterUnreachable,
-    CommittedOffset,
-    ConfigOperation,
+from broker.client.cluster import Cluster
+from broker.client.configs import ConfigOperation, alter_topic_configs, describe_topic_configs
+from broker.client.errors import ClusterUnreachable, KafkaError
+from broker.client.groups import (
     GroupState,
-    Isolation,
-    KafkaError,
-    NewTopic,
-    Site,
-    TopicPartition,
-    alter_topic_configs,
-    append,
     commit_offsets,
     committed_offsets,
     committed_offsets_of_groups,
+    delete_groups,
+    describe_groups,
+    list_groups,
+)
+from broker.client.limits import ClientLimits
+from broker.client.log import append, read_batches, read_records
+from broker.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, CommittedOffset, Isolation, TopicPartition
+from broker.client.offsets import list_offsets, log_end_offsets, log_start_offsets
+from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
+from broker.client.site import Site
+from broker.client.topics import (
+    NewTopic,
     create_partitions,
     create_topics,
-    delete_groups,
     delete_records,
     delete_topics,
-    describe_groups,
-    describe_topic_configs,
     describe_topics,
-    list_groups,
-    list_offsets,
     list_topics,
-    log_end_offsets,
-    log_start_offsets,
-    read_batches,
-    read_records,
 )
+from broker.wire.compression import Compression
+from broker.wire.errors import ErrorCode
+from broker.wire.records import Record, encode_batch
 
 SERVERS = ("kafka_39", "kafka_43", "shared_broker")
 NOW_MS = 1_760_000_000_000

@@ -14,11 +14,15 @@ from typing import Any
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets
+from broker.client.log import append
+from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.site import Site
+from broker.client.topics import NewTopic, create_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
 from failover.journal import read_journal
-from mirror.door import Cluster, CommittedOffset, NewTopic, TopicPartition, append, commit_offsets, create_topics
-from mirror.site import Site
 from tests.interop.servers import ROOT, KafkaServer, wait_until
 from tests.ports import free_port
 

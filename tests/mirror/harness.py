@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from broker.client.cluster import Cluster
+from broker.client.log import append, read_records
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets, log_start_offsets
+from broker.client.site import Site
+from broker.client.topics import NewTopic, create_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
-from mirror.client.cluster import Cluster
-from mirror.client.log import append, read_records
-from mirror.client.model import TopicPartition
-from mirror.client.offsets import log_end_offsets, log_start_offsets
-from mirror.client.topics import NewTopic, create_topics
 from mirror.link import Link
-from mirror.site import Site
 from mirror.worker.events import Event, EventSink
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.service import WorkerSettings, run_links

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.site import Site
 from mirror.groups import GroupAction, GroupDecision, Written, plan_group_sync, translate_offset
 from mirror.link import Link
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
-from mirror.site import Site
 
 LINK = Link("l", Site("east", "e:1"), Site("west", "w:1"), (".*",), "prefixed", (".*",))
 HERE = TopicPartition("t", 0)

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.base.address import Address, AddressInvalid, parse_address
+from broker.client.errors import SiteInvalid
+from broker.client.site import Site
 from mirror.errors import LinkInvalid
 from mirror.link import Link, TopicNames
-from mirror.site import Address, Site, parse_address
 
 EAST, WEST = Site("east", "127.0.0.1:19092"), Site("west", "127.0.0.1:29092")
 
@@ -62,7 +64,7 @@ def test_addresses() -> None:
     assert parse_address("kafka:9092") == Address("kafka", 9092)
     assert str(parse_address("[::1]:9092")) == "[::1]:9092"
     for bad in ("kafka", "kafka:", ":9092", "kafka:0", "kafka:70000", "kafka:x"):
-        with pytest.raises(LinkInvalid):
+        with pytest.raises(AddressInvalid):
             parse_address(bad)
 
 
@@ -70,5 +72,5 @@ def test_the_address_map_applies_to_advertised_and_bootstrap_addresses() -> None
     site = Site("east", "b1:9092, b2:9092", {"b1:9092": "127.0.0.1:5001"})
     assert site.bootstrap_addresses() == (Address("127.0.0.1", 5001), Address("b2", 9092))
     assert site.dial("b1", 9092) == Address("127.0.0.1", 5001)
-    with pytest.raises(LinkInvalid, match="no bootstrap_servers"):
+    with pytest.raises(SiteInvalid, match="no bootstrap_servers"):
         Site("east", " ,").bootstrap_addresses()

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.configs import ConfigOperation, alter_topic_configs, describe_topic_configs
+from broker.client.errors import ClientError, KafkaError
+from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.log import append
+from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.site import Site
+from broker.client.topics import NewTopic, create_partitions, create_topics, delete_topics, describe_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
-from mirror.client.cluster import Cluster
-from mirror.client.configs import ConfigOperation, alter_topic_configs, describe_topic_configs
-from mirror.client.groups import commit_offsets, committed_offsets
-from mirror.client.log import append
-from mirror.client.model import CommittedOffset, TopicPartition
-from mirror.client.topics import NewTopic, create_partitions, create_topics, delete_topics, describe_topics
-from mirror.errors import ClientError, KafkaError
 from mirror.groups import GroupAction, GroupSyncMemory, sync_groups
 from mirror.lag import link_lag
 from mirror.link import Link
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
-from mirror.site import Site
 from mirror.status import LinkCondition, link_status
 from mirror.topics.plan import ConfigChange, FindingKind
 from mirror.topics.sync import find_concerns, sync_configs, sync_topics

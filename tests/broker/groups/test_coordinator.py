@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.clock import SystemClock
+from broker.base.clock import SystemClock
 from broker.config import BrokerConfig
 from broker.groups.formats import Committed, TopicPartition
 from broker.groups.internal_log import OFFSETS_TOPIC, Entry, Producer, java_string_hash, partition_for

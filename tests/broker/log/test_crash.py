@@ -19,7 +19,7 @@ CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300)
 APPENDER = """
 import sys
 from pathlib import Path
-from broker.clock import SystemClock
+from broker.base.clock import SystemClock
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.wire.records import Record, encode_batch

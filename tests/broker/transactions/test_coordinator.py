@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.clock import SystemClock
+from broker.base.clock import SystemClock
 from broker.config import BrokerConfig
 from broker.errors import BrokerError
 from broker.groups.formats import Committed, TopicPartition

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from deploy.cli.terminal import ExitCode
 from deploy.demo.processes import services
 from deploy.demo.results import DemoResult
 from deploy.demo.stage import stage
 from deploy.errors import DemoFailed, ServiceDied
-from mirror.terminal import ExitCode
 from tests.interop.servers import wait_until
 
 ROOT = Path(__file__).parents[3]

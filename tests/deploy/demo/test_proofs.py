@@ -6,13 +6,15 @@ from itertools import islice
 
 import pytest
 
+from broker.client.site import Site
 from deploy.demo.first_round import continuity, translation_proof
 from deploy.demo.flights import FLIGHTS_COUNT, flights
 from deploy.demo.results import GroupProof, LossProof
 from deploy.demo.stage import FLIGHTS
 from deploy.demo.traffic import GroupRead
-from mirror.door import Link, LinkState, OffsetMap, PartitionMap, Site
+from mirror.api import Link, LinkState, OffsetMap
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.offset_map import PartitionMap
 
 LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), (FLIGHTS,))
 ROWS = {offset: 100 + offset for offset in range(5)}

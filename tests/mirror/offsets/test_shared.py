@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.client.site import Site
 from mirror.link import Link
 from mirror.offsets.intervals import End, Piece, intervals_for
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.shared import GroupMap
-from mirror.site import Site
 
 EAST, WEST = Site("east", "east:9092"), Site("west", "west:9092")
 THERE = Link("east-west", EAST, WEST, ("flights",), shared_targets=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from mirror.client.configs import ConfigEntry, ConfigSource
-from mirror.client.model import Partition, Topic
-from mirror.client.topics import NewTopic
+from broker.client.configs import ConfigEntry, ConfigSource
+from broker.client.model import Partition, Topic
+from broker.client.site import Site
+from broker.client.topics import NewTopic
 from mirror.link import Link
-from mirror.site import Site
 from mirror.topics.plan import (
     ConfigAction,
     ConfigChange,

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.topics import create_partitions, delete_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record
-from mirror.client.cluster import Cluster
-from mirror.client.groups import commit_offsets, committed_offsets
-from mirror.client.model import CommittedOffset, TopicPartition
-from mirror.client.topics import create_partitions, delete_topics
 from mirror.errors import LinkFenced, LinkInvalid
 from mirror.link import Link
 from mirror.offsets.entries import GapKind

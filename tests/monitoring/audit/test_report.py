@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.cli.audit import exit_code_of
 from monitoring.audit.model import (
     AuditResult,
     Difference,
@@ -26,7 +27,6 @@ from monitoring.audit.model import (
     WindowResult,
 )
 from monitoring.audit.report import as_document, as_html, window_label
-from monitoring.audit.run import exit_code_of
 from monitoring.audit.store import read_summaries, write_summary
 from monitoring.errors import AuditResultDamaged
 

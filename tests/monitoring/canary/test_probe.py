@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from broker.client.site import Site
 from mirror.link import Link
-from mirror.site import Site
 from monitoring.canary.probe import CanaryProbe
 from monitoring.canary.record import CanaryRecord, encode
 from monitoring.canary.verdict import CanaryJudge

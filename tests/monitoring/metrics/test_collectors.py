@@ -10,12 +10,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.base.address import Address
 from monitoring.canary.record import CanaryRecord
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
 from monitoring.metrics.canary import latency_histogram
 from monitoring.metrics.observation import Board, LagSample, LinkObservation
-from monitoring.metrics.server import metrics_server, parse_listen, registry_of
+from monitoring.metrics.server import metrics_server, registry_of
 
 NOW_MS = 1_700_000_000_000
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -113,19 +114,12 @@ def test_a_damaged_audit_result_is_said_and_hides_nothing(tmp_path: Path) -> Non
 
 def test_served_over_http_and_a_taken_port_is_said(tmp_path: Path) -> None:
     registry = registry_for(Board(), tmp_path)
-    with metrics_server("127.0.0.1:0", registry) as url:
+    with metrics_server(Address("127.0.0.1", 0), registry) as url:
         with urllib.request.urlopen(url) as answer:
             assert "farshore_build_info" in answer.read().decode()
         port = url.split(":")[2].split("/")[0]
-        with pytest.raises(ListenFailed, match=port), metrics_server(f"127.0.0.1:{port}", registry):
+        with pytest.raises(ListenFailed, match=port), metrics_server(Address("127.0.0.1", int(port)), registry):
             pass
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", int(port)))
-
-
-def test_addresses() -> None:
-    assert parse_listen("[::1]:9600") == ("::1", 9600)
-    for wrong in ("9600", "host:", ":9600", "a:b", "h:70000"):
-        with pytest.raises(ListenFailed):
-            parse_listen(wrong)

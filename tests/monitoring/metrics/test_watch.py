@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from broker.client.site import Site
 from mirror.link import Link
-from mirror.site import Site
 from monitoring.metrics.observation import Board
 from monitoring.metrics.watch import LinkWatch
 from tests.ports import free_port

@@ -1,0 +1,32 @@
+"""The one reader and writer of "host:port"."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.base.errors import FarshoreError
+
+
+class AddressInvalid(FarshoreError):
+    """Text that is no address."""
+
+    hint = "write host:port, or [host]:port for IPv6"
+
+
+class Address(NamedTuple):
+    """Where to dial or to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_address(text: str, *, port_min: int = 1) -> Address:
+    """Read "host:port" or "[v6]:port"; `port_min` 0 allows "any free port". Raises AddressInvalid."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host or not port.isdecimal() or not port_min <= int(port) < 65536:
+        raise AddressInvalid(f"{text!r} is no address: write host:port")
+    return Address(host.strip("[]"), int(port))

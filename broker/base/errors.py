@@ -1,0 +1,27 @@
+"""The root of every error that farshore raises.
+
+FarshoreError
+├── WireError          broker/wire/errors.py     bytes that are not the Kafka protocol
+├── ClientError        broker/client/errors.py   talking to a cluster
+├── BrokerError        broker/errors.py          a request that is answered with an error code
+├── AddressInvalid     broker/base/address.py    text that is no host:port
+├── MirrorError        mirror/errors.py
+├── FailoverError      failover/errors.py
+├── MonitoringError    monitoring/errors.py
+├── ChaosError         chaos/errors.py
+└── DeployError        deploy/errors.py
+"""
+
+from __future__ import annotations
+
+
+class FarshoreError(Exception):
+    """What went wrong in one line; `hint` is the next step, `retriable` whether the same call may succeed later."""
+
+    retriable: bool = False
+    hint: str = ""
+
+    def __init__(self, message: str = "", hint: str | None = None) -> None:
+        super().__init__(message)
+        if hint is not None:
+            self.hint = hint

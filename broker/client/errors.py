@@ -1,0 +1,86 @@
+"""What can go wrong while talking to a cluster.
+
+ClientError
+├── ConnectionLost          the connection ended; what was in flight may or may not have happened
+├── RequestTimedOut         no answer in time; the connection is closed, same doubt
+├── ClusterUnreachable      no bootstrap server answered
+├── UnsupportedByCluster    no common version of an API
+├── ResponseTooLarge        a frame above the limit
+├── SiteInvalid             a site that cannot be dialled as it is declared
+└── KafkaError              the cluster answered with an error code
+"""
+
+from __future__ import annotations
+
+from broker.base.errors import FarshoreError
+from broker.wire.errors import ErrorCode
+
+
+class ClientError(FarshoreError):
+    """Talking to a cluster failed."""
+
+
+class ConnectionLost(ClientError):
+    """The connection ended. A request that was in flight may or may not have been carried out."""
+
+    retriable = True
+    hint = "check that the broker runs and that this address reaches it"
+
+
+class RequestTimedOut(ClientError):
+    """No answer came in time; the connection was closed. The request may or may not have been carried out."""
+
+    retriable = True
+    hint = "the broker is overloaded or the network stalls: look at its log, then try again"
+
+
+class ClusterUnreachable(ClientError):
+    """None of a site's bootstrap servers answered."""
+
+    retriable = True
+    hint = "check the site's bootstrap_servers, and that a broker runs there"
+
+
+class UnsupportedByCluster(ClientError):
+    """The cluster and this client have no common version of an API."""
+
+    hint = "farshore needs Apache Kafka 2.8 or newer, or farshore's own broker"
+
+
+class ResponseTooLarge(ClientError):
+    """A response frame above `max_frame_bytes`."""
+
+    hint = "the peer may not be a Kafka broker; if it is, raise max_frame_bytes"
+
+
+class SiteInvalid(ClientError):
+    """A site without a server to dial."""
+
+    hint = "correct farshore.toml and run `farshore config validate`"
+
+
+class KafkaError(ClientError):
+    """The cluster answered with an error code."""
+
+    def __init__(self, code: int | ErrorCode, what: str, detail: str | None = None) -> None:
+        self.code = ErrorCode.of(int(code))
+        super().__init__(f"{what}: {self.code.name} ({detail or self.code.description})")
+        self.retriable = self.code.retriable
+        self.hint = _HINTS.get(self.code, "see the broker's log for the reason")
+
+
+_HINTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "list what is there with `farshore topic list --site SITE`",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "give farshore's principal access to this topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "give farshore's principal access to this group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "give farshore's principal IdempotentWrite and Describe on the cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow farshore's principal the transactional ids farshore-*",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete the topic first",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "topic names have letters, digits, '.', '_' and '-', at most 249 characters",
+    ErrorCode.INVALID_CONFIG: "correct the names and values given with --config NAME=VALUE",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than that: use a smaller replication factor",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members at this site: stop them before its offsets are set",
+    ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first",
+    ErrorCode.KAFKA_STORAGE_ERROR: "free or repair the disk of the broker that answered, then try again",
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic",
+}

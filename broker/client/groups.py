@@ -1,0 +1,273 @@
+"""Consumer groups: list, describe, committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from broker.client.cluster import Cluster
+from broker.client.connection import Connection
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import ask_coordinator, ask_group_coordinators
+from broker.client.model import NO_OFFSET, CommittedOffset, TopicPartition
+from broker.wire.api import ApiKey
+from broker.wire.codec import decode
+from broker.wire.errors import ErrorCode, WireError
+from broker.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from broker.wire.messages.delete_groups import DeleteGroupsRequest
+from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from broker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+NO_GENERATION: Final = -1
+"""A commit from outside the group; allowed while it has no members."""
+
+_MANY_GROUPS_SINCE: Final = 8
+
+
+class GroupState(StrEnum):
+    """Kafka's words for a group's state; UNKNOWN where an old cluster does not tell."""
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    DEAD = "Dead"
+    NOT_READY = "NotReady"
+    UNKNOWN = "Unknown"
+
+    @property
+    def has_no_members(self) -> bool:
+        return self in (GroupState.EMPTY, GroupState.DEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group as ListGroups tells it; `protocol_type` is "consumer" for consumer groups, "" where only offsets are."""
+
+    group_id: str
+    protocol_type: str
+    state: GroupState
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member and what it is assigned (empty when its assignment is not a consumer's)."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    group_instance_id: str | None
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumerGroup:
+    """A group with its members."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+
+
+async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
+    """All groups of all brokers, by id. Raises ClientError, also when one broker does not answer."""
+    await cluster.metadata([])
+    found: dict[str, ListedGroup] = {}
+
+    async def ask(node_id: int) -> None:
+        retry = cluster.retry()
+        while True:
+            try:
+                connection = await cluster.connection(node_id)
+                response: ListGroupsResponse = await connection.request(ListGroupsRequest())
+                if response.error_code:
+                    raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
+                break
+            except ClientError as error:
+                await retry.pause(error)
+        for group in response.groups:
+            found[group.group_id] = ListedGroup(group.group_id, group.protocol_type, _state(group.group_state))
+
+    for node_id in cluster.nodes:
+        await ask(node_id)
+    return found
+
+
+async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, DescribedConsumerGroup | KafkaError]:
+    """Groups with their members, by id, or why one cannot be described. A group that is not there is in state DEAD."""
+
+    async def ask(connection: Connection, share: list[str]) -> dict[str, DescribedConsumerGroup | KafkaError]:
+        response = await connection.request(DescribeGroupsRequest(share))
+        return {
+            group.group_id: KafkaError(group.error_code, f"group {group.group_id} at {cluster.site.name}")
+            if group.error_code
+            else _described(group)
+            for group in response.groups
+        }
+
+    return await ask_group_coordinators(cluster, list(groups), ask)
+
+
+async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """All committed offsets of one group; empty when it has none or does not exist. Raises ClientError."""
+    found = (await committed_offsets_of_groups(cluster, [group]))[group]
+    if isinstance(found, KafkaError):
+        raise found
+    return found
+
+
+async def committed_offsets_of_groups(
+    cluster: Cluster, groups: Iterable[str]
+) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
+    """All committed offsets per group, or why they cannot be had."""
+
+    async def ask(
+        connection: Connection, share: list[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
+        if connection.version(ApiKey.OFFSET_FETCH) >= _MANY_GROUPS_SINCE:
+            asked = [OffsetFetchRequestGroup(group, topics=None) for group in share]
+            return _committed_of_groups(cluster, await connection.request(OffsetFetchRequest(groups=asked)))
+        sent = [await connection.send(OffsetFetchRequest(group, None)) for group in share]
+        answers = [await answer for answer in sent]
+        return {group: _committed(cluster, group, answer) for group, answer in zip(share, answers, strict=True)}
+
+    return await ask_group_coordinators(cluster, list(groups), ask)
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    *,
+    generation: int = NO_GENERATION,
+    member_id: str = "",
+) -> None:
+    """Commit these offsets, from outside the group by default.
+
+    Raises KafkaError (UNKNOWN_MEMBER_ID when the group has members) if any partition was refused, ClientError.
+    """
+    if not offsets:
+        return
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for where, committed in offsets.items():
+        asked = OffsetCommitRequestPartition(
+            where.partition, committed.offset, committed.leader_epoch, committed.metadata
+        )
+        topics.setdefault(where.topic, []).append(asked)
+    request = OffsetCommitRequest(
+        group, generation, member_id, topics=[OffsetCommitRequestTopic(name, asked) for name, asked in topics.items()]
+    )
+
+    async def ask(connection: Connection) -> None:
+        response = await connection.request(request)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    where = TopicPartition(topic.name, partition.partition_index)
+                    raise KafkaError(partition.error_code, f"offset of {group} in {where} at {cluster.site.name}")
+
+    await ask_coordinator(cluster, "group", group, ask)
+
+
+async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, KafkaError]:
+    """Delete groups without members -> those that could not be deleted, and why."""
+
+    async def ask(connection: Connection, share: list[str]) -> dict[str, ErrorCode | KafkaError]:
+        response = await connection.request(DeleteGroupsRequest(share))
+        return {
+            result.group_id: KafkaError(result.error_code, f"group {result.group_id} at {cluster.site.name}")
+            if result.error_code
+            else ErrorCode.of(result.error_code)
+            for result in response.results
+        }
+
+    answers = await ask_group_coordinators(cluster, list(groups), ask)
+    return {group: answer for group, answer in answers.items() if isinstance(answer, KafkaError)}
+
+
+def _committed_of_groups(
+    cluster: Cluster, response: OffsetFetchResponse
+) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
+    found: dict[str, dict[TopicPartition, CommittedOffset] | KafkaError] = {}
+    for group in response.groups:
+        if group.error_code:
+            found[group.group_id] = KafkaError(
+                group.error_code, f"offsets of group {group.group_id} at {cluster.site.name}"
+            )
+            continue
+        found[group.group_id] = {
+            TopicPartition(topic.name, p.partition_index): CommittedOffset(
+                p.committed_offset, p.metadata or "", p.committed_leader_epoch
+            )
+            for topic in group.topics
+            for p in topic.partitions
+            if p.committed_offset != NO_OFFSET and not p.error_code
+        }
+    return found
+
+
+def _committed(
+    cluster: Cluster, group: str, response: OffsetFetchResponse
+) -> dict[TopicPartition, CommittedOffset] | KafkaError:
+    if response.error_code:
+        return KafkaError(response.error_code, f"offsets of group {group} at {cluster.site.name}")
+    return {
+        TopicPartition(topic.name, p.partition_index): CommittedOffset(
+            p.committed_offset, p.metadata or "", p.committed_leader_epoch
+        )
+        for topic in response.topics
+        for p in topic.partitions
+        if p.committed_offset != NO_OFFSET and not p.error_code
+    }
+
+
+def _described(group: DescribedGroup) -> DescribedConsumerGroup:
+    is_consumer = group.protocol_type == "consumer"
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.group_instance_id,
+            _assignment(member.member_assignment) if is_consumer else (),
+        )
+        for member in group.members
+    )
+    return DescribedConsumerGroup(
+        group.group_id, _state(group.group_state), group.protocol_type, group.protocol_data, members
+    )
+
+
+def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """A member's partitions; empty for bytes that are no consumer assignment (a client may put anything there)."""
+    if len(data) < 2:
+        return ()
+    version = min(int.from_bytes(data[:2], "big"), ConsumerProtocolAssignment.VERSIONS[1])
+    try:
+        assignment, _ = decode(ConsumerProtocolAssignment, version, data, 2)
+    except WireError:
+        return ()
+    return tuple(TopicPartition(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions)
+
+
+def _state(text: str) -> GroupState:
+    return _STATES.get(text, GroupState.UNKNOWN)
+
+
+_STATES = {state.value: state for state in GroupState}

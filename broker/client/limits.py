@@ -1,0 +1,50 @@
+"""Named limits of the client, with their units in their names. Relations are asserted at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+RECEIVE_SCRATCH_BYTES: Final = 64 * 1024
+"""Small responses are read through one buffer of this size per connection; larger ones get their own."""
+
+REPLICA_ID_CONSUMER: Final = -1
+CONFIGS_PER_REQUEST: Final = 200
+"""Topics whose configs are asked for in one DescribeConfigs request."""
+SCAN_MAX_BYTES: Final = 32 * MIB
+"""One fetch while a log is scanned."""
+SCAN_PARTITION_MAX_BYTES: Final = 4 * MIB
+SCAN_MAX_WAIT_MS: Final = 500
+
+assert SCAN_PARTITION_MAX_BYTES <= SCAN_MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Limits of one client of one cluster."""
+
+    connect_timeout_ms: int = 5_000
+    bootstrap_timeout_ms: int = 5_000
+    request_timeout_ms: int = 30_000
+    retry_timeout_ms: int = 30_000
+    """A retriable error is tried again until this much time has passed."""
+    unknown_topic_timeout_ms: int = 3_000
+    """An unknown topic may only be young: tried again this long."""
+    retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 1_000
+    max_frame_bytes: int = 100 * MIB
+    write_high_water_bytes: int = 4 * MIB
+    """Unsent bytes on a connection above which senders wait."""
+    fetch_max_bytes: int = 16 * MIB
+    fetch_partition_max_bytes: int = 4 * MIB
+    fetch_max_wait_ms: int = 500
+    delivery_timeout_ms: int = 30_000
+    """`timeout_ms` of produce and of topic changes: how long the broker itself may take."""
+
+    def __post_init__(self) -> None:
+        assert self.retry_backoff_ms <= self.retry_backoff_max_ms <= self.retry_timeout_ms
+        assert self.fetch_partition_max_bytes <= self.fetch_max_bytes < self.max_frame_bytes
+        assert self.fetch_max_wait_ms < self.request_timeout_ms
+        assert self.delivery_timeout_ms <= self.request_timeout_ms

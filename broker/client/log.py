@@ -1,0 +1,185 @@
+"""Reading a partition's log by batch or by record, and appending one batch to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.client.cluster import Cluster
+from broker.client.committed import CommittedFilter
+from broker.client.connection import Connection
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import ask_leaders
+from broker.client.limits import REPLICA_ID_CONSUMER
+from broker.client.model import Isolation, TopicPartition
+from broker.wire.batch import BatchHeader, iter_batches, verify_crc
+from broker.wire.buffers import Buffer
+from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from broker.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from broker.wire.records import Record, decode_records
+
+ACKS_ALL: Final = -1
+SESSIONLESS_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """How much one fetch may bring and how long it may be parked at the broker."""
+
+    max_bytes: int
+    partition_max_bytes: int
+    max_wait_ms: int = 0
+    min_bytes: int = 1
+
+
+def fetch_request(
+    positions: Mapping[TopicPartition, int], limits: FetchLimits, isolation: Isolation = Isolation.READ_UNCOMMITTED
+) -> FetchRequest:
+    """A sessionless fetch from these offsets on, the partitions in the order given (Kafka fills them in that order)."""
+    topics: dict[str, list[FetchPartition]] = {}
+    for where, offset in positions.items():
+        asked = FetchPartition(where.partition, fetch_offset=offset, partition_max_bytes=limits.partition_max_bytes)
+        topics.setdefault(where.topic, []).append(asked)
+    return FetchRequest(
+        replica_id=REPLICA_ID_CONSUMER,
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=int(isolation),
+        session_epoch=SESSIONLESS_EPOCH,
+        topics=[FetchTopic(name, asked) for name, asked in topics.items()],
+    )
+
+
+async def fetch_once(
+    cluster: Cluster,
+    positions: Mapping[TopicPartition, int],
+    limits: FetchLimits,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, PartitionData]:
+    """One answer per partition, perhaps without records. Raises ClientError (OFFSET_OUT_OF_RANGE as KafkaError)."""
+
+    async def ask(
+        connection: Connection, share: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, PartitionData | ErrorCode]:
+        response: FetchResponse = await connection.request(fetch_request(share, limits, isolation))
+        if response.error_code:
+            return dict.fromkeys(share, ErrorCode.of(response.error_code))
+        return {
+            TopicPartition(topic.topic, data.partition_index): ErrorCode.of(data.error_code)
+            if data.error_code
+            else data
+            for topic in response.responses
+            for data in topic.partitions
+        }
+
+    return await ask_leaders(cluster, "fetch", positions, ask, "fetch")
+
+
+async def read_batches(
+    cluster: Cluster,
+    where: TopicPartition,
+    start: int,
+    end: int,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    """The batches with offsets in [start, end), as they are stored, CRC checked.
+
+    The first one may begin before `start`, the last one may reach beyond `end`. With READ_COMMITTED, control batches
+    and aborted ones are left out. Ends early where the log does. Raises ClientError, CorruptBatch.
+    """
+    limits = FetchLimits(
+        cluster.limits.fetch_max_bytes, cluster.limits.fetch_max_bytes, cluster.limits.fetch_max_wait_ms
+    )
+    position = start
+    while position < end:
+        data = (await fetch_once(cluster, {where: position}, limits, isolation))[where]
+        kept = CommittedFilter(data.aborted_transactions if isolation else None)
+        before = position
+        for header, batch in iter_batches(records_of(data)):
+            if header.next_offset <= position:
+                continue
+            if header.base_offset >= end:
+                return
+            verify_crc(batch)
+            position = header.next_offset
+            if not isolation or not kept.drops(header, batch):
+                yield header, batch
+        readable = data.last_stable_offset if isolation else data.high_watermark
+        if position == before and position >= readable:
+            return
+
+
+async def read_records(
+    cluster: Cluster,
+    where: TopicPartition,
+    start: int,
+    end: int,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> AsyncIterator[Record]:
+    """The records with offsets in [start, end), in order; never control records. Raises as `read_batches`."""
+    async for header, batch in read_batches(cluster, where, start, end, isolation):
+        if header.is_control:
+            continue
+        for record in decode_records(batch):
+            if start <= record.offset < end:
+                yield record
+
+
+def records_of(data: PartitionData) -> memoryview:
+    """The fetched bytes; they lie in the response's own buffer, which can be written to."""
+    records = data.records
+    if records is None:
+        return memoryview(b"")
+    if not isinstance(records, memoryview):
+        raise CorruptBatch("a fetched records field is not one buffer")
+    return records
+
+
+async def append(cluster: Cluster, where: TopicPartition, batch: Buffer) -> int:
+    """Produce one batch with acks=all -> the offset of its first record.
+
+    Tried again only where the broker says that it was not appended; when that is in doubt the error is raised.
+    """
+    request = ProduceRequest(
+        None,
+        ACKS_ALL,
+        cluster.limits.delivery_timeout_ms,
+        [TopicProduceData(where.topic, [PartitionProduceData(where.partition, batch)])],
+    )
+    retry = cluster.retry()
+    while True:
+        try:
+            connection = await cluster.connection(await cluster.leader(*where), "produce")
+        except ClientError as unsent:
+            await retry.pause(unsent)
+            continue
+        response = await connection.request(request)
+        answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
+        if not answer.error_code:
+            return answer.base_offset
+        error = KafkaError(answer.error_code, f"append to {where} at {cluster.site.name}", answer.error_message)
+        if error.code not in NOT_APPENDED:
+            raise error
+        cluster.forget_leaders([where.topic])
+        await retry.pause(error)
+
+
+NOT_APPENDED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Answers to Produce after which the batch is certainly not in the log."""

@@ -1,0 +1,69 @@
+"""Log offsets of partitions: first, last, by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from broker.client.cluster import Cluster
+from broker.client.connection import Connection
+from broker.client.fanout import ask_leaders
+from broker.client.limits import REPLICA_ID_CONSUMER
+from broker.client.model import EARLIEST, LATEST, Isolation, OffsetAndTimestamp, TopicPartition
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+
+async def list_offsets(
+    cluster: Cluster,
+    timestamps_ms: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """Per partition the first record at or after the timestamp (-1/-1 when there is none), or LATEST, or EARLIEST.
+
+    With READ_COMMITTED, LATEST is the last stable offset. Raises ClientError.
+    """
+
+    async def ask(
+        connection: Connection, share: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | ErrorCode]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for where, timestamp_ms in share.items():
+            asked = ListOffsetsPartition(where.partition, timestamp=timestamp_ms)
+            topics.setdefault(where.topic, []).append(asked)
+        request = ListOffsetsRequest(
+            REPLICA_ID_CONSUMER, int(isolation), [ListOffsetsTopic(name, asked) for name, asked in topics.items()]
+        )
+        return _answers(await connection.request(request))
+
+    return await ask_leaders(cluster, "offsets", timestamps_ms, ask)
+
+
+def _answers(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAndTimestamp | ErrorCode]:
+    return {
+        TopicPartition(topic.name, found.partition_index): ErrorCode.of(found.error_code)
+        if found.error_code
+        else OffsetAndTimestamp(found.offset, found.timestamp)
+        for topic in response.topics
+        for found in topic.partitions
+    }
+
+
+async def log_end_offsets(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, int]:
+    """The next offset to be read: the high watermark, or the last stable offset."""
+    found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation)
+    return {where: at.offset for where, at in found.items()}
+
+
+async def log_start_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The first offset that is still there."""
+    found = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    return {where: at.offset for where, at in found.items()}

@@ -1,0 +1,107 @@
+"""Producer ids and the transactions that fence them.
+
+Only versions below transactions v2 (KIP-890 part 2) are spoken: AddPartitionsToTxn up to 3, EndTxn up to 4, Produce
+up to 11. So the epoch changes only where InitProducerId or an abort marker changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.client.cluster import Cluster
+from broker.client.connection import Connection
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import ask_coordinator
+from broker.client.model import TopicPartition
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from broker.wire.messages.end_txn import EndTxnRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who writes, and in which life."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class ConcurrentTransaction(KafkaError):
+    """The coordinator still finishes the transaction before: nothing is wrong, ask again."""
+
+    retriable = True
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.CONCURRENT_TRANSACTIONS, what)
+        self.retriable = True
+
+
+async def init_producer_id(
+    cluster: Cluster, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000
+) -> ProducerIdAndEpoch:
+    """A producer id; with a transactional id the next epoch of that id, which fences its last owner.
+
+    Waits while an earlier transaction of the id is being finished, so its return proves that the markers of that are
+    written. Raises ClientError.
+    """
+    request = InitProducerIdRequest(transactional_id, transaction_timeout_ms)
+    what = f"producer id for {transactional_id} at {cluster.site.name}"
+
+    async def ask(connection: Connection) -> ProducerIdAndEpoch:
+        response = await connection.request(request)
+        _raise_error(response.error_code, what)
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+
+    if transactional_id is not None:
+        return await ask_coordinator(cluster, "transaction", transactional_id, ask)
+    retry = cluster.retry()
+    while True:
+        try:
+            return await ask(await cluster.any_connection())
+        except ClientError as error:
+            await retry.pause(error)
+
+
+async def add_partitions_to_txn(
+    cluster: Cluster, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+) -> None:
+    """Begin the transaction, if it has not begun, and add partitions to it. Raises ClientError."""
+    topics: dict[str, list[int]] = {}
+    for where in partitions:
+        topics.setdefault(where.topic, []).append(where.partition)
+    asked = [AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()]
+    request = AddPartitionsToTxnRequest(transactional_id, producer.producer_id, producer.producer_epoch, asked)
+
+    async def ask(connection: Connection) -> None:
+        response = await connection.request(request)
+        # one refused partition refuses all: the others then say OPERATION_NOT_ATTEMPTED, which explains nothing
+        failures = [
+            (result.partition_error_code, TopicPartition(topic.name, result.partition_index))
+            for topic in response.results_by_topic_v3_and_below
+            for result in topic.results_by_partition
+            if result.partition_error_code
+        ]
+        failures.sort(key=lambda failure: failure[0] == ErrorCode.OPERATION_NOT_ATTEMPTED)
+        for code, where in failures:
+            _raise_error(code, f"{transactional_id}: adding {where} at {cluster.site.name}")
+
+    await ask_coordinator(cluster, "transaction", transactional_id, ask)
+
+
+async def end_txn(cluster: Cluster, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> None:
+    """Commit or abort. It returns when that is decided; the markers are written after it. Raises ClientError."""
+    request = EndTxnRequest(transactional_id, producer.producer_id, producer.producer_epoch, commit)
+
+    async def ask(connection: Connection) -> None:
+        response = await connection.request(request)
+        _raise_error(response.error_code, f"{transactional_id}: ending its transaction at {cluster.site.name}")
+
+    await ask_coordinator(cluster, "transaction", transactional_id, ask)
+
+
+def _raise_error(code: int, what: str) -> None:
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        raise ConcurrentTransaction(what)
+    if code:
+        raise KafkaError(code, what)

@@ -1,0 +1,176 @@
+"""Topics of a cluster: list, create, grow, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from broker.client.cluster import Cluster
+from broker.client.connection import Connection
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import ask_leaders
+from broker.client.model import NO_LEADER, Topic, TopicPartition
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from broker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from broker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+T = TypeVar("T")
+
+BROKER_DEFAULT = -1
+"""As a partition count or a replication factor: what the cluster's brokers are set to."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made."""
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+async def list_topics(cluster: Cluster) -> dict[str, Topic]:
+    """All topics that can be described now, by name."""
+    return dict((await cluster.metadata()).topics)
+
+
+async def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Topic]:
+    """These topics, by name; those that do not exist are left out. Raises KafkaError for any other error."""
+    metadata = await cluster.metadata(names)
+    for name, code in metadata.topic_errors.items():
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise KafkaError(code, f"topic {name} at {cluster.site.name}")
+    return dict(metadata.topics)
+
+
+async def create_topics(
+    cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
+) -> dict[str, KafkaError]:
+    """Make topics and wait until each has its leaders -> those that could not be made, and why.
+
+    A topic that exists is among the failures, with TOPIC_ALREADY_EXISTS. Raises ClientError.
+    """
+    if not topics:
+        return {}
+    asked = [
+        CreatableTopic(
+            topic.name,
+            topic.partitions,
+            topic.replication_factor,
+            configs=[CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
+        )
+        for topic in topics
+    ]
+    request = CreateTopicsRequest(asked, cluster.limits.delivery_timeout_ms, validate_only)
+
+    async def ask(connection: Connection) -> dict[str, KafkaError]:
+        response = await connection.request(request)
+        return _failures(cluster, [(t.name, t.error_code, t.error_message) for t in response.topics])
+
+    failures = await ask_controller(cluster, ask)
+    if not validate_only:
+        await _await_leaders(cluster, {t.name: max(1, t.partitions) for t in topics if t.name not in failures})
+    return failures
+
+
+async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict[str, KafkaError]:
+    """Grow topics to these partition counts and wait for the leaders -> those that could not grow, and why."""
+    if not counts:
+        return {}
+    asked = [CreatePartitionsTopic(name, count, None) for name, count in counts.items()]
+    request = CreatePartitionsRequest(asked, cluster.limits.delivery_timeout_ms)
+
+    async def ask(connection: Connection) -> dict[str, KafkaError]:
+        response = await connection.request(request)
+        return _failures(cluster, [(t.name, t.error_code, t.error_message) for t in response.results])
+
+    failures = await ask_controller(cluster, ask)
+    await _await_leaders(cluster, {name: count for name, count in counts.items() if name not in failures})
+    return failures
+
+
+async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError]:
+    """Delete topics -> those that could not be deleted, and why."""
+    wanted = list(names)
+    if not wanted:
+        return {}
+    request = DeleteTopicsRequest(
+        [DeleteTopicState(name) for name in wanted], wanted, cluster.limits.delivery_timeout_ms
+    )
+
+    async def ask(connection: Connection) -> dict[str, KafkaError]:
+        response = await connection.request(request)
+        answers = [(t.name or "", t.error_code, t.error_message) for t in response.responses]
+        return _failures(cluster, answers)
+
+    failures = await ask_controller(cluster, ask)
+    cluster.forget_leaders(wanted)
+    return failures
+
+
+async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Delete what lies before these offsets (-1: all that is there) -> the new log start offsets."""
+
+    async def ask(connection: Connection, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | ErrorCode]:
+        topics: dict[str, list[DeleteRecordsPartition]] = {}
+        for where, offset in share.items():
+            topics.setdefault(where.topic, []).append(DeleteRecordsPartition(where.partition, offset))
+        asked = [DeleteRecordsTopic(name, partitions) for name, partitions in topics.items()]
+        response = await connection.request(DeleteRecordsRequest(asked, cluster.limits.delivery_timeout_ms))
+        return {
+            TopicPartition(topic.name, found.partition_index): ErrorCode.of(found.error_code)
+            if found.error_code
+            else found.low_watermark
+            for topic in response.topics
+            for found in topic.partitions
+        }
+
+    return await ask_leaders(cluster, "delete records", before, ask)
+
+
+async def ask_controller(
+    cluster: Cluster, ask: Callable[[Connection], Awaitable[dict[str, KafkaError]]]
+) -> dict[str, KafkaError]:
+    """Ask the controller, again while it is elsewhere -> failures by name; NOT_CONTROLLER never is among them.
+
+    A lost connection leaves open whether it was done; asking again is safe, because doing it twice only gives
+    TOPIC_ALREADY_EXISTS or the like.
+    """
+    retry = cluster.retry()
+    while True:
+        try:
+            failures = await ask(await cluster.controller())
+            moved = [e for e in failures.values() if e.code is ErrorCode.NOT_CONTROLLER]
+            if not moved:
+                return failures
+            await retry.pause(moved[0])
+        except ClientError as error:
+            await retry.pause(error)
+        cluster.forget_controller()
+
+
+async def _await_leaders(cluster: Cluster, partition_counts: Mapping[str, int]) -> None:
+    """Wait until every broker asked knows the topics, with a leader for each partition."""
+    retry = cluster.retry()
+    while partition_counts:
+        found = (await cluster.metadata(partition_counts)).topics
+        missing = [
+            name
+            for name, count in partition_counts.items()
+            if name not in found
+            or len(found[name].partitions) < count
+            or any(partition.leader_id == NO_LEADER for partition in found[name].partitions)
+        ]
+        if not missing:
+            return
+        await retry.pause(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {missing[0]} at {cluster.site.name}"))
+
+
+def _failures(cluster: Cluster, answers: Iterable[tuple[str, int, str | None]]) -> dict[str, KafkaError]:
+    return {
+        name: KafkaError(code, f"topic {name} at {cluster.site.name}", detail) for name, code, detail in answers if code
+    }

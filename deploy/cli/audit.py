@@ -1,0 +1,126 @@
+"""`farshore audit`: the proof, with Spark, that a link's copies are equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deploy.cli.parameters import Duration
+from deploy.cli.terminal import (
+    LINK_HELP,
+    AppContext,
+    ExitCode,
+    audit_directory,
+    emit,
+    output_option,
+    progress,
+    run_async,
+    told,
+)
+from monitoring.audit.model import AuditResult, Verdict
+from monitoring.audit.run import AuditOutcome, AuditRequest, run_audit
+from monitoring.limits import AUDIT_WINDOW_MIN_MS
+
+
+@click.group("audit")
+def audit_group() -> None:
+    """Prove that a link's copies are equal, or name the records that differ."""
+
+
+@audit_group.command("run")
+@click.option("--link", "link_name", help=LINK_HELP)
+@click.option(
+    "--window",
+    "window_ms",
+    type=Duration(AUDIT_WINDOW_MIN_MS),
+    default="10m",
+    show_default=True,
+    help="Length of the windows of event time that are compared.",
+)
+@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option(
+    "--jars",
+    multiple=True,
+    help="A jar of Spark's Kafka connector, or several with commas; by default Spark resolves it from Maven.",
+)
+@click.option(
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the Parquet tables and the report go; by default audit/ in the state folder.",
+)
+@click.option("--run-id", help="Names the run; an earlier run of this name is replaced. By default link and time.")
+@output_option
+@click.pass_obj
+def audit_run(
+    context: AppContext,
+    link_name: str | None,
+    window_ms: int,
+    master: str,
+    jars: tuple[str, ...],
+    output_dir: Path | None,
+    run_id: str | None,
+    output: str,
+) -> None:
+    """Read both sites with Spark and compare counts and checksums by partition and window of event time.
+
+    The offset map decides which records must be there. Exit code 0: equal. 4: they differ; the records are named.
+    """
+    request = AuditRequest(
+        link=context.link(link_name),
+        window_ms=window_ms,
+        master=master,
+        jars=tuple(jar.strip() for item in jars for jar in item.split(",") if jar.strip()),
+        directory=(output_dir or audit_directory(context)).resolve(),
+        run_id=run_id,
+    )
+    with progress() as bars, told():
+        task = bars.add_task(f"audit of {request.link.name}", total=None)
+        try:
+            outcome = run_audit(request, report=lambda step: bars.update(task, description=step), run=run_async)
+        except KeyboardInterrupt:
+            raise SystemExit(ExitCode.INTERRUPTED) from None
+    if output == "table":
+        for title, rows, columns in rows_of(outcome):
+            emit(rows, output, columns=columns, title=title)
+        click.echo(f"report: {outcome.report}", err=True)
+    else:
+        emit(outcome.document, output)
+    raise SystemExit(exit_code_of(outcome.result))
+
+
+def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list[str] | None]]:
+    """(title, rows, columns) of the tables for a person: partitions, and what differs or was not compared."""
+    document = outcome.document
+    columns = ["topic", "partition", "source_records", "target_records", "windows"]
+    tables: list[tuple[str, list[dict[str, Any]], list[str] | None]] = [
+        (
+            f"{document['link']}: {document['verdict']}, {document['source_records']:,} records "
+            f"in {document['seconds']:.0f} s",
+            [_texts(item) for item in document["partitions"]],
+            [*columns, "windows_differing", "windows_moved", "verdict"],
+        )
+    ]
+    if document["differences"]:
+        columns = ["topic", "partition", "kind", "source_offset", "target_offset", "source_timestamp"]
+        rows = [_texts(item) for item in document["differences"]]
+        title = f"{document['records_missing']:,} missing at the target, {document['records_surplus']:,} too many there"
+        tables.append((title, rows, [*columns, "target_timestamp", "key"]))
+    if document["not_compared"]:
+        rows = [_texts(item) for item in document["not_compared"]]
+        tables.append(("not compared", rows, ["topic", "partition", "side", "span", "offsets", "reason"]))
+    return tables
+
+
+def _texts(row: dict[str, Any]) -> dict[str, Any]:
+    """Spans as text: a list of two numbers is for programs."""
+    return {
+        name: f"[{item[0]}, {item[1]})" if isinstance(item, list) and len(item) == 2 else item
+        for name, item in row.items()
+    }
+
+
+def exit_code_of(result: AuditResult) -> ExitCode:
+    """0 only for equal copies."""
+    return ExitCode.DONE if result.verdict is Verdict.EQUAL else ExitCode.FINDINGS

@@ -1,0 +1,106 @@
+"""`farshore broker run`: one broker in the foreground, until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import click
+import uvloop
+
+from broker.base.address import Address
+from broker.config import BrokerConfig
+from broker.errors import BrokerError
+from broker.server import serving
+from deploy.cli.parameters import HostPort
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+FAILED: Final = 1
+
+
+class SiteConfigs(Protocol):
+    """What `--site` needs of the composition root (`ctx.obj`)."""
+
+    def broker_config(self, site: str) -> BrokerConfig:
+        """Raises click.UsageError for a site that is not known, or has no broker section."""
+        ...
+
+
+@click.group()
+def broker() -> None:
+    """Run farshore's own Kafka broker."""
+
+
+@broker.command()
+@click.option("--site", help="Take the settings from this site's [sites.NAME.broker] in farshore.toml.")
+@click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the broker keeps everything.")
+@click.option("--listen", type=HostPort(), help="Address to listen on; port 0 takes a free one. [127.0.0.1:9092]")
+@click.option("--advertised", type=HostPort(), help="Address to tell to clients, where it differs (NAT).")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    site: str | None,
+    data_dir: Path | None,
+    listen: Address | None,
+    advertised: Address | None,
+) -> None:
+    """Run one broker in the foreground.
+
+    With --data-dir it needs no configuration file; with --site the other options change what the file says.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        config = _config(ctx, site, data_dir, listen, advertised)
+        _run_until_stopped(config, _say_ready)
+    except BrokerError as error:
+        click.echo(f"error: {error}\nhint: {error.hint}", err=True)
+        ctx.exit(FAILED)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _config(
+    ctx: click.Context,
+    site: str | None,
+    data_dir: Path | None,
+    listen: Address | None,
+    advertised: Address | None,
+) -> BrokerConfig:
+    if site is not None:
+        sites: SiteConfigs = ctx.obj
+        config = sites.broker_config(site)
+    elif data_dir is not None:
+        config = BrokerConfig(data_dir=data_dir)
+    else:
+        raise click.UsageError("give --data-dir DIR, or --site NAME with a farshore.toml")
+    if data_dir is not None:
+        config = replace(config, data_dir=data_dir)
+    if listen is not None:
+        config = replace(config, listen_host=listen[0], listen_port=listen[1])
+    if advertised is not None:
+        config = replace(config, advertised_host=advertised[0], advertised_port=advertised[1])
+    return config
+
+
+def _say_ready(config: BrokerConfig, cluster_id: str, address: str) -> None:
+    """One line on stderr, for people and for those who wait for it. The address is the one to connect to."""
+    click.echo(f"broker {config.node_id} of cluster {cluster_id} listening on {address}", err=True)
+
+
+def _run_until_stopped(config: BrokerConfig, ready: Callable[[BrokerConfig, str, str], None]) -> None:
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, stop.set)
+        async with serving(config) as server:
+            ready(config, server.broker.cluster_id, server.address)
+            await stop.wait()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

@@ -1,0 +1,168 @@
+"""`farshore switchover` and `farshore failover`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from failover.operation import Sites
+    from failover.plan import Plan
+    from mirror.api import Link
+
+
+def common_options(command: Any) -> Any:
+    """What both verbs take."""
+    for option in (
+        click.option("--link", "link_name", metavar="LINK", help="The link to move along (default: the only one)."),
+        click.option("--group", "groups", multiple=True, help="Only this consumer group; may be given again."),
+        click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
+        click.option("--yes", is_flag=True, help="Go on without asking."),
+        output_option,
+        click.pass_obj,
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@common_options
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the mirror to drain.",
+)
+def switchover(
+    app: AppContext,
+    link_name: str | None,
+    groups: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    timeout_s: float,
+) -> None:
+    """Move to the target site as planned: stop, drain, translate, move the groups, verify.
+
+    The source must be alive. Stop its producers and consumers first; what still writes or reads is found and the
+    switchover refused. Nothing is lost. Exit code: 0 only when everything was verified.
+    """
+    link = app.link(link_name)
+
+    async def main() -> int:
+        from failover.operation import mark_interrupted
+        from failover.plan import plan_switchover
+
+        async with AsyncExitStack() as stack:
+            sites = await _enter(stack, link, groups)
+            plan = plan_switchover(mark_interrupted(await sites.look(), _journals(app)))
+            return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_s)
+
+    raise SystemExit(run_async(main()))
+
+
+@click.command()
+@common_options
+@click.option(
+    "--to-datetime", metavar="TIME", help="Groups go on at this time, ISO 8601 with its zone, instead of by offset map."
+)
+@click.option("--allow-data-loss", is_flag=True, help="Consent to losing what was not mirrored.")
+@click.option("--even-if-source-answers", is_flag=True, help="Fail over although the source still answers.")
+def failover(
+    app: AppContext,
+    link_name: str | None,
+    groups: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    to_datetime: str | None,
+    allow_data_loss: bool,
+    even_if_source_answers: bool,
+) -> None:
+    """Move to the target site because the source is lost, and state per partition what is lost with it.
+
+    Groups go on where the mirror had carried them, or at --to-datetime. Exit code: 0 only when everything was verified.
+    """
+    link = app.link(link_name)
+
+    async def main() -> int:
+        from failover.operation import mark_interrupted
+        from failover.plan import plan_failover
+        from failover.to_datetime import moves_to, parse_datetime
+
+        timestamp_ms = parse_datetime(to_datetime) if to_datetime else None
+        async with AsyncExitStack() as stack:
+            sites = await _enter(stack, link, groups)
+            snapshot = mark_interrupted(await sites.look_past_source(), _journals(app))
+            if not snapshot.source_answers:
+                sites = replace(sites, source=None)
+            plan = plan_failover(
+                snapshot,
+                allow_data_loss=allow_data_loss,
+                even_if_source_answers=even_if_source_answers,
+                moves=None if timestamp_ms is None else await moves_to(snapshot, sites.target, timestamp_ms),
+            )
+            return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=0.0)
+
+    raise SystemExit(run_async(main()))
+
+
+async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> Sites:
+    """Both clusters; the source is None when it does not answer within SOURCE_PROBE_MS."""
+    from broker.client.cluster import Cluster
+    from broker.client.errors import ClusterUnreachable
+    from failover.limits import SOURCE_PROBE_MS
+    from failover.operation import Sites
+
+    target = await stack.enter_async_context(Cluster(link.target, client_id="farshore-failover"))
+    source: Cluster | None = None
+    try:
+        async with asyncio.timeout(SOURCE_PROBE_MS / 1000):
+            source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-failover"))
+    except (ClusterUnreachable, TimeoutError):
+        source = None
+    return Sites(link, source, target, groups, _now_ms)
+
+
+def _journals(app: AppContext) -> Path:
+    return app.state_dir / "operations"
+
+
+def _now_ms() -> int:
+    return round(datetime.now(UTC).timestamp() * 1000)
+
+
+async def _decide(
+    app: AppContext, plan: Plan, sites: Sites, *, dry_run: bool, yes: bool, output: str, timeout_s: float
+) -> int:
+    """Show the plan, get consent, carry it out, show the result."""
+    from deploy.cli import failover_tables as display
+    from failover.journal import Journal
+    from failover.operation import carry_out
+
+    if dry_run:
+        display.print_plan(plan, output)
+        return ExitCode.REFUSED if plan.refusals else ExitCode.DONE
+    display.show_plan(plan)
+    display.refuse(plan)
+    display.ask(plan, yes)
+    operation_id = f"{plan.operation.value}-{sites.link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    journal = Journal(_journals(app), operation_id, lambda: datetime.now(UTC).isoformat())
+    try:
+        result = await carry_out(plan, sites, journal, timeout_s)
+    finally:
+        journal.close()
+    display.print_result(result, output)
+    return ExitCode.DONE if result.verified else ExitCode.ERROR

@@ -1,0 +1,146 @@
+"""Plans, refusals and results as people read them; the only place where they become sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from deploy.cli.terminal import Output, confirm_plan, emit
+from failover.errors import GateRefused
+from failover.losses import Certainty, LossTotal, PartitionLoss
+from failover.operation import Result
+from failover.plan import MoveKind, Operation, Plan, Refusal, RefusalReason
+
+LOSS_COLUMNS = (
+    "topic",
+    "partition",
+    "certainty",
+    "records",
+    "first_offset",
+    "end_offset",
+    "first_timestamp",
+    "seen_at",
+)
+MOVE_COLUMNS = ("group", "topic", "partition", "kind", "source_offset", "target_offset", "synced_at")
+DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
+
+_REASONS: dict[RefusalReason, tuple[str, str]] = {
+    RefusalReason.SOURCE_UNREACHABLE: (
+        "the source site {subject} does not answer",
+        "if it is lost, run `farshore failover`",
+    ),
+    RefusalReason.SOURCE_ANSWERS: (
+        "the source site {subject} answers, so nothing needs to be lost",
+        "run `farshore switchover`, or add --even-if-source-answers",
+    ),
+    RefusalReason.LINK_NOT_RUNNING: (
+        "the link {subject} was already moved: its target is promoted",
+        "to mirror again, run `farshore link resume --link {subject}`",
+    ),
+    RefusalReason.NOTHING_MIRRORED: (
+        "nothing was ever mirrored along the link {subject}",
+        "start it with `farshore mirror run --link {subject}`",
+    ),
+    RefusalReason.GROUP_ACTIVE_AT_SOURCE: (
+        "the group {subject} still reads at the source",
+        "stop its consumers, then try again",
+    ),
+    RefusalReason.GROUP_ACTIVE_AT_TARGET: (
+        "the group {subject} has consumers at the target, so its offsets cannot be set",
+        "stop them, or name the groups to move with --group",
+    ),
+    RefusalReason.OFFSETS_IN_DOUBT: (
+        "{subject} was made again or cut at one of the sites, so its offsets do not mean the mirrored records any more",
+        "see the gaps in `farshore link describe`, decide, and accept them by `farshore link resume --accept-gap`",
+    ),
+    RefusalReason.DATA_LOSS_NOT_ALLOWED: (
+        "it cannot be ruled out that records of {subject} are lost",
+        "read the plan; to go on, add --allow-data-loss",
+    ),
+}
+
+
+def reason_of(refusal: Refusal) -> tuple[str, str]:
+    """What a gate found, and what to do about it."""
+    message, hint = _REASONS[refusal.reason]
+    return message.format(subject=refusal.subject), hint.format(subject=refusal.subject)
+
+
+def headline(total: LossTotal) -> str:
+    """The loss in one line."""
+    if total.certainty is Certainty.EXACT:
+        return f"only at the source: {total.records:,} records in {total.partitions_with_loss} partitions"
+    return (
+        f"lost: at least {total.records:,} records in {total.partitions_with_loss} partitions; what was written after "
+        "the mirror last saw the source cannot be known"
+    )
+
+
+def print_plan(plan: Plan, output: str) -> None:
+    """The plan as data, for a dry run."""
+    if output == Output.TABLE:
+        show_plan(plan)
+        for refusal in plan.refusals:
+            message, hint = reason_of(refusal)
+            click.echo(f"refused: {message}\nhint: {hint}", err=True)
+        return
+    emit(plan, output)
+
+
+def show_plan(plan: Plan) -> None:
+    """The plan on stderr."""
+    snapshot = plan.snapshot
+    click.echo(
+        f"{plan.operation.value} of {snapshot.link}: {snapshot.source} -> {snapshot.target}; "
+        f"steps: {', '.join(step.value for step in plan.steps)}",
+        err=True,
+    )
+    if snapshot.interrupted:
+        click.echo(f"goes on with {snapshot.operation_id}, which was cut short", err=True)
+    click.echo(headline(plan.loss), err=True)
+    kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
+    if kept:
+        click.echo(
+            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again", err=True
+        )
+    if lossy := _with_loss(plan.losses):
+        confirm_plan(lossy, True, columns=LOSS_COLUMNS)
+    if plan.moves:
+        confirm_plan(list(plan.moves), True, columns=MOVE_COLUMNS)
+
+
+def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
+    """Without the partitions of which it is certain that nothing is lost: the document has them all."""
+    return [loss for loss in losses if not loss.is_none]
+
+
+def refuse(plan: Plan) -> None:
+    """Raise GateRefused with every gate that said no; the first one's hint."""
+    if plan.refusals:
+        told = [reason_of(refusal) for refusal in plan.refusals]
+        raise GateRefused("; ".join(message for message, _ in told), hint=told[0][1])
+
+
+def ask(plan: Plan, yes: bool) -> None:
+    """Consent, by --yes or at the terminal."""
+    what = "lose what was not mirrored and move" if plan.operation is Operation.FAILOVER else "move"
+    confirm_plan(None, yes, question=f"{what.capitalize()} to {plan.snapshot.target}?")
+
+
+def print_result(result: Result, output: str) -> None:
+    """The result on stdout."""
+    if output != Output.TABLE:
+        emit(result, output)
+        return
+    emit(_with_loss(result.losses), output, columns=LOSS_COLUMNS, title="Left behind at the source")
+    if result.moves:
+        emit(list(result.moves), output, columns=MOVE_COLUMNS, title="Groups")
+    if result.differences:
+        emit(list(result.differences), output, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
+    verdict = "verified" if result.verified else "NOT VERIFIED"
+    click.echo(
+        f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "
+        f"journal: {result.journal}",
+        err=True,
+    )

@@ -1,0 +1,44 @@
+"""Types of options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from broker.base.address import Address, AddressInvalid, parse_address
+from broker.base.durations import DurationInvalid, parse_duration_ms
+
+
+class HostPort(click.ParamType[Address]):
+    """`HOST:PORT`, or `[HOST]:PORT` for IPv6; port 0 stands for any free one where it is listened on."""
+
+    name = "host:port"
+
+    def convert(self, value: str | Address, param: click.Parameter | None, ctx: click.Context | None) -> Address:
+        if isinstance(value, Address):
+            return value
+        try:
+            return parse_address(value, port_min=0)
+        except AddressInvalid:
+            self.fail(f"{value!r} is not HOST:PORT, for example 127.0.0.1:9092", param, ctx)
+
+
+class Duration(click.ParamType[int]):
+    """A click type that gives milliseconds, at least `at_least_ms`."""
+
+    name = "duration"
+
+    def __init__(self, at_least_ms: int) -> None:
+        self._at_least_ms = at_least_ms
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            duration_ms = parse_duration_ms(str(value))
+        except DurationInvalid as error:
+            self.fail(str(error), param, ctx)
+        if duration_ms < self._at_least_ms:
+            self.fail(f"{value!r} is too short: at least {self._at_least_ms / 1000:g}s", param, ctx)
+        return duration_ms

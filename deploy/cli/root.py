@@ -1,0 +1,149 @@
+"""The `farshore` command: finds each command in its folder when it is called, and hands it the configuration file.
+
+Nothing heavy is imported before the command is known, so that `farshore --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+
+class CommandPlace(NamedTuple):
+    """Where a command lives, and its line in `farshore --help`."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, CommandPlace] = {
+    "demo": CommandPlace("deploy.cli.demo", "demo", "Show everything on two local sites with real data."),
+    "config": CommandPlace("deploy.cli.config", "config_group", "Check the configuration file."),
+    "broker": CommandPlace("deploy.cli.broker", "broker", "Run a broker."),
+    "mirror": CommandPlace("deploy.cli.mirror", "mirror_group", "Run the mirror."),
+    "status": CommandPlace("deploy.cli.status", "status", "Show links, lag and what needs a decision."),
+    "topic": CommandPlace("deploy.cli.topic", "topic_group", "List, create, describe and delete topics."),
+    "link": CommandPlace("deploy.cli.link", "link_group", "List, describe and resume links."),
+    "offsets": CommandPlace("deploy.cli.offsets", "offsets_group", "Translate offsets between sites."),
+    "group": CommandPlace("deploy.cli.group", "group_group", "List and describe consumer groups."),
+    "switchover": CommandPlace(
+        "deploy.cli.failover", "switchover", "Move to the other site, both alive; lose nothing."
+    ),
+    "failover": CommandPlace(
+        "deploy.cli.failover", "failover", "Move to the other site, the source lost; states the loss."
+    ),
+    "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),
+    "monitor": CommandPlace("deploy.cli.monitor", "monitor_group", "Serve metrics to Prometheus."),
+    "audit": CommandPlace("deploy.cli.audit", "audit_group", "Prove with Spark that both sites are equal."),
+    "chaos": CommandPlace("deploy.cli.chaos", "chaos_group", "Break the network on purpose and check the promises."),
+}
+
+
+class FarshoreGroup(click.Group):
+    """The root group: loads commands by name, takes `--config FILE` before and behind them, tells errors in a line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        command = getattr(importlib.import_module(place.module), place.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name not in COMMANDS and not name.startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {name!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, config_option_first(args))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from deploy.cli.terminal import ExitCode, told
+
+        try:
+            with told():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:  # before a command has its own way to stop: while it is imported
+            raise SystemExit(ExitCode.INTERRUPTED) from None
+
+
+def config_option_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `--config FILE` moved to the front, wherever it stands.
+
+    `topic create` has a `--config NAME=VALUE` of Kafka's own: a value with `=` in it stays where it is.
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        if argument == "--":
+            rest += [argument, *waiting]
+            break
+        if argument == "--config" and waiting and "=" not in waiting[0]:
+            front += [argument, waiting.pop(0)]
+        elif argument.startswith("--config=") and "=" not in argument.removeprefix("--config="):
+            front.append(argument)
+        else:
+            rest.append(argument)
+    return front + rest
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"farshore {version('farshore')}")
+    ctx.exit()
+
+
+@click.group(cls=FarshoreGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("farshore.toml"),
+    show_default="./farshore.toml",
+    metavar="FILE",
+    help="The configuration file; also taken behind the command.",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
+@click.pass_context
+def cli(ctx: click.Context, config_file: Path) -> None:
+    """Keep Kafka clusters in different datacenters mirrored, prove it, and move between them."""
+    from deploy.config import FileContext
+
+    ctx.obj = FileContext(config_file)
+    if config_file.is_file() and ctx.invoked_subcommand in ("monitor", "audit") and not _asks_for_help():
+        ctx.default_map = ctx.obj.configuration.option_defaults()
+
+
+def _asks_for_help() -> bool:
+    return any(argument in ("-h", "--help") for argument in sys.argv)
+
+
+def main() -> None:
+    """Entry point of the `farshore` command and of `python -m deploy.cli`."""
+    cli(prog_name="farshore")

@@ -1,0 +1,260 @@
+"""The manners of every command: output formats, plans and consent, exit codes, running asyncio under signals.
+
+Data goes to stdout; progress, plans, prompts and errors go to stderr. In JSON and YAML there is one document with
+`schema_version`; times are ISO-8601 in UTC, durations seconds, sizes bytes. Field names carry the unit of the value in
+the program, and the document's names follow it: a field `..._at_ms` or `..._timestamp_ms` becomes the same name without
+`_ms` and a time, any other `..._ms` becomes `..._seconds`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import click
+
+from broker.base.documents import to_document
+from broker.base.errors import FarshoreError
+from deploy.errors import ConfigError
+from failover.errors import GateRefused
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from broker.client.site import Site
+    from mirror.link import Link
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+SCHEMA_VERSION: Final = 1
+SYSTEM_HINT: Final = "the operating system refused this: check the disk's room, permissions and limits"
+CANCEL_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+LINK_HELP = "The link's name; not needed when there is only one."
+
+
+class ExitCode(IntEnum):
+    """What a command's exit code says."""
+
+    DONE = 0
+    ERROR = 1
+    USAGE = 2
+    REFUSED = 3
+    FINDINGS = 4
+    INTERRUPTED = 130
+
+
+class Output(StrEnum):
+    """The forms in which data is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class AppContext(Protocol):
+    """What commands get as `ctx.obj`: the configuration file, read."""
+
+    @property
+    def state_dir(self) -> Path:
+        """Where journals and audit results are kept."""
+        ...
+
+    def site(self, name: str) -> Site:
+        """Raises click.UsageError that names the known sites."""
+        ...
+
+    def sites(self) -> Mapping[str, Site]: ...
+
+    def link(self, name: str | None) -> Link:
+        """None: the only link. Raises click.UsageError that names the known links."""
+        ...
+
+    def links(self) -> tuple[Link, ...]: ...
+
+
+def audit_directory(context: AppContext) -> Path:
+    """Where audits are kept, if nothing else is said."""
+    return context.state_dir / "audit"
+
+
+class Refusal(click.ClickException):
+    """A command that ends with an explanation, a next step and an exit code."""
+
+    def __init__(self, message: str, hint: str = "", exit_code: int = ExitCode.ERROR) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.exit_code = int(exit_code)  # type: ignore[misc]  # click types it as a class variable, and reads it from the instance
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"error: {self.message}", err=True)
+        if self.hint:
+            click.echo(f"hint: {self.hint}", err=True)
+
+
+def output_option(command: F) -> F:
+    """Decorator: `-o table|json|yaml`, given to the command as `output`."""
+    choice = click.Choice([form.value for form in Output])
+    return click.option(
+        "-o", "--output", type=choice, default=Output.TABLE.value, show_default=True, help="Form of the data."
+    )(command)
+
+
+def emit(data: object, output: str, *, columns: Sequence[str] | None = None, title: str = "") -> None:
+    """Print data on stdout.
+
+    `data` is a dataclass, a pydantic model or a mapping, or a list of those. As JSON and YAML a list is the document's
+    `items`. `columns` are the field names that a table shows, in this order (default: all that are plain values).
+    """
+    rows = isinstance(data, list | tuple) and not hasattr(data, "_fields")
+    plain = to_document(data)
+    if output == Output.TABLE:
+        from deploy.cli.tables import print_table
+
+        print_table(plain, columns, title)
+        return
+    document: dict[str, object] = {"schema_version": SCHEMA_VERSION}
+    document |= {"items": plain} if rows else plain if isinstance(plain, dict) else {"value": plain}
+    if output == Output.YAML:
+        import yaml
+
+        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+        return
+    import json
+
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def confirm_plan(plan: object, yes: bool, *, question: str = "Go on?", columns: Sequence[str] | None = None) -> None:
+    """Show a plan on stderr and get consent: `--yes`, or a yes on a terminal.
+
+    Without a terminal and without `--yes`, and when the answer is no, it raises Refusal with exit code 3.
+    """
+    if isinstance(plan, str):
+        click.echo(plan, err=True)
+    elif plan is not None:
+        from deploy.cli.tables import print_table
+
+        print_table(to_document(plan), columns, "", to_stderr=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refusal("nothing was changed: there is no terminal to ask on", "add --yes to go on", ExitCode.REFUSED)
+    if not click.confirm(question, default=False, err=True):
+        raise Refusal("nothing was changed: the answer was no", "", ExitCode.REFUSED)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Progress bars on stderr; silent when stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*shown, console=console, disable=not console.is_terminal) as bars:
+        yield bars
+
+
+def run_async(main: Coroutine[Any, Any, T], *, service: bool = False) -> T:
+    """Run `main` on uvloop; SIGINT and SIGTERM cancel it, so that its `finally` blocks run.
+
+    farshore's errors end the command with one line `error:` and one `hint:` on stderr and their exit code. Cancelled by
+    a signal the exit code is 130, or 0 for a service, which is stopped that way.
+    """
+    import uvloop
+
+    with told(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_with_signals(main, service))
+
+
+async def _with_signals(main: Coroutine[Any, Any, T], service: bool) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    received: list[signal.Signals] = []
+
+    def cancel(number: signal.Signals) -> None:
+        received.append(number)
+        if task is not None:
+            task.cancel()
+
+    for number in CANCEL_SIGNALS:
+        loop.add_signal_handler(number, cancel, number)
+    try:
+        return await main
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        raise SystemExit(ExitCode.DONE if service else ExitCode.INTERRUPTED) from None
+    finally:
+        for number in CANCEL_SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn farshore's errors, and what the system refuses, into a Refusal; other errors go on as the bugs they are."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        errors = [error for error in _leaves(group) if not isinstance(error, asyncio.CancelledError)]
+        if not errors or not all(_is_told(error) for error in errors):
+            raise
+        raise _refusal(errors) from group
+    except Exception as error:  # only errors that say what to do next are told; the others are raised again
+        if isinstance(error, click.ClickException) or not _is_told(error):
+            raise
+        raise _refusal([error]) from error
+
+
+def _refusal(errors: Sequence[BaseException]) -> Refusal:
+    first = errors[0]
+    if isinstance(first, Refusal):
+        return first
+    message = "\nerror: ".join(dict.fromkeys(_words(error) for error in errors))
+    if isinstance(first, OSError):
+        hint = "try again; `farshore status` says how the sites are" if isinstance(first, TimeoutError) else SYSTEM_HINT
+        return Refusal(message, hint)
+    hint = first.hint if isinstance(first, FarshoreError) else ""
+    return Refusal(message, hint, exit_code_of(first))
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """What a command that ends with this error exits with."""
+    if isinstance(error, GateRefused):
+        return ExitCode.REFUSED
+    return ExitCode.USAGE if isinstance(error, ConfigError) else ExitCode.ERROR
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError) and not error.strerror:
+        return str(error) or "timed out"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _is_told(error: BaseException) -> bool:
+    """Whether the error is one of farshore's, or the system's own.
+
+    A pipe that nobody reads any more is click's to end quietly.
+    """
+    if isinstance(error, OSError):
+        return not isinstance(error, BrokenPipeError)
+    return isinstance(error, FarshoreError | Refusal)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

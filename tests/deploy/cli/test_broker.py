@@ -1,0 +1,126 @@
+"""`broker run` as a process: ready line, refusals, clean stop, and what kill -9 leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.wire.messages.produce import ProduceResponse
+from tests.broker.running import running_broker
+from tests.broker.wire_client import WireClient, batch_of, connect, produce_request, values_in
+
+ROOT = Path(__file__).parents[3]
+RUN = [sys.executable, "-m", "deploy.cli", "broker", "run"]
+
+
+@asynccontextmanager
+async def broker_process(data_dir: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """-> the process and the address of its ready line."""
+    arguments = [*RUN[1:], "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]
+    process = await asyncio.create_subprocess_exec(RUN[0], *arguments, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(20):
+            line = (await process.stderr.readline()).decode()
+        assert line.startswith("broker 1 of cluster "), line
+        yield process, line.split()[-1]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        # Lets the loop see the end of the pipe, so that the transport is closed before the loop is.
+        await process.stderr.read()
+
+
+def refused(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RUN, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_it_stops_in_order_with_clients_connected(tmp_path: Path, number: signal.Signals) -> None:
+    async with broker_process(tmp_path) as (process, address), connect(address) as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of("a"))
+        process.send_signal(number)
+        async with asyncio.timeout(5):
+            assert await process.wait() == 0
+        assert await client.is_closed()
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        assert values_in(await client.fetch("t", 0)) == ["a"]
+
+
+async def test_a_directory_in_use_and_a_port_in_use_are_refused_in_two_lines(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "a") as address:
+        locked = await asyncio.to_thread(refused, "--data-dir", str(tmp_path / "a"), "--listen", "127.0.0.1:0")
+        taken = await asyncio.to_thread(refused, "--data-dir", str(tmp_path / "b"), "--listen", address)
+    for result, problem in ((locked, "is in use by another broker"), (taken, "cannot listen on")):
+        assert result.returncode == 1
+        first, second = result.stderr.splitlines()
+        assert first.startswith("error: ")
+        assert problem in first
+        assert second.startswith("hint: ")
+
+
+def test_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert refused().returncode == 2
+    assert refused("--data-dir", str(tmp_path), "--listen", "9092").returncode == 2
+    result = refused("--data-dir", str(tmp_path / "file" / "below"), "--listen", "127.0.0.1:0")
+    assert result.returncode == 1
+    assert "hint: " in result.stderr
+
+
+def test_partitions_without_metadata_are_not_taken_for_leftovers(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: 8b1f5c9e-0000-4000-8000-000000000000\n")
+    result = refused("--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert result.returncode == 1
+    assert "metadata.json" in result.stderr
+    assert (tmp_path / "t-0").exists()
+
+
+async def produce_until_killed(client: WireClient, process: asyncio.subprocess.Process, kill_after: int) -> list[str]:
+    """Keeps five requests in flight, idempotent; kills the broker in the middle -> the acknowledged values in order."""
+    acknowledged: list[str] = []
+    sent = 0
+    try:
+        while True:
+            while sent - len(acknowledged) < 5:
+                batch = batch_of(f"v{sent}-" + "x" * 20_000, producer_id=5, producer_epoch=0, base_sequence=sent)
+                await client.send(produce_request("t", batch), 9)
+                sent += 1
+            _, response = await client.receive(0, 9)
+            assert isinstance(response, ProduceResponse)
+            answer = response.responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, len(acknowledged))
+            acknowledged.append(f"v{len(acknowledged)}")
+            if len(acknowledged) == kill_after:
+                os.kill(process.pid, signal.SIGKILL)
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return acknowledged
+
+
+async def test_everything_acknowledged_survives_kill_9_in_order(tmp_path: Path) -> None:
+    acknowledged: list[str] = []
+    async with broker_process(tmp_path) as (process, address), connect(address) as client:
+        await client.create_topic("t", segment_bytes="500000")
+        acknowledged = await produce_until_killed(client, process, kill_after=150)
+    assert len(acknowledged) >= 150
+    async with broker_process(tmp_path) as (process, address), connect(address) as client:
+        found: list[str] = []
+        while values := values_in(await client.fetch("t", len(found))):
+            found += [value.split("-")[0] for value in values]
+        assert found[: len(acknowledged)] == acknowledged
+        # What was in flight is there in order or not at all, and the producer goes on where it was.
+        assert found == [f"v{number}" for number in range(len(found))]
+        again = batch_of("again", producer_id=5, producer_epoch=0, base_sequence=len(found))
+        assert (await client.produce("t", again)).base_offset == len(found)
+        process.kill()

@@ -1,0 +1,214 @@
+"""`farshore switchover` and `farshore failover` as people and scripts run them: exit codes, consent, documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.cli.terminal import ExitCode
+from tests.interop.servers import FarshoreBroker, wait_until
+
+ROOT = Path(__file__).parents[3]
+DEADLINE_S = 60.0
+CONFIG = """
+state_dir = "state"
+[sites.east]
+bootstrap_servers = "{east}"
+[sites.west]
+bootstrap_servers = "{west}"
+[[links]]
+name = "east-west"
+source = "east"
+target = "west"
+topics = ["flights"]
+topic_names = "same"
+groups = [".*"]
+"""
+
+
+@dataclass
+class Shell:
+    """Runs `farshore` in a folder with two sites and a running mirror."""
+
+    folder: Path
+    east: FarshoreBroker
+    west: FarshoreBroker
+
+    def argv(self, line: str) -> list[str]:
+        return [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml"), *line.split()]
+
+    def start(self, line: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.argv(line),
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, line: str, expect: int) -> subprocess.CompletedProcess[str]:
+        process = self.start(line)
+        stdout, stderr = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == expect, f"{line}: {process.returncode}\n{stdout}\n{stderr}"
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def answered(self, line: str, answer: bytes) -> int:
+        """Run at a terminal and type the answer -> the exit code."""
+        keyboard, terminal = pty.openpty()
+        try:
+            process = subprocess.Popen(
+                self.argv(line),
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=terminal,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            os.write(keyboard, answer)
+            return process.wait(DEADLINE_S)
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
+
+    @property
+    def journals(self) -> list[Path]:
+        return sorted((self.folder / "state" / "operations").glob("*.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """Sites for the tests that leave the link as it is."""
+    with two_sites(tmp_path_factory.mktemp("shell")) as shell:
+        yield shell
+
+
+@pytest.fixture
+def own_shell(tmp_path: Path) -> Iterator[Shell]:
+    """Sites for a test that moves the link."""
+    with two_sites(tmp_path) as shell:
+        yield shell
+
+
+@contextmanager
+def two_sites(folder: Path) -> Iterator[Shell]:
+    """Two brokers and a mirror that has carried the topic."""
+    with FarshoreBroker(folder / "east") as east, FarshoreBroker(folder / "west") as west:
+        (folder / "farshore.toml").write_text(CONFIG.format(east=east.bootstrap, west=west.bootstrap))
+        shell = Shell(folder, east, west)
+        shell.run("topic create --site east --topic flights --partitions 1 --config retention.ms=-1", ExitCode.DONE)
+        mirror = subprocess.Popen(
+            shell.argv("mirror run"),
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_until(lambda: _mirrored(shell), DEADLINE_S, "the mirror to carry the topic")
+            yield shell
+        finally:
+            mirror.terminate()
+            mirror.wait(DEADLINE_S)
+
+
+def _mirrored(shell: Shell) -> bool:
+    plan = shell.start("switchover --dry-run -o json")
+    stdout, _ = plan.communicate(timeout=DEADLINE_S)
+    return plan.returncode == ExitCode.DONE and json.loads(stdout)["losses"] != []
+
+
+def test_a_wrong_use_is_exit_code_2(shell: Shell) -> None:
+    shell.run("switchover --to-datetime 2013-06-01T00:00:00Z", ExitCode.USAGE)
+
+
+def test_a_dry_run_prints_a_plan_and_changes_nothing(shell: Shell) -> None:
+    before = shell.journals
+    plan = json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)
+    assert plan["operation"] == "switchover"
+    assert plan["steps"] == ["drain", "fence", "move_groups", "verify"]
+    assert plan["refusals"] == []
+    assert shell.journals == before
+
+
+def test_a_refusal_is_exit_code_3_with_its_reason_and_hint(shell: Shell) -> None:
+    before = shell.journals
+    refused = shell.run("failover --allow-data-loss --yes", ExitCode.REFUSED)
+    assert "error: the source site east answers" in refused.stderr
+    assert "hint: run `farshore switchover`" in refused.stderr
+    dry = json.loads(shell.run("failover --allow-data-loss --dry-run -o json", ExitCode.REFUSED).stdout)
+    assert [refusal["reason"] for refusal in dry["refusals"]] == ["source_answers"]
+    assert shell.journals == before
+
+
+def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
+    before = shell.journals
+    refused = shell.run("switchover", ExitCode.REFUSED)
+    assert "--yes" in refused.stderr
+    assert shell.journals == before
+
+
+def test_a_no_at_the_terminal_changes_nothing(shell: Shell) -> None:
+    before = shell.journals
+    assert shell.answered("switchover", b"n\n") == ExitCode.REFUSED
+    assert shell.journals == before
+
+
+def test_a_datetime_without_a_zone_is_refused(shell: Shell) -> None:
+    before = shell.journals
+    refused = shell.run(
+        "failover --to-datetime 2013-06-01T00:00:00 --allow-data-loss --even-if-source-answers --yes", ExitCode.ERROR
+    )
+    assert "names no time zone" in refused.stderr
+    assert shell.journals == before
+
+
+def test_ctrl_c_while_it_drains_is_exit_code_130_and_leaves_the_link_running(shell: Shell) -> None:
+    before = shell.journals
+    operation = shell.start("switchover --yes")
+    wait_until(lambda: _draining(shell, before), DEADLINE_S, "the drain to start")
+    operation.send_signal(signal.SIGINT)
+    operation.communicate(timeout=DEADLINE_S)
+    assert operation.returncode == ExitCode.INTERRUPTED
+    assert json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)["refusals"] == []
+
+
+def _draining(shell: Shell, before: list[Path]) -> bool:
+    return any('"step":"drain"' in journal.read_text() for journal in shell.journals if journal not in before)
+
+
+def test_a_switchover_that_is_verified_is_exit_code_0_with_its_document(own_shell: Shell) -> None:
+    started = time.time()
+    result = json.loads(own_shell.run("switchover --yes -o json", ExitCode.DONE).stdout)
+    assert result["verified"] is True
+    assert result["differences"] == []
+    assert [(loss["certainty"], loss["records"]) for loss in result["losses"]] == [("exact", 0)]
+    journal = own_shell.folder / result["journal"]
+    assert journal in own_shell.journals
+    assert journal.stat().st_mtime >= started - 1
+    again = own_shell.run("switchover --yes", ExitCode.REFUSED)
+    assert "already moved" in again.stderr
+    assert "farshore link resume" in again.stderr
+
+
+def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -> None:
+    own_shell.east.kill9()
+    refused = own_shell.run("switchover --yes", ExitCode.REFUSED)
+    assert "the source site east does not answer" in refused.stderr
+    without_consent = own_shell.run("failover --yes", ExitCode.REFUSED)
+    assert "--allow-data-loss" in without_consent.stderr
+    result = json.loads(own_shell.run("failover --allow-data-loss --yes -o json", ExitCode.DONE).stdout)
+    assert [loss["certainty"] for loss in result["losses"]] == ["at_least"]
+    assert result["losses"][0]["seen_at"] is not None

@@ -1,0 +1,86 @@
+"""The commands' manners where nothing answers: one line, a hint, the right exit code; nothing heavy for --help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker.client.site import Site
+from deploy.cli.audit import audit_group
+from deploy.cli.canary import canary_group
+from deploy.cli.monitor import monitor_group
+from mirror.link import Link
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class Context:
+    """`ctx.obj` of a configuration with one link between two sites where nothing listens."""
+
+    state_dir: Path
+    east_west: Link
+
+    def site(self, name: str) -> Site:
+        return self.sites()[name]
+
+    def sites(self) -> Mapping[str, Site]:
+        return {"east": self.east_west.source, "west": self.east_west.target}
+
+    def link(self, name: str | None) -> Link:
+        return self.east_west
+
+    def links(self) -> tuple[Link, ...]:
+        return (self.east_west,)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    east, west = (Site(name, f"127.0.0.1:{free_port()}") for name in ("east", "west"))
+    return Context(tmp_path, Link("east-west", east, west, ("flights",)))
+
+
+@pytest.mark.parametrize(
+    ("group", "arguments"), [(canary_group, ["run", "--duration", "1s"]), (audit_group, ["run", "-o", "json"])]
+)
+def test_a_lost_site_is_one_line_and_exit_1(group: object, arguments: list[str], context: Context) -> None:
+    result = CliRunner().invoke(group, arguments, obj=context)  # type: ignore[arg-type]
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "--window", "10"], ["run", "--window", "5ms"], ["run", "-o", "xml"]],
+)
+def test_usage_errors_are_exit_2(arguments: list[str], context: Context) -> None:
+    assert CliRunner().invoke(audit_group, arguments, obj=context).exit_code == 2
+
+
+def test_a_listen_address_that_is_none(context: Context) -> None:
+    result = CliRunner().invoke(monitor_group, ["run", "--listen", "nowhere"], obj=context)
+    assert result.exit_code == 2
+    assert "for example 127.0.0.1:9092" in result.stderr
+
+
+def test_a_run_id_cannot_leave_its_folder(context: Context, tmp_path: Path) -> None:
+    result = CliRunner().invoke(audit_group, ["run", "--run-id", "../x"], obj=context)
+    assert result.exit_code == 1
+    assert "cannot name a run" in result.stderr
+
+
+def test_importing_the_commands_is_cheap() -> None:
+    heavy = "pyspark matplotlib"
+    modules = "deploy.cli.canary, deploy.cli.monitor, deploy.cli.audit"
+    code = f"import sys, {modules}; print(*[name for name in {heavy!r}.split() if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == ""

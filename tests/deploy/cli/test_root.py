@@ -1,0 +1,146 @@
+"""The root command: finding commands, the file's option, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from deploy.cli.root import COMMANDS, CommandPlace, cli, config_option_first
+
+FILE = """
+[sites.east]
+bootstrap_servers = "127.0.0.1:19092"
+[sites.east.broker]
+data_dir = "var/east"
+[sites.west]
+bootstrap_servers = "127.0.0.1:29092"
+[[links]]
+name = "east-west"
+source = "east"
+target = "west"
+topics = [".*"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "farshore.toml"
+    path.write_text(FILE)
+    return path
+
+
+def farshore(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "deploy.cli", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": "/usr/bin:/bin"},
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_listed_command_is_there(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert isinstance(command, click.Command)
+    assert command.name == name
+    answer = CliRunner().invoke(cli, [name, "--help"])
+    assert answer.exit_code == 0, answer.output
+
+
+def test_an_interrupt_while_a_command_is_imported_is_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "interrupted_import.py").write_text("raise KeyboardInterrupt\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "status", CommandPlace("interrupted_import", "status", ""))
+    answer = CliRunner().invoke(cli, ["status"])
+    assert (answer.exit_code, answer.output) == (130, "")
+
+
+def test_help_lists_all_and_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, deploy.cli.root as c\n"
+        "try:\n    c.cli(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pydantic', 'rich', 'asyncio', 'uvloop', 'aiokafka', 'pyspark', 'yaml', 'broker', 'mirror'}\n"
+        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, place in COMMANDS.items():
+        assert f"  {name} " in done.stdout
+        assert place.help in done.stdout
+
+
+def test_validate_prints_the_effective_configuration(file: Path) -> None:
+    answer = CliRunner().invoke(cli, ["--config", str(file), "config", "validate", "-o", "json"])
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)
+    assert told["schema_version"] == 1
+    assert [site["site"] for site in told["sites"]] == ["east", "west"]
+    assert told["sites"][0]["broker_listen"] == "127.0.0.1:19092"
+    assert told["links"][0]["shared_targets"] is False
+    assert told["findings"] == ["link east-west carries no group: it has no groups"]
+
+
+@pytest.mark.parametrize("output", ["table", "yaml"])
+def test_validate_for_people(file: Path, output: str) -> None:
+    answer = CliRunner().invoke(cli, ["config", "validate", "--config", str(file), "-o", output])
+    assert answer.exit_code == 0, answer.output
+    assert "east-west" in answer.stdout
+
+
+def test_a_bad_file_is_one_line_and_a_hint(file: Path) -> None:
+    file.write_text(FILE.replace('target = "west"', 'target = "wset"'))
+    done = farshore("config", "validate", folder=file.parent)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    told = done.stderr.splitlines()
+    assert (
+        told[0] == "error: farshore.toml: links[0] (east-west).target: no site is called 'wset'; the sites: east, west"
+    )
+    assert told[1].startswith("hint: ")
+    assert len(told) == 2
+
+
+def test_no_file_is_told_by_commands_that_need_one(tmp_path: Path) -> None:
+    done = farshore("status", folder=tmp_path)
+    assert done.returncode == 2
+    assert "error: there is no configuration file farshore.toml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_command_is_usage() -> None:
+    answer = CliRunner().invoke(cli, ["failovr"])
+    assert answer.exit_code == 2
+    assert "Did you mean 'failover'?" in answer.stderr
+
+
+def test_version() -> None:
+    answer = CliRunner().invoke(cli, ["--version"])
+    assert answer.stdout.startswith("farshore 0.")
+
+
+@pytest.mark.parametrize(
+    ("given", "ordered"),
+    [
+        (["status", "--config", "a.toml"], ["--config", "a.toml", "status"]),
+        (["status", "--config=a.toml"], ["--config=a.toml", "status"]),
+        (["topic", "create", "--config", "retention.ms=-1"], ["topic", "create", "--config", "retention.ms=-1"]),
+        (
+            ["topic", "create", "--config", "retention.ms=-1", "--config", "f.toml"],
+            ["--config", "f.toml", "topic", "create", "--config", "retention.ms=-1"],
+        ),
+        (["demo", "--", "--config", "a.toml"], ["demo", "--", "--config", "a.toml"]),
+        (["status", "--config"], ["status", "--config"]),
+    ],
+)
+def test_the_file_may_be_named_anywhere(given: list[str], ordered: list[str]) -> None:
+    assert config_option_first(given) == ordered
