@@ -6,9 +6,10 @@ from collections.abc import Container, Iterable
 
 from broker.client.cluster import Cluster
 from broker.client.groups import DescribedConsumerGroup, committed_offsets, describe_groups, list_groups
-from broker.client.model import CommittedOffset, Topic, TopicPartition
+from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import list_topics
+from broker.wire.vocabulary import TopicPartition
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.api import GroupMap, Link, LinkState, load_group_map, load_link_state
 

@@ -16,7 +16,8 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.groups import commit_offsets
-from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset
+from broker.wire.vocabulary import TopicPartition
 from failover.errors import NotDrained
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from broker.client.cluster import Cluster
 from broker.client.log import read_records
-from broker.client.model import TopicPartition
 from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
 from failover.losses import PartitionLoss
 from failover.plan import GroupMove
 from failover.snapshot import PartitionView, Snapshot

@@ -22,7 +22,8 @@ from broker.client.groups import (
     describe_groups,
     list_groups,
 )
-from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset
+from broker.wire.vocabulary import TopicPartition
 from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_IN_FLIGHT
 from mirror.link import Link
 

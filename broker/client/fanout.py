@@ -9,8 +9,9 @@ from typing import TypeVar
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
-from broker.client.model import NO_LEADER, TopicPartition
+from broker.client.model import NO_LEADER
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 
 A = TypeVar("A")
 R = TypeVar("R")

@@ -12,7 +12,7 @@ from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import ask_leaders
 from broker.client.limits import REPLICA_ID_CONSUMER
-from broker.client.model import Isolation, TopicPartition
+from broker.client.model import Isolation
 from broker.wire.batch import BatchHeader, iter_batches, verify_crc
 from broker.wire.buffers import Buffer
 from broker.wire.errors import CorruptBatch, ErrorCode
@@ -24,6 +24,7 @@ from broker.wire.messages.produce import (
     TopicProduceData,
 )
 from broker.wire.records import Record, decode_records
+from broker.wire.vocabulary import TopicPartition
 
 ACKS_ALL: Final = -1
 SESSIONLESS_EPOCH: Final = -1

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -21,16 +21,6 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 """Timestamp in ListOffsets: the record with the highest timestamp (KIP-734)."""
 MAX_TIMESTAMP_SINCE_VERSION: Final = 7
-
-
-class TopicPartition(NamedTuple):
-    """One partition of one topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class Isolation(IntEnum):

@@ -13,11 +13,11 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import ask_coordinator
-from broker.client.model import TopicPartition
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.vocabulary import TopicPartition
 
 
 class ProducerIdAndEpoch(NamedTuple):

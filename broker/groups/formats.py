@@ -16,6 +16,7 @@ from broker.wire.codec import decode_prefixed, encode_prefixed
 from broker.wire.errors import MalformedMessage
 from broker.wire.schema import Message, Struct, array, bytestring, int32, int64, message, string
 from broker.wire.schema import struct as wire_struct
+from broker.wire.vocabulary import TopicPartition
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 3
@@ -67,11 +68,6 @@ class GroupMetadataValue(Message):
     leader: str | None = string(default=None, nullable=0)
     current_state_timestamp: int = int64(default=-1, since=2)
     members: list[MemberMetadata] = array(MemberMetadata)
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
 
 
 class Committed(NamedTuple):

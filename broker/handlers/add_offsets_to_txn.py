@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.errors import BrokerError
-from broker.groups.formats import TopicPartition
 from broker.groups.internal_log import OFFSETS_TOPIC, Producer
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from broker.wire.vocabulary import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.groups.formats import TopicPartition
 from broker.groups.internal_log import Producer
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -18,6 +17,7 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from broker.wire.vocabulary import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.errors import BrokerError
-from broker.groups.formats import TopicPartition
 from broker.groups.subscriptions import subscribed_topics
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -16,6 +15,7 @@ from broker.wire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from broker.wire.vocabulary import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker

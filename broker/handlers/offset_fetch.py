@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from broker.groups.formats import TopicPartition
 from broker.groups.offsets import GroupOffsets
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -26,6 +25,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from broker.wire.vocabulary import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.errors import BrokerError, CorruptRecords, RecordsRefused
-from broker.groups.formats import TopicPartition
 from broker.groups.internal_log import Producer
 from broker.handlers.registry import CloseConnection, Handler, RequestContext
 from broker.limits import RECOMPRESSED_BATCH_BYTES_MAX
@@ -33,6 +32,7 @@ from broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from broker.wire.records import decode_records, encode_batch
+from broker.wire.vocabulary import TopicPartition
 
 ZSTD_SINCE_VERSION = 7
 ALL_REPLICAS = -1

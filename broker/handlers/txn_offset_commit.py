@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.groups.formats import Committed, TopicPartition
+from broker.groups.formats import Committed
 from broker.groups.internal_log import OFFSETS_TOPIC, Producer
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -19,6 +19,7 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from broker.wire.vocabulary import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker

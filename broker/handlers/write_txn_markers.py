@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.groups.formats import TopicPartition
 from broker.groups.internal_log import Producer
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -20,6 +19,7 @@ from broker.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from broker.wire.vocabulary import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker

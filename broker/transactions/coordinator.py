@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from broker.errors import BrokerError, ProducerRefused
-from broker.groups.formats import TopicPartition
 from broker.groups.host import CoordinatorHost
 from broker.groups.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalLog, Producer
 from broker.transactions.formats import read_key, read_value, tombstone, transaction_entry
@@ -35,6 +34,7 @@ from broker.transactions.model import (
     decide_timeout,
 )
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
 

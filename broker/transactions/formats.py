@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 
-from broker.groups.formats import TopicPartition
 from broker.groups.internal_log import Entry
 from broker.transactions.model import Transaction, TransactionState
 from broker.wire.codec import decode_prefixed, encode_prefixed
 from broker.wire.errors import MalformedMessage
 from broker.wire.schema import Kind, Message, Struct, array, int8, int16, int32, int64, message, string
 from broker.wire.schema import struct as wire_struct
+from broker.wire.vocabulary import TopicPartition
 
 KEY_VERSION = 0
 # Version 1 of the value is Kafka 4's: tagged fields of TV2, which this coordinator does not have.

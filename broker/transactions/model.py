@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from broker.groups.formats import TopicPartition
 from broker.transactions.limits import PRODUCER_EPOCH_MAX
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

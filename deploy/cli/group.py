@@ -117,9 +117,9 @@ async def _describe(cluster: Cluster, name: str) -> GroupDescription:
 
 async def _log_ends(cluster: Cluster, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
     """Log ends of those partitions that still exist; a group may keep offsets of a topic that is gone."""
-    from broker.client.model import TopicPartition
     from broker.client.offsets import log_end_offsets
     from broker.client.topics import describe_topics
+    from broker.wire.vocabulary import TopicPartition
 
     topics = await describe_topics(cluster, {topic for topic, _ in wanted})
     there = [TopicPartition(t, p) for t, p in wanted if t in topics and p < len(topics[t].partitions)]

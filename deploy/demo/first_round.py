@@ -10,8 +10,8 @@ from collections import Counter
 from broker.client.cluster import Cluster
 from broker.client.groups import committed_offsets
 from broker.client.log import read_records
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets
+from broker.wire.vocabulary import TopicPartition
 from deploy.demo.flights import FLIGHTS_COUNT, flights
 from deploy.demo.results import GroupContinuity, GroupProof, Progress, TranslationProof
 from deploy.demo.stage import FLIGHTS, GROUP, LINK, PARTITIONS, Stage

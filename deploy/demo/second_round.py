@@ -6,8 +6,8 @@ import time
 from typing import TypeAlias
 
 from broker.client.cluster import Cluster
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets
+from broker.wire.vocabulary import TopicPartition
 from deploy.demo.results import LossProof
 from deploy.demo.stage import LINK, LIVE, PARTITIONS, Stage
 from deploy.errors import DemoFailed

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
-from broker.client.model import TopicPartition
 from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.link import Link
 from mirror.offsets.entries import Writer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import (

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
+from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint
 from mirror.offsets.recovery import TailBatch

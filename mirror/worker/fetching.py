@@ -5,9 +5,10 @@ from __future__ import annotations
 from broker.client.connection import Connection
 from broker.client.errors import KafkaError
 from broker.client.log import FetchLimits, fetch_request, records_of
-from broker.client.model import Isolation, TopicPartition
+from broker.client.model import Isolation
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchResponse, PartitionData
+from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
 from mirror.worker.flow import Flow

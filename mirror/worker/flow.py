@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from broker.client.model import TopicPartition
+from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import Block, Checkpoint, Gap, Writer
 from mirror.offsets.intervals import End, intervals_for
 from mirror.offsets.offset_map import PartitionMap

@@ -10,12 +10,12 @@ import json
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.records import Record, decode_records, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import PRODUCERS_TOPIC, Link
 

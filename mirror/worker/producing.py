@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Iterable
 
 from broker.client.errors import KafkaError
 from broker.client.log import ACKS_ALL
-from broker.client.model import TopicPartition
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.produce import (
     PartitionProduceData,
@@ -16,6 +15,7 @@ from broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.offsets.entries import GapKind
 from mirror.offsets.state_writer import FENCED_CODES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from broker.client.model import TopicPartition
+from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, VoidBlock, Writer
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.recovery import Recovered, recover, step_over

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets, log_start_offsets
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
-from broker.client.model import Isolation, Topic, TopicPartition
+from broker.client.model import Isolation, Topic
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import describe_topics, list_topics
+from broker.wire.vocabulary import TopicPartition
 from mirror.api import GapStatus, Link, LinkState, OffsetMap, RunState, load_link_state
 from monitoring.audit.model import FrozenLink, FrozenPartition, FrozenSite, Span, Step
 

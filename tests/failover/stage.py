@@ -12,8 +12,9 @@ from pathlib import Path
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import read_records
-from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
+from broker.wire.vocabulary import TopicPartition
 from failover.journal import Journal
 from failover.operation import Result, Sites, carry_out
 from failover.plan import Plan

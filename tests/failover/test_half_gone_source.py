@@ -11,9 +11,9 @@ from pathlib import Path
 
 from broker.client.cluster import Cluster
 from broker.client.limits import ClientLimits
-from broker.client.model import TopicPartition
 from broker.client.site import Site
 from broker.wire.api import ApiKey
+from broker.wire.vocabulary import TopicPartition
 from failover.losses import Certainty, state_loss
 from failover.operation import Sites
 from mirror.link import Link

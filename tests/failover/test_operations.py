@@ -11,8 +11,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from broker.client.log import read_records
-from broker.client.model import TopicPartition
 from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import exit_code_of
 from failover.errors import FailoverError, NotDrained
 from failover.journal import FINISHED, is_unfinished, read_journal

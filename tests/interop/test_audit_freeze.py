@@ -11,10 +11,10 @@ from typing import Any
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigOperation, alter_topic_configs
 from broker.client.log import append
-from broker.client.model import TopicPartition
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics, describe_topics
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import (
     Block,

@@ -15,12 +15,12 @@ from aiokafka import AIOKafkaProducer
 
 from broker.client.cluster import Cluster
 from broker.client.log import read_batches
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import delete_records
 from broker.wire.batch import BatchHeader
 from broker.wire.compression import Compression
 from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.state import load_link_state

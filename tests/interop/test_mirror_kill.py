@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets
 from broker.wire.compression import Compression
+from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.state import load_link_state
 from tests.interop.servers import ROOT, FarshoreBroker, KafkaServer

@@ -17,11 +17,12 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.log import append
-from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from failover.journal import read_journal
 from tests.interop.servers import ROOT, KafkaServer, wait_until
 from tests.ports import free_port

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
 from broker.client.log import append, read_records
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.worker.events import Event, EventSink
 from mirror.worker.limits import WorkerLimits

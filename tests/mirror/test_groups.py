@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset
 from broker.client.site import Site
+from broker.wire.vocabulary import TopicPartition
 from mirror.groups import GroupAction, GroupDecision, Written, plan_group_sync, translate_offset
 from mirror.link import Link
 from mirror.offsets.intervals import End, Interval

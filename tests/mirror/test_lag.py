@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.client.model import TopicPartition
 from broker.client.site import Site
 from broker.wire.batch import BatchHeader, iter_batches, patch_base_offset
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from mirror.lag import Ends, PartitionLag, Unmirrored, measure_lag
 from mirror.link import Link
 

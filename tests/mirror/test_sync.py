@@ -14,11 +14,12 @@ from broker.client.configs import ConfigOperation, alter_topic_configs, describe
 from broker.client.errors import ClientError, KafkaError
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import append
-from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_partitions, create_topics, delete_topics, describe_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from mirror.groups import GroupAction, GroupSyncMemory, sync_groups
 from mirror.lag import link_lag
 from mirror.link import Link

@@ -7,7 +7,6 @@ from broker.groups.formats import (
     Committed,
     GroupKey,
     OffsetKey,
-    TopicPartition,
     group_entry,
     group_tombstone,
     offset_entry,
@@ -16,6 +15,7 @@ from broker.groups.formats import (
     read_offset,
     restore_members,
 )
+from broker.wire.vocabulary import TopicPartition
 from tests.broker.groups.scenario import Story
 
 WHERE = TopicPartition("ab", 3)

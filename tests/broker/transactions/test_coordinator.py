@@ -8,12 +8,13 @@ import pytest
 from broker.base.clock import SystemClock
 from broker.config import BrokerConfig
 from broker.errors import BrokerError
-from broker.groups.formats import Committed, TopicPartition
+from broker.groups.formats import Committed
 from broker.groups.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Producer
 from broker.transactions.limits import MARKER_RETRY_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from broker.transactions.model import InitAsk, TransactionState
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock
 from tests.broker.coordinator_host import Host, start
 from tests.broker.log.support import FaultyDisk

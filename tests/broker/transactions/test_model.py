@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.formats import TopicPartition
 from broker.transactions.formats import read_key, read_value, transaction_entry
 from broker.transactions.limits import PRODUCER_EPOCH_MAX
 from broker.transactions.model import (
@@ -23,6 +22,7 @@ from broker.transactions.model import (
     decide_timeout,
 )
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
 ASK = InitAsk("mirror", 60_000, 900_000)

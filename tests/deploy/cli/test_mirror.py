@@ -19,9 +19,10 @@ from click.testing import CliRunner, Result
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.log import append
-from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
 from mirror.api import Link, promote_link

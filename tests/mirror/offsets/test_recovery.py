@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.client.model import TopicPartition
+from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import Block, Checkpoint, Gap, Writer
 from mirror.offsets.intervals import Interval
 from mirror.offsets.offset_map import PartitionMap

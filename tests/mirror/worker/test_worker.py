@@ -10,10 +10,11 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
-from broker.client.model import CommittedOffset, TopicPartition
+from broker.client.model import CommittedOffset
 from broker.client.topics import create_partitions, delete_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced, LinkInvalid
 from mirror.link import Link
 from mirror.offsets.entries import GapKind
