@@ -6,10 +6,9 @@ from datetime import datetime
 
 from broker.client.cluster import Cluster
 from broker.client.log import read_batches
-from broker.client.model import NO_OFFSET
 from broker.client.offsets import list_offsets, log_end_offsets
 from broker.wire.records import decode_records
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from failover.errors import FailoverError
 from failover.plan import GroupMove, MoveKind
 from failover.snapshot import Snapshot

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.log import FetchLimits, fetch_once, records_of
-from broker.client.model import MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, Isolation
+from broker.client.model import Isolation
 from broker.client.offsets import list_offsets, log_end_offsets, log_start_offsets
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.api import ApiKey
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, TopicPartition
 from mirror.limits import LAG_SCAN_MAX_BYTES
 from mirror.link import Link
 from mirror.offsets.state import LinkState, load_link_state

@@ -16,13 +16,13 @@ from broker.base.clock import Clock, SystemClock
 from broker.client.connection import Connection, connect
 from broker.client.errors import ClientError, ClusterUnreachable, ConnectionLost, KafkaError
 from broker.client.limits import ClientLimits
-from broker.client.model import NO_LEADER, ClusterMetadata, Node, read_metadata
+from broker.client.model import ClusterMetadata, Node, read_metadata
 from broker.client.retry import Retry
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
 Purpose = Literal["fetch", "produce", "admin"]
 CoordinatorKind = Literal["group", "transaction"]

@@ -9,9 +9,8 @@ from typing import TypeVar
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
-from broker.client.model import NO_LEADER
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
 A = TypeVar("A")
 R = TypeVar("R")

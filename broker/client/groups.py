@@ -11,7 +11,7 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import ask_coordinator, ask_group_coordinators
-from broker.client.model import NO_OFFSET, CommittedOffset
+from broker.client.model import CommittedOffset
 from broker.wire.api import ApiKey
 from broker.wire.codec import decode
 from broker.wire.errors import ErrorCode, WireError
@@ -29,7 +29,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 
 NO_GENERATION: Final = -1
 """A commit from outside the group; allowed while it has no members."""

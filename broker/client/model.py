@@ -6,21 +6,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
 
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from broker.wire.schema import ZERO_UUID
-
-NO_LEADER: Final = -1
-NO_OFFSET: Final = -1
-LATEST: Final = -1
-"""Timestamp in ListOffsets: the high watermark, or the last stable offset when reading committed."""
-EARLIEST: Final = -2
-"""Timestamp in ListOffsets: the log start offset."""
-MAX_TIMESTAMP: Final = -3
-"""Timestamp in ListOffsets: the record with the highest timestamp (KIP-734)."""
-MAX_TIMESTAMP_SINCE_VERSION: Final = 7
 
 
 class Isolation(IntEnum):

@@ -8,7 +8,7 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.fanout import ask_leaders
 from broker.client.limits import REPLICA_ID_CONSUMER
-from broker.client.model import EARLIEST, LATEST, Isolation, OffsetAndTimestamp
+from broker.client.model import Isolation, OffsetAndTimestamp
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -16,7 +16,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
 
 
 async def list_offsets(

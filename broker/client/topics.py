@@ -10,13 +10,13 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import ask_leaders
-from broker.client.model import NO_LEADER, Topic
+from broker.client.model import Topic
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
 T = TypeVar("T")
 

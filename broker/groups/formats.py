@@ -16,7 +16,7 @@ from broker.wire.codec import decode_prefixed, encode_prefixed
 from broker.wire.errors import MalformedMessage
 from broker.wire.schema import Message, Struct, array, bytestring, int32, int64, message, string
 from broker.wire.schema import struct as wire_struct
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_TIMESTAMP, TopicPartition
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 3
@@ -24,7 +24,6 @@ OFFSET_VALUE_VERSION = 3
 OFFSET_VALUE_EXPIRING_VERSION = 1
 GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
-NO_TIMESTAMP = -1
 
 
 @message(versions=(0, 1))

@@ -21,12 +21,17 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from broker.wire.vocabulary import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    MAX_TIMESTAMP_SINCE_VERSION,
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+)
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-MAX_TIMESTAMP_SINCE_VERSION: Final = 7
-NOT_FOUND: Final = (-1, -1)
+NOT_FOUND: Final = (NO_OFFSET, NO_TIMESTAMP)
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
@@ -56,16 +61,16 @@ def _answer(
         asked.partition_index,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=partition.leader_epoch if offset >= 0 else -1,
+        leader_epoch=partition.leader_epoch if offset != NO_OFFSET else NO_LEADER_EPOCH,
     )
 
 
 def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int]:
-    """(offset, timestamp); the timestamp is -1 for the ends of the log. Raises BrokerError."""
+    """(offset, timestamp); the timestamp is NO_TIMESTAMP for the ends of the log. Raises BrokerError."""
     if timestamp == LATEST:
-        return partition.visible_end(isolation_level), -1
+        return partition.visible_end(isolation_level), NO_TIMESTAMP
     if timestamp == EARLIEST:
-        return partition.log.log_start_offset, -1
+        return partition.log.log_start_offset, NO_TIMESTAMP
     if timestamp == MAX_TIMESTAMP:
         return partition.log.max_timestamp() or NOT_FOUND
     if timestamp < 0:

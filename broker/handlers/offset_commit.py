@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.groups.formats import NO_TIMESTAMP, Committed
+from broker.groups.formats import Committed
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -18,7 +18,7 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker

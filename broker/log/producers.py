@@ -25,10 +25,9 @@ from broker.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCER_ID_EXPIRATION_MS
 from broker.wire.batch import BatchHeader
 from broker.wire.buffers import Buffer
 from broker.wire.records import Control, ControlKind, decode_control
+from broker.wire.vocabulary import NO_OFFSET, NO_SEQUENCE
 
 NO_EPOCH = -1
-NO_SEQUENCE = -1
-NO_OFFSET = -1
 SEQUENCE_MAX = 2**31 - 1
 
 

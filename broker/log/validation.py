@@ -10,18 +10,10 @@ from enum import Enum
 
 from broker.errors import CorruptRecords, RecordsRefused, RecordsTooLarge, TimestampRefused
 from broker.log.config import FOREVER, LogConfig
-from broker.wire.batch import (
-    LOG_APPEND_TIME_MASK,
-    MAGIC,
-    MAGIC_OFFSET,
-    NO_TIMESTAMP,
-    BatchHeader,
-    pack_header,
-    peek,
-    verify_crc,
-)
+from broker.wire.batch import LOG_APPEND_TIME_MASK, MAGIC, MAGIC_OFFSET, BatchHeader, pack_header, peek, verify_crc
 from broker.wire.errors import CorruptBatch, ErrorCode
 from broker.wire.records import Record, decode_records
+from broker.wire.vocabulary import NO_TIMESTAMP
 
 
 class AppendOrigin(Enum):

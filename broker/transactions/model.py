@@ -15,11 +15,7 @@ from enum import Enum
 
 from broker.transactions.limits import PRODUCER_EPOCH_MAX
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import TopicPartition
-
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_TIMESTAMP = -1
+from broker.wire.vocabulary import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 
 class TransactionState(Enum):

@@ -18,6 +18,7 @@ from crc32c import crc32c
 from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression
 from broker.wire.errors import CorruptBatch
+from broker.wire.vocabulary import NO_LEADER_EPOCH, NO_SEQUENCE
 
 LOG_OVERHEAD: Final = 12
 """Bytes of base offset and batch length, which the batch length does not count."""
@@ -37,12 +38,6 @@ COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_MASK: Final = 0x08
 TRANSACTIONAL_MASK: Final = 0x10
 CONTROL_MASK: Final = 0x20
-
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
-NO_SEQUENCE: Final = -1
-NO_TIMESTAMP: Final = -1
-NO_LEADER_EPOCH: Final = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _INT64 = struct.Struct(">q")

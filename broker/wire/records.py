@@ -17,11 +17,6 @@ from broker.wire.batch import (
     LOG_APPEND_TIME_MASK,
     LOG_OVERHEAD,
     MAGIC,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
     TRANSACTIONAL_MASK,
     BatchHeader,
     pack_header,
@@ -32,6 +27,7 @@ from broker.wire.compression import Compression, compress, decompress
 from broker.wire.errors import CorruptBatch
 from broker.wire.limits import MAX_DECOMPRESSED_BATCH_BYTES, MIN_RECORD_BYTES
 from broker.wire.varint import SMALL_VARINTS, read_varint, varint
+from broker.wire.vocabulary import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 

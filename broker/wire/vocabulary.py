@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NO_LEADER: Final = -1
+"""In place of a broker's id where a partition has no leader."""
+NO_LEADER_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+LATEST: Final = -1
+"""Timestamp in ListOffsets: the high watermark, or the last stable offset when reading committed."""
+EARLIEST: Final = -2
+"""Timestamp in ListOffsets: the log start offset."""
+MAX_TIMESTAMP: Final = -3
+"""Timestamp in ListOffsets: the record with the highest timestamp (KIP-734)."""
+MAX_TIMESTAMP_SINCE_VERSION: Final = 7
+"""The version of ListOffsets that has MAX_TIMESTAMP."""
 
 
 class TopicPartition(NamedTuple):

@@ -198,9 +198,8 @@ async def _existing(cluster: Cluster, names: Sequence[str]) -> dict[str, Topic]:
 
 async def _offsets(cluster: Cluster, topic: Topic) -> dict[int, tuple[int, int]]:
     """Partition -> (log start, log end), for the partitions that have a leader."""
-    from broker.client.model import NO_LEADER
     from broker.client.offsets import log_end_offsets, log_start_offsets
-    from broker.wire.vocabulary import TopicPartition
+    from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
     led = [TopicPartition(topic.name, p.partition) for p in topic.partitions if p.leader_id != NO_LEADER]
     starts, ends = await log_start_offsets(cluster, led), await log_end_offsets(cluster, led)

@@ -13,9 +13,8 @@ from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
-from broker.client.model import NO_LEADER
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.groups import GroupSyncMemory
 from mirror.link import Link
 from mirror.offsets.entries import UNTRANSLATABLE_KINDS, Block, Gap, GapKind, GapStatus

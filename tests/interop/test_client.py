@@ -22,7 +22,7 @@ from broker.client.groups import (
 )
 from broker.client.limits import ClientLimits
 from broker.client.log import append, read_batches, read_records
-from broker.client.model import EARLIEST, LATEST, MAX_TIMESTAMP, CommittedOffset, Isolation
+from broker.client.model import CommittedOffset, Isolation
 from broker.client.offsets import list_offsets, log_end_offsets, log_start_offsets
 from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.site import Site
@@ -38,7 +38,7 @@ from broker.client.topics import (
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import EARLIEST, LATEST, MAX_TIMESTAMP, TopicPartition
 
 SERVERS = ("kafka_39", "kafka_43", "shared_broker")
 NOW_MS = 1_760_000_000_000
