@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.log import FetchLimits, fetch_once, records_of
-from broker.client.model import Isolation
 from broker.client.offsets import list_offsets, log_end_offsets, log_start_offsets
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.api import ApiKey
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, TopicPartition
+from broker.wire.vocabulary import MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, IsolationLevel, TopicPartition
 from mirror.limits import LAG_SCAN_MAX_BYTES
 from mirror.link import Link
 from mirror.offsets.state import LinkState, load_link_state
@@ -125,7 +124,7 @@ async def link_lag(link: Link, source: Cluster, target: Cluster, state: LinkStat
     ]
     target_ends = await _target_ends(link, target, partitions)
     offset_map = (state or await load_link_state(link, target)).map
-    source_ends = await log_end_offsets(source, partitions, Isolation.READ_COMMITTED)
+    source_ends = await log_end_offsets(source, partitions, IsolationLevel.READ_COMMITTED)
     source_starts = await log_start_offsets(source, partitions)
     ends: dict[TopicPartition, Ends] = {}
     for where in partitions:
@@ -156,7 +155,7 @@ async def _sample(source: Cluster, lagging: Mapping[TopicPartition, Ends]) -> di
     waiting = {where: ends.start for where, ends in lagging.items()}
     while waiting:
         try:
-            answers = await fetch_once(source, waiting, limits, Isolation.READ_COMMITTED)
+            answers = await fetch_once(source, waiting, limits, IsolationLevel.READ_COMMITTED)
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise

@@ -12,7 +12,6 @@ from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import ask_leaders
 from broker.client.limits import REPLICA_ID_CONSUMER
-from broker.client.model import Isolation
 from broker.wire.batch import BatchHeader, iter_batches, verify_crc
 from broker.wire.buffers import Buffer
 from broker.wire.errors import CorruptBatch, ErrorCode
@@ -24,7 +23,7 @@ from broker.wire.messages.produce import (
     TopicProduceData,
 )
 from broker.wire.records import Record, decode_records
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 
 ACKS_ALL: Final = -1
 SESSIONLESS_EPOCH: Final = -1
@@ -41,7 +40,9 @@ class FetchLimits:
 
 
 def fetch_request(
-    positions: Mapping[TopicPartition, int], limits: FetchLimits, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    positions: Mapping[TopicPartition, int],
+    limits: FetchLimits,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> FetchRequest:
     """A sessionless fetch from these offsets on, the partitions in the order given (Kafka fills them in that order)."""
     topics: dict[str, list[FetchPartition]] = {}
@@ -63,7 +64,7 @@ async def fetch_once(
     cluster: Cluster,
     positions: Mapping[TopicPartition, int],
     limits: FetchLimits,
-    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, PartitionData]:
     """One answer per partition, perhaps without records. Raises ClientError (OFFSET_OUT_OF_RANGE as KafkaError)."""
 
@@ -89,7 +90,7 @@ async def read_batches(
     where: TopicPartition,
     start: int,
     end: int,
-    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """The batches with offsets in [start, end), as they are stored, CRC checked.
 
@@ -123,7 +124,7 @@ async def read_records(
     where: TopicPartition,
     start: int,
     end: int,
-    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> AsyncIterator[Record]:
     """The records with offsets in [start, end), in order; never control records. Raises as `read_batches`."""
     async for header, batch in read_batches(cluster, where, start, end, isolation):

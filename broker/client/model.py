@@ -5,18 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from broker.wire.schema import ZERO_UUID
-
-
-class Isolation(IntEnum):
-    """Kafka's isolation levels."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.fanout import ask_leaders
 from broker.client.limits import REPLICA_ID_CONSUMER
-from broker.client.model import Isolation, OffsetAndTimestamp
+from broker.client.model import OffsetAndTimestamp
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -16,13 +16,13 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
+from broker.wire.vocabulary import EARLIEST, LATEST, IsolationLevel, TopicPartition
 
 
 async def list_offsets(
     cluster: Cluster,
     timestamps_ms: Mapping[TopicPartition, int],
-    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Per partition the first record at or after the timestamp (-1/-1 when there is none), or LATEST, or EARLIEST.
 
@@ -57,7 +57,7 @@ def _answers(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAndTim
 async def log_end_offsets(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
-    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
     """The next offset to be read: the high watermark, or the last stable offset."""
     found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation)

@@ -9,13 +9,12 @@ from typing import NamedTuple
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.limits import SCAN_MAX_BYTES, SCAN_MAX_WAIT_MS, SCAN_PARTITION_MAX_BYTES
-from broker.client.model import Isolation
 from broker.client.offsets import log_start_offsets
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.buffers import Records
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from broker.wire.vocabulary import NO_LEADER, TopicPartition
+from broker.wire.vocabulary import NO_LEADER, IsolationLevel, TopicPartition
 
 
 class OffsetSpan(NamedTuple):
@@ -133,7 +132,7 @@ def _request(waiting: list[TopicPartition], at: Mapping[TopicPartition, int]) ->
         max_wait_ms=SCAN_MAX_WAIT_MS,
         min_bytes=1,
         max_bytes=SCAN_MAX_BYTES,
-        isolation_level=int(Isolation.READ_UNCOMMITTED),
+        isolation_level=int(IsolationLevel.READ_UNCOMMITTED),
         topics=topics,
     )
 

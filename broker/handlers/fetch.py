@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.registry import Handler, RequestContext
-from broker.topics.partition import READ_COMMITTED, Partition
+from broker.topics.partition import Partition
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import (
@@ -27,6 +27,7 @@ from broker.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from broker.wire.vocabulary import IsolationLevel
 
 LAST_FETCHED_EPOCH_UNKNOWN = -1
 
@@ -86,7 +87,7 @@ def _read_partition(
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
         records=b"",
-        aborted_transactions=[] if isolation_level == READ_COMMITTED else None,
+        aborted_transactions=[] if isolation_level == IsolationLevel.READ_COMMITTED else None,
     )
     if asked.last_fetched_epoch != LAST_FETCHED_EPOCH_UNKNOWN:
         data.diverging_epoch = _divergence(partition, asked)
@@ -101,7 +102,7 @@ def _read_partition(
     if found.records:
         data.records = found.records
         answer.size_bytes += found.size_bytes
-        if isolation_level == READ_COMMITTED:
+        if isolation_level == IsolationLevel.READ_COMMITTED:
             aborted = log.aborted_transactions(asked.fetch_offset, found.next_offset)
             data.aborted_transactions = [AbortedTransaction(*transaction) for transaction in aborted]
     return data
@@ -138,7 +139,7 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, missing_bytes: i
         for asked in topic.partitions
         if (partition := broker.partition(topic.topic, asked.partition)) is not None
     ]
-    if request.isolation_level == READ_COMMITTED:
+    if request.isolation_level == IsolationLevel.READ_COMMITTED:
         missing_bytes = 1
     size_bytes = sum(partition.log.size_bytes for partition in partitions)
     event = asyncio.Event()

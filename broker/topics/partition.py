@@ -10,9 +10,7 @@ from broker.cluster.metadata_store import PartitionState, TopicState
 from broker.log.partition_log import PartitionLog
 from broker.topics.errors import LeaderEpochMismatch
 from broker.wire.errors import ErrorCode
-
-READ_COMMITTED = 1
-"""FetchRequest.isolation_level: up to the last stable offset. 0 reads up to the high watermark."""
+from broker.wire.vocabulary import IsolationLevel
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +40,8 @@ class Partition:
 
     def visible_end(self, isolation_level: int) -> int:
         """The offset before which a consumer of this isolation level may read."""
-        return self.log.last_stable_offset if isolation_level == READ_COMMITTED else self.log.high_watermark
+        committed = isolation_level == IsolationLevel.READ_COMMITTED
+        return self.log.last_stable_offset if committed else self.log.high_watermark
 
     def check_leader_epoch(self, client_epoch: int) -> None:
         """Raises LeaderEpochMismatch (KIP-320); -1 is a client that does not say."""

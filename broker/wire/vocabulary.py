@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 NO_LEADER: Final = -1
@@ -30,3 +31,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class IsolationLevel(IntEnum):
+    """How far a consumer reads: up to the high watermark, or up to the last stable offset."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1

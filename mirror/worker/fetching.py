@@ -5,10 +5,9 @@ from __future__ import annotations
 from broker.client.connection import Connection
 from broker.client.errors import KafkaError
 from broker.client.log import FetchLimits, fetch_request, records_of
-from broker.client.model import Isolation
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchResponse, PartitionData
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
 from mirror.worker.flow import Flow
@@ -57,7 +56,7 @@ def next_fetch_bytes(limits: WorkerLimits, asked_bytes: int, brought_bytes: int,
 async def _fetch(session: Session, connection: Connection, flows: list[Flow], limits: FetchLimits) -> int:
     """One fetch -> the bytes of records that it brought."""
     positions = {flow.source: flow.cursor.position for flow in idle_first(flows)}
-    response: FetchResponse = await connection.request(fetch_request(positions, limits, Isolation.READ_COMMITTED))
+    response: FetchResponse = await connection.request(fetch_request(positions, limits, IsolationLevel.READ_COMMITTED))
     if response.error_code:
         raise KafkaError(response.error_code, f"fetch from {session.link.source.name}")
     brought: list[tuple[Flow, PartitionData, memoryview]] = []

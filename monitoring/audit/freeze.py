@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
-from broker.client.model import Isolation, Topic
+from broker.client.model import Topic
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import describe_topics, list_topics
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.api import GapStatus, Link, LinkState, OffsetMap, RunState, load_link_state
 from monitoring.audit.model import FrozenLink, FrozenPartition, FrozenSite, Span, Step
 
@@ -38,10 +38,10 @@ async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Ca
     state = await load_link_state(link, target)
     topics = _selected(link, await list_topics(source))
     targets = await describe_topics(target, [link.target_topic(name) for name in topics])
-    target_spans = await _spans(target, _partitions(targets), Isolation.READ_UNCOMMITTED)
+    target_spans = await _spans(target, _partitions(targets), IsolationLevel.READ_UNCOMMITTED)
     offset_map = await state.exact_map(target)
     frozen_at_ms = clock_ms()
-    source_spans = await _spans(source, _partitions(topics), Isolation.READ_COMMITTED)
+    source_spans = await _spans(source, _partitions(topics), IsolationLevel.READ_COMMITTED)
     source_configs = await _configs(source, sorted(topics))
     target_configs = await _configs(target, sorted(targets))
     partitions = [
@@ -77,7 +77,7 @@ def _partitions(topics: Mapping[str, Topic]) -> list[TopicPartition]:
 
 
 async def _spans(
-    cluster: Cluster, partitions: Sequence[TopicPartition], isolation: Isolation
+    cluster: Cluster, partitions: Sequence[TopicPartition], isolation: IsolationLevel
 ) -> dict[TopicPartition, Span]:
     starts = await log_start_offsets(cluster, partitions)
     ends = await log_end_offsets(cluster, partitions, isolation)

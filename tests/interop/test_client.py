@@ -22,7 +22,7 @@ from broker.client.groups import (
 )
 from broker.client.limits import ClientLimits
 from broker.client.log import append, read_batches, read_records
-from broker.client.model import CommittedOffset, Isolation
+from broker.client.model import CommittedOffset
 from broker.client.offsets import list_offsets, log_end_offsets, log_start_offsets
 from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.site import Site
@@ -38,7 +38,7 @@ from broker.client.topics import (
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import EARLIEST, LATEST, MAX_TIMESTAMP, TopicPartition
+from broker.wire.vocabulary import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel, TopicPartition
 
 SERVERS = ("kafka_39", "kafka_43", "shared_broker")
 NOW_MS = 1_760_000_000_000
@@ -189,7 +189,7 @@ async def test_a_transactional_id_fences_and_its_abort_takes_one_offset(cluster:
         await append(cluster, where, plain(first.producer_epoch, 1))
     assert fenced.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     assert await append(cluster, where, plain(third.producer_epoch, 0)) == 2
-    kept = [record.offset async for record in read_records(cluster, where, 0, 3, Isolation.READ_COMMITTED)]
+    kept = [record.offset async for record in read_records(cluster, where, 0, 3, IsolationLevel.READ_COMMITTED)]
     assert kept == [0, 2]
     assert (await init_producer_id(cluster)).producer_id != first.producer_id
 
