@@ -14,16 +14,9 @@ from typing import Protocol
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError, RequestTimedOut
-from broker.client.groups import (
-    GroupState,
-    ListedGroup,
-    commit_offsets,
-    committed_offsets_of_groups,
-    describe_groups,
-    list_groups,
-)
+from broker.client.groups import ListedGroup, commit_offsets, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.model import CommittedOffset
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import GroupState, TopicPartition
 from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_IN_FLIGHT
 from mirror.link import Link
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from broker.client.cluster import Cluster
@@ -29,30 +28,9 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from broker.wire.vocabulary import NO_OFFSET, TopicPartition
-
-NO_GENERATION: Final = -1
-"""A commit from outside the group; allowed while it has no members."""
+from broker.wire.vocabulary import NO_GENERATION, NO_OFFSET, GroupState, TopicPartition
 
 _MANY_GROUPS_SINCE: Final = 8
-
-
-class GroupState(StrEnum):
-    """Kafka's words for a group's state; UNKNOWN where an old cluster does not tell."""
-
-    EMPTY = "Empty"
-    STABLE = "Stable"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    DEAD = "Dead"
-    NOT_READY = "NotReady"
-    UNKNOWN = "Unknown"
-
-    @property
-    def has_no_members(self) -> bool:
-        return self in (GroupState.EMPTY, GroupState.DEAD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,20 +29,12 @@ from broker.groups.limits import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     OFFSETS_RETENTION_CHECK_MS,
 )
-from broker.groups.model import (
-    Effects,
-    GroupRules,
-    GroupState,
-    JoinAsk,
-    JoinResult,
-    Leaver,
-    SyncAsk,
-    SyncResult,
-)
+from broker.groups.model import Effects, GroupRules, JoinAsk, JoinResult, Leaver, SyncAsk, SyncResult
 from broker.groups.offsets import OffsetStore, expired
 from broker.groups.timers import Deadlines
 from broker.groups.waiters import Waiters
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import GroupState
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from broker.groups.model import (
     NO_LEADER,
     NO_MEMBER_ID,
     Effects,
-    GroupState,
     JoinAsk,
     JoinResult,
     Leaver,
@@ -27,6 +26,7 @@ from broker.groups.model import (
     Timing,
 )
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import GroupState
 
 __all__ = ["Group"]
 

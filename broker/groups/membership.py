@@ -6,16 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from math import inf
 
-from broker.groups.model import (
-    NO_LEADER,
-    GroupRules,
-    GroupState,
-    JoinAsk,
-    JoinedMember,
-    Member,
-    Timing,
-)
+from broker.groups.model import NO_LEADER, GroupRules, JoinAsk, JoinedMember, Member, Timing
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import GroupState
 
 
 class Membership:

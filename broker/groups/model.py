@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import NO_GENERATION
 
-NO_GENERATION = -1
 NO_LEADER = ""
 NO_MEMBER_ID = ""
-
-
-class GroupState(Enum):
-    """Kafka's states; the value is the name that DescribeGroups shows."""
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
 
 
 class Protocol(NamedTuple):

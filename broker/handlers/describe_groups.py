@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.groups.group import Group
-from broker.groups.model import GroupState
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -19,6 +18,7 @@ from broker.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from broker.wire.vocabulary import GroupState
 
 if TYPE_CHECKING:
     from broker.broker import Broker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
 NO_LEADER: Final = -1
@@ -13,6 +13,8 @@ NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
+NO_GENERATION: Final = -1
+"""The generation of a commit from outside the group; allowed while it has no members."""
 LATEST: Final = -1
 """Timestamp in ListOffsets: the high watermark, or the last stable offset when reading committed."""
 EARLIEST: Final = -2
@@ -38,3 +40,21 @@ class IsolationLevel(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+class GroupState(StrEnum):
+    """Kafka's words for a group's state; UNKNOWN where an old cluster does not tell."""
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    DEAD = "Dead"
+    NOT_READY = "NotReady"
+    UNKNOWN = "Unknown"
+
+    @property
+    def has_no_members(self) -> bool:
+        return self in (GroupState.EMPTY, GroupState.DEAD)

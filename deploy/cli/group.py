@@ -93,8 +93,9 @@ async def _list(cluster: Cluster) -> list[GroupRow]:
 
 async def _describe(cluster: Cluster, name: str) -> GroupDescription:
     from broker.client.errors import KafkaError
-    from broker.client.groups import GroupState, committed_offsets, describe_groups
+    from broker.client.groups import committed_offsets, describe_groups
     from broker.wire.errors import ErrorCode
+    from broker.wire.vocabulary import GroupState
 
     group = (await describe_groups(cluster, [name]))[name]
     if isinstance(group, KafkaError):

@@ -11,9 +11,9 @@ from broker.config import BrokerConfig
 from broker.groups.formats import Committed
 from broker.groups.internal_log import OFFSETS_TOPIC, Entry, Producer, java_string_hash, partition_for
 from broker.groups.limits import OFFSETS_RETENTION_MS
-from broker.groups.model import GroupState, JoinAsk, JoinResult, Leaver, Protocol, SyncAsk
+from broker.groups.model import JoinAsk, JoinResult, Leaver, Protocol, SyncAsk
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import GroupState, TopicPartition
 from tests.broker.clock import ManualClock
 from tests.broker.coordinator_host import Host, start
 from tests.broker.log.support import FaultyDisk

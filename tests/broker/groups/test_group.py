@@ -6,8 +6,9 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.model import Effects, GroupState
+from broker.groups.model import Effects
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import GroupState
 from tests.broker.groups.scenario import RULES, Story, stable_pair
 
 
