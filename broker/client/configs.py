@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
@@ -23,29 +21,7 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-
-TOPIC_RESOURCE: Final = 2
-BROKER_RESOURCE: Final = 4
-
-
-class ConfigSource(IntEnum):
-    """Where a config's value comes from (DescribeConfigs)."""
-
-    UNKNOWN = 0
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-class ConfigOperation(IntEnum):
-    """IncrementalAlterConfigs operations."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
+from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigOperation, ConfigSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.registry import Handler, RequestContext
-from broker.topics.catalogue import CATALOGUE, ConfigSource
+from broker.topics.catalogue import CATALOGUE
 from broker.topics.errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.messages.create_topics import (
@@ -23,6 +23,7 @@ from broker.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from broker.wire.schema import ZERO_UUID
+from broker.wire.vocabulary import ConfigSource
 
 BROKER_DEFAULT = -1
 

@@ -10,7 +10,7 @@ from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.registry import Handler, RequestContext
 from broker.topics.broker_configs import BrokerSetting, broker_settings
-from broker.topics.catalogue import CATALOGUE, ConfigSource, TopicConfig
+from broker.topics.catalogue import CATALOGUE, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
 from broker.topics.partition import Topic
 from broker.wire.api import ApiKey
@@ -22,9 +22,7 @@ from broker.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-TOPIC_RESOURCE = 2
-BROKER_RESOURCE = 4
+from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigSource
 
 
 async def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:

@@ -9,9 +9,8 @@ from collections import Counter
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.describe_configs import TOPIC_RESOURCE
 from broker.handlers.registry import Handler, RequestContext
-from broker.topics.configs import AlterOperation, altered
+from broker.topics.configs import altered
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.messages.incremental_alter_configs import (
@@ -21,6 +20,7 @@ from broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from broker.wire.vocabulary import TOPIC_RESOURCE, ConfigOperation
 
 
 async def handle(
@@ -53,9 +53,9 @@ def _alter(
     return AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
 
 
-def _change(config: AlterableConfig) -> tuple[str, AlterOperation, str | None]:
+def _change(config: AlterableConfig) -> tuple[str, ConfigOperation, str | None]:
     try:
-        operation = AlterOperation(config.config_operation)
+        operation = ConfigOperation(config.config_operation)
     except ValueError as error:
         raise InvalidTopicRequest(f"Operation {config.config_operation} is not known.") from error
     return config.name, operation, config.value

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 
 from broker.config import BrokerConfig
-from broker.topics.catalogue import ConfigSource, ConfigType
+from broker.topics.catalogue import ConfigType
+from broker.wire.vocabulary import ConfigSource
 
 # Kafka's names of those that are not simply the field's name with dots.
 _RENAMED = {

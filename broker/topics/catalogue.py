@@ -33,14 +33,6 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
-class ConfigSource(IntEnum):
-    """DescribeConfigs' numbers for where a value comes from."""
-
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """One config. `low` and `high` bound numbers, `choices` strings and the items of lists (empty: anything)."""

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 
 from broker.log.config import LogConfig
 from broker.topics.catalogue import CATALOGUE, ConfigType, TopicConfig, items
 from broker.topics.errors import InvalidTopicConfig, InvalidTopicRequest
-
-
-class AlterOperation(IntEnum):
-    """IncrementalAlterConfigs' operations (KIP-339)."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
+from broker.wire.vocabulary import ConfigOperation
 
 
 def known_config(name: str) -> TopicConfig:
@@ -38,7 +29,7 @@ def checked(configs: Mapping[str, str | None]) -> dict[str, str]:
     return kept
 
 
-def altered(configs: Mapping[str, str], changes: list[tuple[str, AlterOperation, str | None]]) -> dict[str, str]:
+def altered(configs: Mapping[str, str], changes: list[tuple[str, ConfigOperation, str | None]]) -> dict[str, str]:
     """`configs` after the changes, in order. Raises InvalidTopicConfig, InvalidTopicRequest; then none counts.
 
     Deleting what is not set is no error; appending starts from the default where nothing is set.
@@ -49,23 +40,23 @@ def altered(configs: Mapping[str, str], changes: list[tuple[str, AlterOperation,
     result = dict(configs)
     for name, operation, value in changes:
         config = known_config(name)
-        if operation is AlterOperation.DELETE:
+        if operation is ConfigOperation.DELETE:
             result.pop(name, None)
             continue
         if value is None:
             raise InvalidTopicRequest(f"Null value not supported for: {name}")
-        if operation is not AlterOperation.SET:
+        if operation is not ConfigOperation.SET:
             value = _list_change(config, result.get(name, config.default), operation, value)
         result[name] = config.check(value)
     log_config(result)
     return result
 
 
-def _list_change(config: TopicConfig, current: str, operation: AlterOperation, value: str) -> str:
+def _list_change(config: TopicConfig, current: str, operation: ConfigOperation, value: str) -> str:
     if config.type is not ConfigType.LIST:
         raise InvalidTopicConfig(f"Config value {operation.name} is not allowed for config key: {config.name}")
     old, given = items(current), items(value)
-    if operation is AlterOperation.APPEND:
+    if operation is ConfigOperation.APPEND:
         return ",".join(old + [item for item in given if item not in old])
     return ",".join(item for item in old if item not in given)
 

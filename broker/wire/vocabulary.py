@@ -23,6 +23,9 @@ MAX_TIMESTAMP: Final = -3
 """Timestamp in ListOffsets: the record with the highest timestamp (KIP-734)."""
 MAX_TIMESTAMP_SINCE_VERSION: Final = 7
 """The version of ListOffsets that has MAX_TIMESTAMP."""
+TOPIC_RESOURCE: Final = 2
+"""The type of what DescribeConfigs and IncrementalAlterConfigs name."""
+BROKER_RESOURCE: Final = 4
 
 
 class TopicPartition(NamedTuple):
@@ -58,3 +61,23 @@ class GroupState(StrEnum):
     @property
     def has_no_members(self) -> bool:
         return self in (GroupState.EMPTY, GroupState.DEAD)
+
+
+class ConfigSource(IntEnum):
+    """Where a config's value comes from (DescribeConfigs)."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does to a config (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.configs import ConfigEntry, ConfigOperation, alter_topic_configs, describe_topic_configs
+from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import KafkaError
 from broker.client.model import Topic
 from broker.client.offsets import list_offsets
 from broker.client.topics import create_partitions, create_topics, describe_topics, list_topics
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.link import Link
 from mirror.topics.plan import (
     ConfigAction,

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from broker.client.cluster import Cluster
-from broker.client.configs import ConfigOperation, alter_topic_configs
+from broker.client.configs import alter_topic_configs
 from broker.client.log import append
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics, describe_topics
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import (
     Block,

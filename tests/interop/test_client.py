@@ -9,7 +9,7 @@ import aiokafka
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.configs import ConfigOperation, alter_topic_configs, describe_topic_configs
+from broker.client.configs import alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClusterUnreachable, KafkaError
 from broker.client.groups import (
     commit_offsets,
@@ -37,7 +37,15 @@ from broker.client.topics import (
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import EARLIEST, LATEST, MAX_TIMESTAMP, GroupState, IsolationLevel, TopicPartition
+from broker.wire.vocabulary import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    ConfigOperation,
+    GroupState,
+    IsolationLevel,
+    TopicPartition,
+)
 
 SERVERS = ("kafka_39", "kafka_43", "shared_broker")
 NOW_MS = 1_760_000_000_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.configs import ConfigOperation, alter_topic_configs, describe_topic_configs
+from broker.client.configs import alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import append
@@ -19,7 +19,7 @@ from broker.client.site import Site
 from broker.client.topics import NewTopic, create_partitions, create_topics, delete_topics, describe_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.groups import GroupAction, GroupSyncMemory, sync_groups
 from mirror.lag import link_lag
 from mirror.link import Link

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from broker.client.configs import ConfigEntry, ConfigSource
+from broker.client.configs import ConfigEntry
 from broker.client.model import Partition, Topic
 from broker.client.site import Site
 from broker.client.topics import NewTopic
+from broker.wire.vocabulary import ConfigSource
 from mirror.link import Link
 from mirror.topics.plan import (
     ConfigAction,
