@@ -14,8 +14,9 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
+from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.api_versions import unsupported_version
 from broker.handlers.registry import RequestContext, handlers
@@ -26,14 +27,12 @@ from broker.limits import (
     RECEIVE_HEAD_BYTES,
     WRITE_HIGH_WATER_BYTES,
 )
+from broker.memory import RequestMemory
 from broker.wire.api import API, ApiKey
 from broker.wire.buffers import Buffer, grow_buffer
 from broker.wire.codec import decode
 from broker.wire.errors import MalformedMessage, UnsupportedVersion, WireError
 from broker.wire.frames import SIZE_BYTES, decode_request_header, encode_response
-
-if TYPE_CHECKING:
-    from broker.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +42,27 @@ HEADER_BYTES_MIN: Final = 10
 _SIZE = struct.Struct(">i")
 
 
+class ConnectionServer(Protocol):
+    """What a connection needs of the server it belongs to."""
+
+    @property
+    def broker(self) -> Broker: ...
+    @property
+    def memory(self) -> RequestMemory: ...
+
+    def opened(self, connection: Connection) -> None:
+        """The connection stands: from now on the server runs its `serve`, or aborts it."""
+        ...
+
+    def lost(self, connection: Connection, held_bytes: int) -> None:
+        """The connection has ended, holding `held_bytes` of the memory."""
+        ...
+
+
 class Connection(asyncio.BufferedProtocol):
     """`serve` runs in the server's task group from `connection_made` on; the other methods are asyncio's callbacks."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ConnectionServer) -> None:
         self._server = server
         self._broker = server.broker
         self._handlers = handlers()
