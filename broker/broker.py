@@ -32,7 +32,7 @@ class Broker:
         self.config = config
         self.clock = clock
         self.cluster_id = store.cluster_id
-        self.manager = TopicManager(store, data, clock, config.node_id)
+        self.manager = TopicManager(store, data.folders, clock, config.node_id)
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self._data = data
         self._store = store

@@ -59,10 +59,3 @@ class LeaderEpochMismatch(TopicError):
     error_code = ErrorCode.FENCED_LEADER_EPOCH
     retriable = True
     hint = "refresh the metadata and ask again"
-
-
-class DataDirectoryError(BrokerError):
-    """The data directory cannot be used: locked by another broker, not writable, or not a broker's."""
-
-    error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    hint = "give another data directory, or stop the broker that uses this one"

@@ -2,7 +2,7 @@
 
 Order of a change: what is new is made on disk first and then named in the metadata store; what goes is first taken out
 of the store. So a change that fails changes nothing, and a crash in its middle leaves only folders that no topic of the
-store has, or empty ones: `DataDirectory.remove_leftovers` and the next creation know them.
+store has, or empty ones: `PartitionFolders.remove_leftovers` and the next creation know them.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from dataclasses import replace
 
 from broker.base.clock import Clock
 from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
-from broker.data_dir import DataDirectory
 from broker.errors import BrokerError, LogStorageError
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.topics import configs as topic_configs
 from broker.topics.errors import InvalidPartitions, TopicExists, UnknownTopic
+from broker.topics.folders import PartitionFolders
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
 
 
 class TopicManager:
-    def __init__(self, store: MetadataStore, data: DataDirectory, clock: Clock, node_id: int) -> None:
+    def __init__(self, store: MetadataStore, folders: PartitionFolders, clock: Clock, node_id: int) -> None:
         self.topics: dict[str, Topic] = {}
         self.deletion_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that is gone, so that committed offsets go too."""
         self._store = store
-        self._data = data
+        self._folders = folders
         self._clock = clock
         self._node_id = node_id
 
     def load(self) -> None:
-        """Opens every log, each in a new leader epoch. Raises LogStorageError, LogDamaged, DataDirectoryError.
+        """Opens every log, each in a new leader epoch. Raises LogStorageError, LogDamaged.
 
         The epoch rises at every start, so that one that a client has seen never goes back (it would ignore us), and
         what a client remembers of the log's end in an earlier epoch is checked (KIP-320).
         """
         known = self._store.topics()
         try:
-            self._data.remove_leftovers({topic.topic_id for topic in known.values()})
+            self._folders.remove_leftovers({topic.topic_id for topic in known.values()})
         except OSError as error:
-            raise LogStorageError(f"cannot clear {self._data.path}: {error}") from error
+            raise LogStorageError(f"cannot clear {self._folders.path}: {error}") from error
         for state in self._store.update_topics([_next_epoch(topic) for topic in known.values()]):
             self._adopt(state, self._open_partitions(state, range(len(state.partitions))))
 
@@ -170,7 +170,7 @@ class TopicManager:
 
     def _open_partition(self, state: TopicState, index: int, config: LogConfig) -> Partition:
         try:
-            path = self._data.prepare_partition(state.name, index, state.topic_id)
+            path = self._folders.prepare(state.name, index, state.topic_id)
         except OSError as error:
             raise LogStorageError(f"cannot make {state.name}-{index}: {error}") from error
         log = PartitionLog.open(path, config, self._clock)

@@ -1,0 +1,71 @@
+"""Which folder belongs to which partition.
+
+flights-0/                a partition, as in Kafka: segments, indexes, and
+    partition.metadata    the id of its topic, so that a recreated topic never sees the old one's records
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import Final
+
+from broker.log.disk import OS_DISK
+
+PARTITION_METADATA: Final = "partition.metadata"
+DELETED_SUFFIX: Final = "-delete"
+
+_PARTITION_FOLDER = re.compile(r"[a-zA-Z0-9._-]+-\d+")
+_TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
+
+
+class PartitionFolders:
+    """The partitions' folders under `path`, the data directory, which whoever opened it keeps locked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def prepare(self, topic: str, index: int, topic_id: uuid.UUID) -> Path:
+        """The folder of a partition, empty or with the log of just this topic id. Raises OSError."""
+        path = self.path / f"{topic}-{index}"
+        if path.exists() and _topic_id_in(path) != topic_id:
+            _discard(path)
+        if not path.exists():
+            path.mkdir()
+            text = f"version: 0\ntopic_id: {topic_id}\n"
+            OS_DISK.write_file(path / PARTITION_METADATA, text.encode(), durable=True)
+            OS_DISK.fsync_directory(self.path)
+        return path
+
+    def existing(self) -> list[Path]:
+        """Folders that hold a partition of a known topic id. Raises OSError."""
+        return [
+            path
+            for path in sorted(self.path.iterdir())
+            if _PARTITION_FOLDER.fullmatch(path.name) and (path / PARTITION_METADATA).exists()
+        ]
+
+    def remove_leftovers(self, topic_ids: set[uuid.UUID]) -> None:
+        """What a crash in the middle of a deletion left behind. Raises OSError."""
+        for path in self.path.glob(f"*{DELETED_SUFFIX}"):
+            shutil.rmtree(path)
+        for path in self.existing():
+            if (topic_id := _topic_id_in(path)) is not None and topic_id not in topic_ids:
+                _discard(path)
+
+
+def _discard(path: Path) -> None:
+    """Takes the folder's name away at once, then its contents. Raises OSError."""
+    doomed = path.with_name(f"{uuid.uuid4().hex}{DELETED_SUFFIX}")
+    path.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _topic_id_in(path: Path) -> uuid.UUID | None:
+    try:
+        found = _TOPIC_ID.search((path / PARTITION_METADATA).read_text())
+        return uuid.UUID(found.group(1)) if found else None
+    except (OSError, ValueError):
+        return None
