@@ -11,6 +11,8 @@ import logging
 from dataclasses import replace
 from math import inf
 
+from broker.coordination.host import CoordinatorHost
+from broker.coordination.internal_log import OFFSETS_TOPIC, InternalLog
 from broker.errors import BrokerError
 from broker.groups.formats import (
     GroupKey,
@@ -22,8 +24,6 @@ from broker.groups.formats import (
     restore_members,
 )
 from broker.groups.group import Group
-from broker.groups.host import CoordinatorHost
-from broker.groups.internal_log import OFFSETS_TOPIC, InternalLog
 from broker.groups.limits import (
     GROUP_MEMBERS_MAX,
     NEW_MEMBER_JOIN_TIMEOUT_MS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from broker.groups.internal_log import Entry
+from broker.coordination.internal_log import Entry
 from broker.groups.membership import Membership
 from broker.groups.model import Member, Protocol
 from broker.wire.codec import decode_prefixed, encode_prefixed

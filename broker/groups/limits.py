@@ -11,12 +11,5 @@ OFFSET_METADATA_BYTES_MAX = 4096
 # looked at.
 OFFSETS_RETENTION_MS = 7 * 24 * 60 * 60 * 1000
 OFFSETS_RETENTION_CHECK_MS = 10 * 60 * 1000
-# What one read takes of a coordinator's topic while it is loaded.
-COORDINATOR_LOAD_BYTES = 4 * 1024 * 1024
-# Segments of the coordinators' topics are small so that compaction soon has something to work on (Kafka: 100 MiB).
-COORDINATOR_SEGMENT_BYTES = 100 * 1024 * 1024
-# Assignments of a large group, and a commit of very many partitions, are one batch each: more than other topics take.
-COORDINATOR_BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 assert OFFSETS_RETENTION_CHECK_MS < OFFSETS_RETENTION_MS
-assert COORDINATOR_BATCH_BYTES_MAX < COORDINATOR_SEGMENT_BYTES

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from broker.coordination.internal_log import InternalLog, LoadedBatch, Producer
 from broker.errors import BrokerError
 from broker.groups.formats import Committed, OffsetKey, offset_entry, read_offset
-from broker.groups.internal_log import InternalLog, LoadedBatch, Producer
 from broker.groups.limits import OFFSET_METADATA_BYTES_MAX, OFFSETS_RETENTION_MS
 from broker.wire.errors import ErrorCode
 from broker.wire.records import ControlKind

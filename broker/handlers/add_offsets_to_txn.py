@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.coordination.internal_log import OFFSETS_TOPIC, Producer
 from broker.errors import BrokerError
-from broker.groups.internal_log import OFFSETS_TOPIC, Producer
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.coordination.internal_log import OFFSETS_TOPIC, Producer
 from broker.groups.formats import Committed
-from broker.groups.internal_log import OFFSETS_TOPIC, Producer
 from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode

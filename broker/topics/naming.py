@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.limits import TOPIC_NAME_CHARS_MAX
 from broker.topics.errors import InvalidTopicName
 
-GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

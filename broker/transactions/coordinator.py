@@ -12,15 +12,11 @@ import logging
 from collections.abc import Callable, Sequence
 from math import inf
 
+from broker.coordination.host import CoordinatorHost
+from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalLog, Producer
 from broker.errors import BrokerError, ProducerRefused
-from broker.groups.host import CoordinatorHost
-from broker.groups.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalLog, Producer
 from broker.transactions.formats import read_key, read_value, tombstone, transaction_entry
-from broker.transactions.limits import (
-    MARKER_RETRY_MS,
-    TRANSACTIONAL_ID_CHECK_MS,
-    TRANSACTIONAL_ID_EXPIRATION_MS,
-)
+from broker.transactions.limits import MARKER_RETRY_MS, TRANSACTIONAL_ID_CHECK_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from broker.transactions.model import (
     AbortFirst,
     InitAsk,

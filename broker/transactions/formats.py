@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from broker.groups.internal_log import Entry
+from broker.coordination.internal_log import Entry
 from broker.transactions.model import Transaction, TransactionState
 from broker.wire.codec import decode_prefixed, encode_prefixed
 from broker.wire.errors import MalformedMessage

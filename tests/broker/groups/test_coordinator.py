@@ -4,12 +4,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from broker.base.clock import SystemClock
 from broker.config import BrokerConfig
+from broker.coordination.internal_log import OFFSETS_TOPIC, Entry, Producer
 from broker.groups.formats import Committed
-from broker.groups.internal_log import OFFSETS_TOPIC, Entry, Producer, java_string_hash, partition_for
 from broker.groups.limits import OFFSETS_RETENTION_MS
 from broker.groups.model import JoinAsk, JoinResult, Leaver, Protocol, SyncAsk
 from broker.wire.errors import ErrorCode
@@ -45,16 +43,6 @@ async def stable(host: Host, group: str = "g", instance: str | None = None) -> J
     synced = await host.groups.sync(group, SyncAsk("a", instance, joined.generation_id, None, None, {"a": b"all"}))
     assert synced.error is ErrorCode.NONE
     return joined
-
-
-@pytest.mark.parametrize(("text", "value"), [("", 0), ("a", 97), ("Aa", 2112), ("😀", 1_772_899)])
-def test_hash_is_javas(text: str, value: int) -> None:
-    assert java_string_hash(text) == value
-
-
-def test_partition_of_the_smallest_hash_is_zero() -> None:
-    assert java_string_hash("polygenelubricants") == -(2**31)
-    assert partition_for("polygenelubricants", 50) == 0
 
 
 async def test_a_member_and_its_commits_survive_a_restart(tmp_path: Path) -> None:

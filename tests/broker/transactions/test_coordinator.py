@@ -7,9 +7,9 @@ import pytest
 
 from broker.base.clock import SystemClock
 from broker.config import BrokerConfig
+from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Producer
 from broker.errors import BrokerError
 from broker.groups.formats import Committed
-from broker.groups.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Producer
 from broker.transactions.limits import MARKER_RETRY_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from broker.transactions.model import InitAsk, TransactionState
 from broker.wire.errors import ErrorCode

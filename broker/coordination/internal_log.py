@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.coordination.host import CoordinatorHost, HostPartition
+from broker.coordination.limits import COORDINATOR_BATCH_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATOR_SEGMENT_BYTES
 from broker.errors import BrokerError, LogStorageError, RecordsTooLarge
-from broker.groups.host import CoordinatorHost, HostPartition
-from broker.groups.limits import COORDINATOR_BATCH_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATOR_SEGMENT_BYTES
 from broker.log.validation import AppendOrigin
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.errors import ErrorCode
