@@ -19,7 +19,8 @@ from typing import Final, Protocol, cast
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.api_versions import unsupported_version
-from broker.handlers.registry import RequestContext, handlers
+from broker.handlers.handler import RequestContext
+from broker.handlers.table import HANDLERS
 from broker.limits import (
     CONNECTION_REQUESTS_QUEUED_MAX,
     FRAME_FIRST_BYTES,
@@ -65,7 +66,6 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: ConnectionServer) -> None:
         self._server = server
         self._broker = server.broker
-        self._handlers = handlers()
         self._transport: asyncio.Transport | None = None
         self._host = ""
         # Receiving. The head takes sizes and small frames; `_frame` is the larger frame that is coming in.
@@ -247,17 +247,17 @@ class Connection(asyncio.BufferedProtocol):
         """
         header, offset = decode_request_header(frame)
         key, version = header.api_key, header.api_version
-        handler = self._handlers.get(key)
+        handler = HANDLERS.get(key)
         if handler is None:
             raise UnsupportedVersion(f"API key {key} is not served")
         if not handler.versions[0] <= version <= handler.versions[1]:
             if key != ApiKey.API_VERSIONS:
                 raise UnsupportedVersion(f"{handler.api.name} v{version} is not served")
-            return encode_response(key, 0, header.correlation_id, unsupported_version())
+            return encode_response(key, 0, header.correlation_id, unsupported_version(HANDLERS))
         request, end = decode(API[key].request, version, memoryview(frame), offset)
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
-        context = RequestContext(version, header.client_id, self._host)
+        context = RequestContext(version, header.client_id, self._host, HANDLERS)
         response = await handler.handle(self._broker, request, context)
         if response is None:
             return []

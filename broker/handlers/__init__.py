@@ -1,1 +1,1 @@
-"""One module per API key. Each registers its own key and versions (`HANDLER`); `registry` collects them."""
+"""One module per API key, with its key and versions (`HANDLER`); `table` lists them all."""

@@ -5,10 +5,9 @@ v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. v4 and later are between b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.broker import Broker
 from broker.coordination.internal_log import Producer
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_partitions_to_txn import (
@@ -18,9 +17,6 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from broker.wire.vocabulary import TopicPartition
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(

@@ -7,7 +7,7 @@ from collections import Counter
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.create_topics import check_assignment
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.errors import InvalidReplicaAssignment, InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.messages.create_partitions import (

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.catalogue import CATALOGUE
 from broker.topics.errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidTopicRequest
 from broker.wire.api import ApiKey

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from broker.handlers.registry import Handler, RequestContext
+from broker.broker import Broker
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:

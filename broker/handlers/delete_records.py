@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.errors import TopicError
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode

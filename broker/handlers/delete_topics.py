@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.errors import InvalidTopicRequest, UnknownTopic
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode

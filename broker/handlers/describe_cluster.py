@@ -5,8 +5,8 @@ only.
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
-from broker.handlers.registry import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_cluster import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.broker_configs import BrokerSetting, broker_settings
 from broker.topics.catalogue import CATALOGUE, TopicConfig
 from broker.topics.errors import InvalidTopicRequest

@@ -6,10 +6,9 @@ v4 static members.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.broker import Broker
 from broker.groups.group import Group
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_groups import (
@@ -19,9 +18,6 @@ from broker.wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from broker.wire.vocabulary import GroupState
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:

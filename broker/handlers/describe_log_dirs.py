@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from broker.broker import Broker
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_log_dirs import (

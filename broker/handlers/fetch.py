@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.partition import Partition
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode

@@ -6,16 +6,12 @@ v1 key type; v4 many keys in one request. Share groups (key type 2, v6) are not 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 GROUP, TRANSACTION = 0, 1
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.configs import altered
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey

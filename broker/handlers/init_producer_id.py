@@ -8,16 +8,12 @@ INVALID_PRODUCER_EPOCH. v6 (two-phase commit for outsiders, KIP-939) is not serv
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from broker.handlers.registry import Handler, RequestContext
+from broker.broker import Broker
+from broker.handlers.handler import Handler, RequestContext
 from broker.transactions.model import InitAsk
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:

@@ -6,16 +6,13 @@ v9 skip_assignment (KIP-814). The coordinator does not look into the protocol's 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from broker.broker import Broker
 from broker.groups.model import JoinAsk, Protocol
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:

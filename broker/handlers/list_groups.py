@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from broker.handlers.registry import Handler, RequestContext
+from broker.broker import Broker
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 GROUP_TYPE = "classic"
 

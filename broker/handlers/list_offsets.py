@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.errors import InvalidTopicRequest
 from broker.topics.partition import Partition
 from broker.wire.api import ApiKey

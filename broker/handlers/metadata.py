@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.topics.errors import UnknownTopic
 from broker.topics.naming import INTERNAL_TOPICS, check_name
 from broker.topics.partition import Partition, Topic

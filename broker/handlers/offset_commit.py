@@ -6,10 +6,9 @@ retention time of their own; v6 leader epoch; v7 static members; v9 is served fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.broker import Broker
 from broker.groups.formats import Committed
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.offset_commit import (
@@ -19,9 +18,6 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from broker.wire.vocabulary import NO_TIMESTAMP, TopicPartition
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.groups.subscriptions import subscribed_topics
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.offset_delete import (
@@ -16,9 +15,6 @@ from broker.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from broker.wire.vocabulary import TopicPartition
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:

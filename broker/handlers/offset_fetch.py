@@ -8,10 +8,10 @@ UNSTABLE_OFFSET_COMMIT; v8 many groups in one request.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from broker.broker import Broker
 from broker.groups.offsets import GroupOffsets
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.offset_fetch import (
@@ -26,9 +26,6 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from broker.wire.vocabulary import TopicPartition
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 AskedTopics = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None
 

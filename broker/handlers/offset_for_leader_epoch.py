@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from broker.broker import Broker
 from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError, CorruptRecords, RecordsRefused
-from broker.handlers.registry import CloseConnection, Handler, RequestContext
+from broker.handlers.handler import CloseConnection, Handler, RequestContext
 from broker.limits import RECOMPRESSED_BATCH_BYTES_MAX
 from broker.topics.configs import min_insync_replicas, value_of
 from broker.topics.partition import Partition, Topic

@@ -5,16 +5,12 @@ v3 static members; v5 protocol type and name, which must be the group's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.broker import Broker
 from broker.groups.model import SyncAsk
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:

@@ -6,11 +6,10 @@ generation, which fence a zombie of the group too (KIP-447).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.broker import Broker
 from broker.coordination.internal_log import OFFSETS_TOPIC, Producer
 from broker.groups.formats import Committed
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.txn_offset_commit import (
@@ -20,9 +19,6 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from broker.wire.vocabulary import TopicPartition
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:

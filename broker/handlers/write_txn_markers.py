@@ -6,10 +6,9 @@ coordinator epoch older than that of the last marker answers TRANSACTION_COORDIN
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.broker import Broker
 from broker.coordination.internal_log import Producer
-from broker.handlers.registry import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -20,9 +19,6 @@ from broker.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from broker.wire.vocabulary import TopicPartition
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 
 async def handle(broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from broker.errors import BrokerError
-from broker.handlers.registry import Handler, RequestContext, handlers
+from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.table import HANDLERS
 from broker.wire.api import API, ApiKey
 from broker.wire.codec import decode, encode_bytes
 from broker.wire.errors import ErrorCode
@@ -58,7 +59,7 @@ OWN = (
 VERSIONS = [
     pytest.param(key, version, id=f"{key.name}-v{version}")
     for key in OWN
-    for version in range(handlers()[key].versions[0], handlers()[key].versions[1] + 1)
+    for version in range(HANDLERS[key].versions[0], HANDLERS[key].versions[1] + 1)
 ]
 
 
@@ -71,11 +72,11 @@ def host(tmp_path: Path) -> Host:
 
 async def ask(host: Any, request: Any, version: int) -> Any:
     """The request through its bytes, the handler, and the response through its bytes."""
-    handler: Handler = handlers()[request.API_KEY]
+    handler: Handler = HANDLERS[request.API_KEY]
     encoded = encode_bytes(request, version)
     received, end = decode(type(request), version, encoded)
     assert end == len(encoded)
-    response = await handler.handle(host, received, RequestContext(version, "client", "/127.0.0.1"))
+    response = await handler.handle(host, received, RequestContext(version, "client", "/127.0.0.1", HANDLERS))
     answer = encode_bytes(response, version)
     return decode(API[request.API_KEY].response, version, answer)[0]
 

@@ -1,0 +1,41 @@
+"""What a handler is, and what it is told beside its request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.broker import Broker
+from broker.errors import BrokerError
+from broker.wire.api import ApiKey
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Who asks, in which version, and what else could be asked: API key -> handler."""
+
+    api_version: int
+    client_id: str | None
+    client_host: str
+    served: Mapping[int, Handler]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """`handle` gets the request message of `api` and gives its response, or None where the protocol has no answer.
+
+    Its types are `Any` here because each handler takes its own message; the table is keyed by what decoding gives.
+    Errors: a BrokerError that concerns one topic or partition is caught by the handler and becomes its error code;
+    one that escapes `handle` closes the connection.
+    """
+
+    api: ApiKey
+    versions: tuple[int, int]
+    handle: Callable[[Broker, Any, RequestContext], Awaitable[Any]]
+
+
+class CloseConnection(BrokerError):
+    """The protocol's only answer to this request is to close the connection (a failed produce with acks=0)."""
+
+    hint = "reconnect; the client cannot be told more on this connection"
