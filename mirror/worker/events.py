@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol, TextIO
 
 from broker.base.clock import Clock
+from mirror.offsets.entries import Gap
 
 
 class Event(StrEnum):
@@ -52,6 +53,19 @@ def line_sink(stream: TextIO, clock: Clock, link: str) -> EventSink:
         stream.flush()
 
     return write
+
+
+def tell_gap(tell: EventSink, gap: Gap) -> None:
+    """Say that a partition stands still, and why."""
+    tell(
+        Event.PARTITION_STOPPED,
+        topic=gap.topic,
+        partition=gap.partition,
+        reason=gap.kind.value,
+        source_from=gap.source_from,
+        source_to=gap.source_to,
+        detail=gap.detail,
+    )
 
 
 def changed_only(sink: EventSink) -> Callable[[Event, str, str], None]:

@@ -10,13 +10,13 @@ from broker.wire.messages.fetch import FetchResponse, PartitionData
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
-from mirror.worker.flow import Flow
 from mirror.worker.limits import WorkerLimits
-from mirror.worker.plan import Obstacle, Outgoing, plan_batches
-from mirror.worker.session import Session, idle_first
+from mirror.worker.plan import Blocker, plan_batches
+from mirror.worker.replicator import Replicator
+from mirror.worker.session import Session
 
 
-async def run_fetcher(session: Session, node_id: int, flows: list[Flow]) -> None:
+async def run_fetcher(session: Session, node_id: int, replicators: list[Replicator]) -> None:
     """Fetch and plan for ever. Raises ClientError: then everything is in doubt, and the session ends."""
     connection = await session.source.connection(node_id, "fetch")
     limits = session.limits
@@ -24,19 +24,19 @@ async def run_fetcher(session: Session, node_id: int, flows: list[Flow]) -> None
     wanted_bytes = limits.fetch_start_bytes
     while True:
         free_bytes = await session.budget.wait_room()
-        moving = [flow for flow in flows if flow.is_moving]
-        open_flows = [flow for flow in moving if flow.buffered_bytes < limits.partition_buffer_max_bytes]
-        if not open_flows:
+        moving = [replicator for replicator in replicators if replicator.is_moving]
+        roomy = [replicator for replicator in moving if replicator.buffered_bytes < limits.partition_buffer_max_bytes]
+        if not roomy:
             await session.budget.wait_release()
             continue
-        crowded = len(open_flows) < len(moving)
+        crowded = len(roomy) < len(moving)
         fetch_limits = FetchLimits(
             max_bytes=min(wanted_bytes, free_bytes),
             partition_max_bytes=limits.fetch_partition_max_bytes,
             max_wait_ms=limits.fetch_crowded_wait_ms if crowded else limits.fetch_max_wait_ms,
         )
         started = clock.monotonic()
-        brought_bytes = await _fetch(session, connection, open_flows, fetch_limits)
+        brought_bytes = await _fetch(session, connection, roomy, fetch_limits)
         wanted_bytes = next_fetch_bytes(limits, wanted_bytes, brought_bytes, 1000 * (clock.monotonic() - started))
 
 
@@ -53,58 +53,49 @@ def next_fetch_bytes(limits: WorkerLimits, asked_bytes: int, brought_bytes: int,
     return asked_bytes
 
 
-async def _fetch(session: Session, connection: Connection, flows: list[Flow], limits: FetchLimits) -> int:
+async def _fetch(session: Session, connection: Connection, replicators: list[Replicator], limits: FetchLimits) -> int:
     """One fetch -> the bytes of records that it brought."""
-    positions = {flow.source: flow.cursor.position for flow in idle_first(flows)}
+    # The order in which the broker fills its answer: those with the least buffered first.
+    idle_first = sorted(replicators, key=lambda replicator: replicator.buffered_bytes)
+    positions = {replicator.source: replicator.cursor.position for replicator in idle_first}
     response: FetchResponse = await connection.request(fetch_request(positions, limits, IsolationLevel.READ_COMMITTED))
     if response.error_code:
         raise KafkaError(response.error_code, f"fetch from {session.link.source.name}")
-    brought: list[tuple[Flow, PartitionData, memoryview]] = []
+    brought: list[tuple[Replicator, PartitionData, memoryview]] = []
     size_bytes = 0
     for topic in response.responses:
         for data in topic.partitions:
-            flow = session.flows[TopicPartition(topic.topic, data.partition_index)]
+            replicator = session.replicators[TopicPartition(topic.topic, data.partition_index)]
             if data.error_code:
-                _refuse(session, flow, data)
+                _refuse(session, replicator, data)
                 continue
             records = records_of(data)
             size_bytes += len(records)
-            brought.append((flow, data, records))
+            brought.append((replicator, data, records))
             if session.registry is not None and len(records):
                 await session.registry.learn(records)
     _plan(session, brought, size_bytes)
     return size_bytes
 
 
-def _plan(session: Session, brought: list[tuple[Flow, PartitionData, memoryview]], size_bytes: int) -> None:
+def _plan(session: Session, brought: list[tuple[Replicator, PartitionData, memoryview]], size_bytes: int) -> None:
     lease = Lease(session.budget, size_bytes)
-    planned: list[tuple[Flow, list[Outgoing]]] = []
-    obstacles: list[tuple[Flow, Obstacle]] = []
-    for flow, data, records in brought:
-        if not flow.is_moving:
+    for replicator, data, records in brought:
+        if not replicator.is_moving:
             continue  # it was stopped while this fetch was under way: nothing may follow what it forgot
-        if data.high_watermark != flow.source_end_offset:
-            flow.source_end_offset = data.high_watermark
-            flow.changed = True
-        if not len(records):
-            continue
-        plan = plan_batches(records, data.aborted_transactions or (), flow.cursor, flow.rules)
-        if plan.outgoing:
-            planned.append((flow, plan.outgoing))
-        if plan.obstacle is not None:
-            obstacles.append((flow, plan.obstacle))
-        flow.settle()
-    session.enqueue(planned, lease)
+        replicator.see_source_end(data.high_watermark)
+        if len(records):
+            aborted = data.aborted_transactions or ()
+            replicator.take(plan_batches(records, aborted, replicator.cursor, replicator.rules, lease))
     lease.release()
-    for flow, obstacle in obstacles:
-        session.hold_at(flow, obstacle)
 
 
-def _refuse(session: Session, flow: Flow, data: PartitionData) -> None:
+def _refuse(session: Session, replicator: Replicator, data: PartitionData) -> None:
     """An error for one partition: retention passed the position (stop it), or anything else (raise it)."""
-    position = flow.cursor.position
+    position = replicator.cursor.position
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > position:
         detail = f"the source's log starts at {data.log_start_offset}"
-        session.hold_at(flow, Obstacle(GapKind.TRUNCATED_START, position, data.log_start_offset, detail))
+        replicator.hold_at(Blocker(GapKind.TRUNCATED_START, position, data.log_start_offset, detail))
         return
-    raise KafkaError(data.error_code, f"fetch of {flow.source} from {session.link.source.name} at offset {position}")
+    what = f"fetch of {replicator.source} from {session.link.source.name} at offset {position}"
+    raise KafkaError(data.error_code, what)

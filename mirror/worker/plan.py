@@ -8,7 +8,7 @@ producers' instead), or it is larger than the target allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.client.committed import CommittedFilter
 from broker.wire.batch import BatchHeader, iter_batches, patch_producer, verify_crc
@@ -18,14 +18,15 @@ from broker.wire.records import Record, decode_records, encode_batch
 from mirror.offsets.entries import Block, GapKind, Writer
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
 from mirror.offsets.recovery import SEQUENCE_MASK
+from mirror.worker.budget import Lease
 
 
 @dataclass(slots=True)
-class Outgoing:
+class ProducerBatch:
     """A batch that is ready to be produced.
 
     `source_next` is the source offset behind its last record; `target_base` where it is expected to land;
-    `intervals` what was (or is being) written ahead for it.
+    `intervals` what was (or is being) written ahead for it; `lease` that of the frame whose memory it is a view of.
     """
 
     batch: bytearray | memoryview
@@ -36,6 +37,7 @@ class Outgoing:
     target_base: int
     intervals: tuple[Interval, ...]
     source_timestamp_ms: int
+    lease: Lease
 
     def block(self, topic: str, partition: int, writer: Writer) -> Block:
         """The entry of the state topic for this batch's intervals (there must be some)."""
@@ -63,7 +65,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class Blocker:
     """A source batch [source_from, source_to) that cannot be mirrored, and why."""
 
     kind: GapKind
@@ -74,28 +76,36 @@ class Obstacle:
 
 @dataclass(slots=True)
 class Plan:
-    """The batches to produce, in order; with an obstacle, those before it."""
+    """The batches to produce, in order, and the cursor behind them; with a blocker, those before it.
 
-    outgoing: list[Outgoing] = field(default_factory=list)
-    obstacle: Obstacle | None = None
+    The batches do not hold the `lease` yet: who takes the plan holds it for each.
+    """
+
+    cursor: Cursor
+    lease: Lease
+    batches: list[ProducerBatch] = field(default_factory=list)
+    blocker: Blocker | None = None
 
 
-def plan_batches(records: memoryview, aborted: Sequence[AbortedTransaction], cursor: Cursor, rules: Rules) -> Plan:
-    """Plan what one fetch brought for one partition; patches batches in place and moves `cursor`."""
-    plan = Plan()
+def plan_batches(
+    records: memoryview, aborted: Sequence[AbortedTransaction], start: Cursor, rules: Rules, lease: Lease
+) -> Plan:
+    """Plan what one fetch brought for one partition from `start` on; patches batches in place."""
+    cursor = replace(start)
+    plan = Plan(cursor, lease)
     committed = CommittedFilter(aborted)
     source_to = cursor.position + 1  # of a batch whose header cannot be read, all that is known
     try:
         for header, batch in iter_batches(records):
             source_to = max(cursor.position + 1, header.next_offset)
             if _holds_data(header, batch, committed, cursor, rules):
-                _add(plan.outgoing, header, batch, cursor, rules)
+                _add(plan, header, batch, rules)
             cursor.position = max(cursor.position, header.next_offset)
     except CorruptBatch as error:
-        plan.obstacle = Obstacle(GapKind.UNREADABLE_BATCH, cursor.position, source_to, str(error))
+        plan.blocker = Blocker(GapKind.UNREADABLE_BATCH, cursor.position, source_to, str(error))
     except RecordTooLarge as error:
         source_from = max(cursor.position, cursor.end.source_next)  # behind the part of the batch that did fit
-        plan.obstacle = Obstacle(GapKind.REFUSED_BATCH, source_from, source_to, str(error))
+        plan.blocker = Blocker(GapKind.REFUSED_BATCH, source_from, source_to, str(error))
     return plan
 
 
@@ -114,7 +124,8 @@ class RecordTooLarge(Exception):
     """A record that no batch within the target's limit can hold."""
 
 
-def _add(outgoing: list[Outgoing], header: BatchHeader, batch: memoryview, cursor: Cursor, rules: Rules) -> None:
+def _add(plan: Plan, header: BatchHeader, batch: memoryview, rules: Rules) -> None:
+    cursor = plan.cursor
     closed = (
         header.base_offset >= cursor.position
         and header.record_count == header.last_offset_delta + 1
@@ -123,7 +134,7 @@ def _add(outgoing: list[Outgoing], header: BatchHeader, batch: memoryview, curso
     )
     if not closed:
         kept = [record for record in decode_records(batch) if record.offset >= cursor.position]
-        _add_encoded(outgoing, kept, header, cursor, rules)
+        _add_encoded(plan, kept, header, rules)
         return
     patch_producer(
         batch,
@@ -131,12 +142,10 @@ def _add(outgoing: list[Outgoing], header: BatchHeader, batch: memoryview, curso
         producer_epoch=rules.writer.epoch,
         base_sequence=cursor.sequence,
     )
-    _append(outgoing, batch, (Piece(header.base_offset, 0),), header.record_count, header, cursor)
+    _append(plan, batch, (Piece(header.base_offset, 0),), header.record_count, header.max_timestamp)
 
 
-def _add_encoded(
-    outgoing: list[Outgoing], records: list[Record], header: BatchHeader, cursor: Cursor, rules: Rules
-) -> None:
+def _add_encoded(plan: Plan, records: list[Record], header: BatchHeader, rules: Rules) -> None:
     """Re-encode records densely, in halves where they are too large together."""
     if not records:
         return
@@ -145,17 +154,17 @@ def _add_encoded(
         compression=header.compression,
         producer_id=rules.writer.producer_id,
         producer_epoch=rules.writer.epoch,
-        base_sequence=cursor.sequence,
+        base_sequence=plan.cursor.sequence,
     )
     if len(batch) > rules.max_batch_bytes:
         if len(records) == 1:
             text = f"the record at offset {records[0].offset} needs a batch of {len(batch)} bytes"
             raise RecordTooLarge(f"{text}, the target's max.message.bytes is {rules.max_batch_bytes}")
         half = len(records) // 2
-        _add_encoded(outgoing, records[:half], header, cursor, rules)
-        _add_encoded(outgoing, records[half:], header, cursor, rules)
+        _add_encoded(plan, records[:half], header, rules)
+        _add_encoded(plan, records[half:], header, rules)
         return
-    _append(outgoing, batch, _pieces(records), len(records), header, cursor)
+    _append(plan, batch, _pieces(records), len(records), header.max_timestamp)
 
 
 def _pieces(records: list[Record]) -> tuple[Piece, ...]:
@@ -169,18 +178,24 @@ def _pieces(records: list[Record]) -> tuple[Piece, ...]:
 
 
 def _append(
-    outgoing: list[Outgoing],
-    batch: bytearray | memoryview,
-    pieces: tuple[Piece, ...],
-    count: int,
-    header: BatchHeader,
-    cursor: Cursor,
+    plan: Plan, batch: bytearray | memoryview, pieces: tuple[Piece, ...], count: int, source_timestamp_ms: int
 ) -> None:
+    cursor = plan.cursor
     target_base = cursor.end.target_next
-    intervals = intervals_for(cursor.end, pieces, target_base)
     last = pieces[-1]
     source_next = last.source_start + count - last.ordinal
-    timestamp_ms = header.max_timestamp
-    outgoing.append(Outgoing(batch, cursor.sequence, count, pieces, source_next, target_base, intervals, timestamp_ms))
+    plan.batches.append(
+        ProducerBatch(
+            batch=batch,
+            sequence=cursor.sequence,
+            count=count,
+            pieces=pieces,
+            source_next=source_next,
+            target_base=target_base,
+            intervals=intervals_for(cursor.end, pieces, target_base),
+            source_timestamp_ms=source_timestamp_ms,
+            lease=plan.lease,
+        )
+    )
     cursor.end = End(source_next, target_base + count)
     cursor.sequence = (cursor.sequence + count) & SEQUENCE_MASK

@@ -15,13 +15,12 @@ from broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.offsets.entries import GapKind
 from mirror.offsets.state_writer import FENCED_CODES
-from mirror.worker.flow import Flow, ForeignBatch
-from mirror.worker.plan import Obstacle, Outgoing
-from mirror.worker.session import Session, foreign_obstacle
+from mirror.worker.plan import Blocker, ProducerBatch
+from mirror.worker.replicator import Replicator
+from mirror.worker.session import Session
 
 REFUSED_CODES = frozenset(
     {
@@ -35,55 +34,57 @@ REFUSED_CODES = frozenset(
 )
 """The target refuses this batch for what is in it: trying again helps only after a person changed something."""
 
-Sent = tuple[Awaitable[ProduceResponse], list[tuple[Flow, Outgoing]]]
+Sent = tuple[Awaitable[ProduceResponse], list[tuple[Replicator, ProducerBatch]]]
 
 
-async def run_producer(session: Session, node_id: int, flows: list[Flow]) -> None:
+async def run_producer(session: Session, node_id: int, replicators: list[Replicator]) -> None:
     """Send and acknowledge for ever. Raises LinkFenced, ClientError."""
+    due = asyncio.Event()
+    due.set()  # what was ready before this began did not set it
+    for replicator in replicators:
+        replicator.due = due
     in_flight: asyncio.Queue[Sent] = asyncio.Queue()
     slots = asyncio.Semaphore(session.limits.produce_in_flight_requests)
+    connection = await session.target.connection(node_id, "produce")
+    timeout_ms, max_bytes = session.limits.produce_timeout_ms, session.limits.produce_max_bytes
+
+    async def send() -> None:
+        while True:
+            await due.wait()
+            await slots.acquire()
+            batches = _take(replicators, max_bytes)
+            if not batches:
+                due.clear()
+                slots.release()
+                continue
+            answer = await connection.send(_request(batches, timeout_ms))
+            in_flight.put_nowait((answer, batches))
+
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_send(session, node_id, flows, in_flight, slots))
+        tasks.create_task(send())
         tasks.create_task(_acknowledge(session, in_flight, slots))
 
 
-async def _send(
-    session: Session, node_id: int, flows: list[Flow], in_flight: asyncio.Queue[Sent], slots: asyncio.Semaphore
-) -> None:
-    connection = await session.target.connection(node_id, "produce")
-    due = session.produce_due(node_id)
-    while True:
-        await due.wait()
-        await slots.acquire()
-        batches = _take(flows, session.limits.produce_max_bytes)
-        if not batches:
-            due.clear()
-            slots.release()
-            continue
-        answer = await connection.send(_request(batches, session.limits.produce_timeout_ms))
-        in_flight.put_nowait((answer, batches))
-
-
-def _take(flows: list[Flow], max_bytes: int) -> list[tuple[Flow, Outgoing]]:
-    """At most one batch of each flow, up to `max_bytes` (but at least one); the next call begins with those left."""
-    batches: list[tuple[Flow, Outgoing]] = []
+def _take(replicators: list[Replicator], max_bytes: int) -> list[tuple[Replicator, ProducerBatch]]:
+    """At most one batch of each, up to `max_bytes` (but at least one); the next call begins with those left."""
+    batches: list[tuple[Replicator, ProducerBatch]] = []
     size_bytes = 0
-    for index, flow in enumerate(flows):
-        if not flow.ready:
+    for index, replicator in enumerate(replicators):
+        if not replicator.ready:
             continue
-        size_bytes += len(flow.ready[0].batch)
+        size_bytes += len(replicator.ready[0].batch)
         if batches and size_bytes > max_bytes:
-            flows[:] = flows[index:] + flows[:index]
+            replicators[:] = replicators[index:] + replicators[:index]
             break
-        batches.append((flow, flow.send()))
+        batches.append((replicator, replicator.send()))
     return batches
 
 
-def _request(batches: Iterable[tuple[Flow, Outgoing]], timeout_ms: int) -> ProduceRequest:
+def _request(batches: Iterable[tuple[Replicator, ProducerBatch]], timeout_ms: int) -> ProduceRequest:
     topics: dict[str, list[PartitionProduceData]] = {}
-    for flow, outgoing in batches:
-        data = PartitionProduceData(flow.target.partition, outgoing.batch)
-        topics.setdefault(flow.target.topic, []).append(data)
+    for replicator, batch in batches:
+        data = PartitionProduceData(replicator.target.partition, batch.batch)
+        topics.setdefault(replicator.target.topic, []).append(data)
     return ProduceRequest(None, ACKS_ALL, timeout_ms, [TopicProduceData(name, data) for name, data in topics.items()])
 
 
@@ -97,28 +98,27 @@ async def _acknowledge(session: Session, in_flight: asyncio.Queue[Sent], slots: 
             for topic in response.responses
             for answered in topic.partition_responses
         }
-        for flow, outgoing in batches:
-            if flow.gap is None:
-                _settle(session, flow, outgoing, answers.get(flow.target))
+        for replicator, batch in batches:
+            if replicator.gap is None:
+                _account(session, replicator, batch, answers.get(replicator.target))
 
 
-def _settle(session: Session, flow: Flow, outgoing: Outgoing, answer: PartitionProduceResponse | None) -> None:
+def _account(
+    session: Session, replicator: Replicator, batch: ProducerBatch, answer: PartitionProduceResponse | None
+) -> None:
     """Account for the answer to one batch. Raises LinkFenced, and KafkaError for what is in doubt."""
-    where: TopicPartition = flow.target
-    what = f"produce to {where} at {session.link.target.name}"
+    what = f"produce to {replicator.target} at {session.link.target.name}"
     if answer is None:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, what, "the answer does not name the partition")
     if not answer.error_code:
-        try:
-            session.acknowledge(flow, answer.base_offset, len(outgoing.batch))
-        except ForeignBatch as foreign:
-            session.stop_at(flow, foreign_obstacle(flow, str(foreign)))
+        replicator.acknowledge(answer.base_offset)
+        session.count_acknowledged(len(batch.batch))
         return
     refusal = KafkaError(answer.error_code, what, answer.error_message)
     if refusal.code in FENCED_CODES:
         text = f"link {session.link.name}: another owner took over"
-        raise LinkFenced(text, writer=flow.writer) from refusal
+        raise LinkFenced(text, writer=replicator.writer) from refusal
     if refusal.code not in REFUSED_CODES:
         raise refusal
-    source_from = outgoing.pieces[0].source_start
-    session.stop_at(flow, Obstacle(GapKind.REFUSED_BATCH, source_from, outgoing.source_next, str(refusal)))
+    source_from = batch.pieces[0].source_start
+    replicator.stop_at(Blocker(GapKind.REFUSED_BATCH, source_from, batch.source_next, str(refusal)))

@@ -23,12 +23,12 @@ from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import LinkState
 from mirror.topics.sync import TopicSyncReport
-from mirror.worker.events import Event, EventSink, line_sink
+from mirror.worker.events import Event, EventSink, line_sink, tell_gap
 from mirror.worker.fetching import run_fetcher
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.producing import run_producer
-from mirror.worker.session import Session, tell_gap
+from mirror.worker.session import Session
 from mirror.worker.startup import open_link, refuse_promoted
 from mirror.worker.watching import SessionOutdated, run_checkpoints, run_groups, run_topics
 
@@ -126,7 +126,7 @@ async def _run_session(link: Link, settings: WorkerSettings, tell: EventSink) ->
             Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock) as target,
         ):
             registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
-            opened = await open_link(link, source, target, registry)
+            opened = await open_link(link, source, target, registry, tell)
             session = Session(link, (source, target), opened, registry, settings.limits, tell)
             _tell_start(session, opened.topics)
             for gap in opened.passed:
@@ -144,10 +144,10 @@ async def _run_tasks(session: Session) -> None:
     producers = await session.by_target_leader()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(session.state_writer.run())
-        for node_id, flows in producers.items():
-            tasks.create_task(run_producer(session, node_id, flows))
-        for node_id, flows in fetchers.items():
-            tasks.create_task(run_fetcher(session, node_id, flows))
+        for node_id, replicators in producers.items():
+            tasks.create_task(run_producer(session, node_id, replicators))
+        for node_id, replicators in fetchers.items():
+            tasks.create_task(run_fetcher(session, node_id, replicators))
         tasks.create_task(run_checkpoints(session))
         tasks.create_task(run_topics(session))
         tasks.create_task(run_groups(session))
@@ -160,14 +160,14 @@ def _tell_start(session: Session, topics: TopicSyncReport) -> None:
         session.tell(Event.TOPIC_GROWN, topic=name)
     for name, failure in topics.failures.items():
         session.tell(Event.TOPIC_FAILED, topic=name, detail=str(failure))
-    stopped = [flow.gap for flow in session.flows.values() if flow.gap is not None]
+    stopped = [replicator.gap for replicator in session.replicators.values() if replicator.gap is not None]
     for gap in stopped:
         tell_gap(session.tell, gap)
     session.tell(
         Event.STARTED,
         source=session.link.source.name,
         target=session.link.target.name,
-        partitions=len(session.flows),
+        partitions=len(session.replicators),
         stopped=len(stopped),
     )
 

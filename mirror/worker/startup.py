@@ -18,13 +18,14 @@ from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity
 from mirror.offsets.fence import fence_link
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.state import LinkState
-from mirror.offsets.state_writer import Change, StateLog, ensure_own_topics
+from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
 from mirror.offsets.tail import Tail, read_tails
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.sync import TopicSyncReport, sync_topics
-from mirror.worker.flow import Flow
+from mirror.worker.events import EventSink
 from mirror.worker.origins import OriginRegistry, register_producer
 from mirror.worker.plan import Rules
+from mirror.worker.replicator import Outlet, Replicator
 from mirror.worker.resume import Evidence, Opening, SourceLog, open_partition
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -33,13 +34,13 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 @dataclass(slots=True)
 class Opened:
-    """A link that may write: its fence, its log, and its partitions (those with a `gap` stand still)."""
+    """A link that may write: its fence, its state, and its partitions (those with a `gap` stand still)."""
 
     owner: Owner
-    state_log: StateLog
+    state_writer: StateWriter
     state: LinkState
     topics: TopicSyncReport
-    flows: dict[TopicPartition, Flow] = field(default_factory=dict)
+    replicators: dict[TopicPartition, Replicator] = field(default_factory=dict)
     passed: list[Gap] = field(default_factory=list)
 
 
@@ -66,7 +67,9 @@ def refuse_own_source(link: Link, source: Cluster, target: Cluster) -> None:
         raise LinkInvalid(text, "correct bootstrap_servers or address_map of one of the two sites in farshore.toml")
 
 
-async def open_link(link: Link, source: Cluster, target: Cluster, registry: OriginRegistry | None) -> Opened:
+async def open_link(
+    link: Link, source: Cluster, target: Cluster, registry: OriginRegistry | None, tell: EventSink
+) -> Opened:
     """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError."""
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
@@ -78,20 +81,22 @@ async def open_link(link: Link, source: Cluster, target: Cluster, registry: Orig
     refuse_promoted(state)
     await register_producer(target, link, writer.producer_id)
     owner = Owner(writer, f"{socket.gethostname()}:{os.getpid()}", target.clock.now_ms())
-    opened = Opened(owner, StateLog(target, link, writer), state, topics)
+    state_log = StateLog(target, link, writer)
     evidence = await _gather(link, source, target, state, topics.mirrored, pairs)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
-    await opened.state_log.append(_entries(owner, state, topics.mirrored, openings.values()))
+    await state_log.append(_entries(owner, state, topics.mirrored, openings.values()))
     limits = await _max_message_bytes(target, topics.mirrored)
+    opened = Opened(owner, StateWriter(state_log), state, topics)
+    outlet = Outlet(opened.state_writer.submit, tell, target.clock)
     for where, opening in openings.items():
         rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
         found = PartitionMap(list(opening.intervals), opening.end, opening.position)
-        flow = Flow(where, pairs[where], found, rules, shared=link.shared_targets)
-        flow.gap = opening.gap
-        flow.source_end_offset = evidence[where].source.end
+        replicator = Replicator(where, pairs[where], found, rules, outlet, shared=link.shared_targets)
+        replicator.gap = opening.gap
+        replicator.source_end_offset = evidence[where].source.end
         checkpoint = state.checkpoints.get(where)
-        flow.source_timestamp_ms = checkpoint.source_timestamp_ms if checkpoint else -1
-        opened.flows[where] = flow
+        replicator.source_timestamp_ms = checkpoint.source_timestamp_ms if checkpoint else -1
+        opened.replicators[where] = replicator
         if opening.passed is not None:
             opened.passed.append(opening.passed)
     return opened

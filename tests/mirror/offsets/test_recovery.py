@@ -8,15 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import Block, Checkpoint, Gap, Writer
+from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, Writer
 from mirror.offsets.intervals import Interval
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import SEQUENCE_MASK, TailBatch
 from mirror.offsets.tail import Tail
 from mirror.worker.budget import Budget, Lease
-from mirror.worker.flow import Flow, ForeignBatch
-from mirror.worker.plan import Outgoing, Rules, _append, _pieces
+from mirror.worker.events import Event
+from mirror.worker.plan import Rules
+from mirror.worker.replicator import Replicator
 from mirror.worker.resume import Evidence, SourceLog, open_partition
+from tests.mirror.partition import Submissions, take
 
 WHERE = TopicPartition("flights", 0)
 
@@ -58,7 +60,7 @@ class Target:
         return tuple(Interval(source, starts[source]) for source in sorted(starts))
 
 
-def open_flow(target: Target, shared: bool, source_end: int, fences: int) -> Flow:
+def open_replicator(target: Target, shared: bool, source_end: int, fences: int, state: Submissions) -> Replicator:
     """What a session's start does: some fences, of which only the last goes on."""
     for _ in range(fences):
         target.epoch += 2
@@ -81,31 +83,13 @@ def open_flow(target: Target, shared: bool, source_end: int, fences: int) -> Flo
     assert opening.gap is None, opening.gap
     target.note(opening.changes)
     found = PartitionMap(list(opening.intervals), opening.end, opening.position)
-    return Flow(WHERE, WHERE, found, Rules(writer, 1 << 20), shared=shared)
+    return Replicator(WHERE, WHERE, found, Rules(writer, 1 << 20), state.outlet(), shared=shared)
 
 
 def check_map(target: Target, found: PartitionMap) -> None:
     for source, landed in target.truth:
         assert found.to_target(source) == landed, (source, landed, found.intervals)
         assert found.to_source(landed) == source
-
-
-class _Record:
-    """Only the offset of a record matters here."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-
-
-class _Header:
-    max_timestamp = 0
-
-
-def plan(flow: Flow, offsets: list[int]) -> Outgoing:
-    outgoing: list[Outgoing] = []
-    records = [_Record(offset) for offset in offsets]
-    _append(outgoing, bytearray(1), _pieces(records), len(records), _Header(), flow.cursor)  # type: ignore[arg-type]
-    return outgoing[0]
 
 
 @settings(max_examples=400)
@@ -117,10 +101,11 @@ def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(data: st.DataObject,
     position = 0
     for _ in range(data.draw(st.integers(1, 4))):
         fences = data.draw(st.integers(1, 3))
-        flow = open_flow(target, shared, 1 << 30, fences)
-        check_map(target, flow.map)
+        state = Submissions()
+        replicator = open_replicator(target, shared, 1 << 30, fences, state)
+        check_map(target, replicator.map)
         assert [here for here, _ in target.truth] == source[: len(target.truth)], "order"
-        position = flow.cursor.position
+        position = replicator.cursor.position
         assert position >= (target.truth[-1][0] + 1 if target.truth else 0)
         unmirrored = [offset for offset in source if offset >= position]
         assert len(unmirrored) + len(target.truth) == len(source), "a record was lost or repeated"
@@ -135,50 +120,51 @@ def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(data: st.DataObject,
             offset += data.draw(st.sampled_from([0, 0, 3]))
             source += batch
             batches.append(batch)
-        outgoing = [plan(flow, batch) for batch in batches]
-        lease = Lease(budget, 0)
-        blocks = flow.enqueue(outgoing, lease)
-        durable = data.draw(st.integers(0, len(outgoing)))
-        sent = outgoing[:durable]
-        target.note(tuple(b for b in blocks if any(b.intervals == o.intervals for o in sent)))
+        take(replicator, Lease(budget, 0), *batches)
+        for _ in range(data.draw(st.integers(0, len(state.queue)))):
+            target.note(state.acknowledge())
         landed: list[int] = []
-        flow.release(durable)
-        for planned, batch in zip(sent, batches, strict=False):
+        for planned, batch in zip(list(replicator.ready), batches, strict=False):
             if data.draw(st.booleans()) is False and data.draw(st.booleans()):
                 break
             if shared and data.draw(st.booleans()):
                 target.append(data.draw(st.integers(1, 3)), Writer(99, 0), 0)
-            base = target.append(len(batch), flow.writer, planned.sequence)
+            base = target.append(len(batch), replicator.writer, planned.sequence)
             target.truth += [(here, base + at) for at, here in enumerate(batch)]
-            flow.send()
+            replicator.send()
             landed.append(base)
         for base in landed[: data.draw(st.integers(0, len(landed)))]:
-            correction = flow.acknowledge(base)
+            submitted = len(state.queue)
+            replicator.acknowledge(base)
+            correction = state.queue.pop() if len(state.queue) > submitted else None
             if correction is not None and data.draw(st.booleans()):
-                target.note((correction,))
+                target.note(tuple(correction[0]))
             elif correction is not None:
                 break  # the checkpoint never comes before the correction: here the worker died
             if data.draw(st.booleans()):
-                target.note((flow.checkpoint(0),))
-    final = open_flow(target, shared, 1 << 30, 1)
+                target.note((replicator.checkpoint(0),))
+    final = open_replicator(target, shared, 1 << 30, 1, Submissions())
     check_map(target, final.map)
     assert [here for here, _ in target.truth] == source[: len(target.truth)]
 
 
 def test_a_foreign_batch_is_noticed_at_the_acknowledgement_and_at_the_next_start() -> None:
     target, budget = Target(), Budget(1 << 20, 1)
-    flow = open_flow(target, False, 100, 1)
-    outgoing = plan(flow, [0, 1, 2])
-    target.note(tuple(flow.enqueue([outgoing], Lease(budget, 0))))
-    flow.release(1)
-    flow.send()
+    state = Submissions()
+    replicator = open_replicator(target, False, 100, 1, state)
+    (planned,) = take(replicator, Lease(budget, 0), [0, 1, 2])
+    while state.queue:
+        target.note(state.acknowledge())
+    replicator.send()
     target.append(2, Writer(99, 0), 0)
-    base = target.append(3, flow.writer, outgoing.sequence)
-    try:
-        flow.acknowledge(base)
-        raise AssertionError("the foreign batch was not noticed")
-    except ForeignBatch as error:
-        assert "expected target offset 1, the batch landed at 3" in str(error)  # noqa: PT017
+    base = target.append(3, replicator.writer, planned.sequence)
+    replicator.acknowledge(base)
+    noticed = replicator.gap
+    assert noticed is not None
+    assert (noticed.kind, noticed.source_from, noticed.source_to) == (GapKind.FOREIGN_WRITER, 0, 0)
+    assert noticed.detail == "expected target offset 1, the batch landed at 3"
+    assert state.acknowledge() == (noticed,)
+    assert state.told == [Event.PARTITION_STOPPED]
     evidence = Evidence(
         where=WHERE,
         shared=False,
@@ -198,30 +184,34 @@ def test_a_foreign_batch_is_noticed_at_the_acknowledgement_and_at_the_next_start
 
 def test_sequences_wrap() -> None:
     target, budget = Target(), Budget(1 << 20, 1)
-    flow = open_flow(target, False, 100, 1)
+    state = Submissions()
+    replicator = open_replicator(target, False, 100, 1, state)
     assert target.checkpoint is not None
     start = SEQUENCE_MASK - 1
-    flow.cursor.sequence = start
-    target.checkpoint = Checkpoint(WHERE.topic, 0, target.checkpoint.end, 0, flow.writer, start, 100, -1, 0)
-    target.blocks = {0: Block(WHERE.topic, 0, flow.writer, start, (Interval(0, 1),))}
-    outgoing = [plan(flow, [0, 1, 2]), plan(flow, [7, 8])]
+    replicator.cursor.sequence = start
+    target.checkpoint = Checkpoint(WHERE.topic, 0, target.checkpoint.end, 0, replicator.writer, start, 100, -1, 0)
+    target.blocks = {0: Block(WHERE.topic, 0, replicator.writer, start, (Interval(0, 1),))}
+    outgoing = take(replicator, Lease(budget, 0), [0, 1, 2], [7, 8])
     assert outgoing[1].sequence == 1
-    target.note(tuple(flow.enqueue(outgoing, Lease(budget, 0))))
+    while state.queue:
+        target.note(state.acknowledge())
     for planned, offsets in zip(outgoing, ([0, 1, 2], [7, 8]), strict=True):
-        base = target.append(len(offsets), flow.writer, planned.sequence)
+        base = target.append(len(offsets), replicator.writer, planned.sequence)
         target.truth += [(here, base + at) for at, here in enumerate(offsets)]
-    final = open_flow(target, False, 100, 1)
+    final = open_replicator(target, False, 100, 1, Submissions())
     assert final.cursor.position == 9
     check_map(target, final.map)
 
 
 def test_intervals_of_deleted_records_are_forgotten() -> None:
     target, budget = Target(), Budget(1 << 20, 1)
-    flow = open_flow(target, False, 100, 1)
-    outgoing = [plan(flow, [0, 1]), plan(flow, [10, 11]), plan(flow, [20, 21])]
-    target.note(tuple(flow.enqueue(outgoing, Lease(budget, 0))))
+    state = Submissions()
+    replicator = open_replicator(target, False, 100, 1, state)
+    outgoing = take(replicator, Lease(budget, 0), [0, 1], [10, 11], [20, 21])
+    while state.queue:
+        target.note(state.acknowledge())
     for planned in outgoing:
-        target.append(2, flow.writer, planned.sequence)
+        target.append(2, replicator.writer, planned.sequence)
     assert sorted(target.blocks) == [0, 10, 20]
     assert target.checkpoint is not None
     evidence = Evidence(

@@ -12,6 +12,7 @@ from broker.wire.messages.fetch import AbortedTransaction
 from broker.wire.records import ControlKind, Record, control_batch, decode_records, encode_batch
 from mirror.offsets.entries import GapKind, Writer
 from mirror.offsets.intervals import End, Interval, Piece
+from mirror.worker.budget import Budget, Lease
 from mirror.worker.plan import Cursor, Plan, Rules, plan_batches
 
 RULES = Rules(Writer(77, 5), 1 << 20)
@@ -24,43 +25,45 @@ def batch_of(offsets: list[int], *, base: int | None = None, **more: object) -> 
 
 
 def plan_of(*batches: bytearray, position: int = 0, rules: Rules = RULES, aborted: object = ()) -> tuple[Plan, Cursor]:
-    cursor = Cursor(position, End(position, 100), 40)
+    start = Cursor(position, End(position, 100), 40)
     records = memoryview(bytearray(b"".join(batches)))
-    return plan_batches(records, aborted, cursor, rules), cursor  # type: ignore[arg-type]
+    plan = plan_batches(records, aborted, start, rules, Lease(Budget(0, 0), 0))  # type: ignore[arg-type]
+    assert start == Cursor(position, End(position, 100), 40), "the cursor moves when the plan is taken"
+    return plan, plan.cursor
 
 
 def values(plan: Plan) -> list[bytes | None]:
-    return [record.value for outgoing in plan.outgoing for record in decode_records(outgoing.batch)]
+    return [record.value for batch in plan.batches for record in decode_records(batch.batch)]
 
 
 def test_a_closed_batch_is_patched_in_place() -> None:
     batch = batch_of([0, 1, 2], compression=Compression.ZSTD, transactional=True, producer_id=9, producer_epoch=1)
     before = bytes(batch)
     plan, cursor = plan_of(batch)
-    (outgoing,) = plan.outgoing
-    header = peek(outgoing.batch)
-    verify_crc(outgoing.batch)
+    (planned,) = plan.batches
+    header = peek(planned.batch)
+    verify_crc(planned.batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 5, 40)
     assert (header.base_offset, header.partition_leader_epoch, header.is_transactional) == (0, -1, False)
-    assert bytes(outgoing.batch[61:]) == before[61:]
-    assert (outgoing.intervals, outgoing.target_base, outgoing.source_next) == ((), 100, 3)
+    assert bytes(planned.batch[61:]) == before[61:]
+    assert (planned.intervals, planned.target_base, planned.source_next) == ((), 100, 3)
     assert cursor == Cursor(3, End(3, 103), 43)
 
 
 def test_a_batch_that_the_position_falls_into_loses_its_head() -> None:
     plan, cursor = plan_of(batch_of([0, 1, 2, 3]), position=2)
     assert values(plan) == [b"v2", b"v3"]
-    assert plan.outgoing[0].intervals == ()
+    assert plan.batches[0].intervals == ()
     assert cursor.end == End(4, 102)
 
 
 def test_holes_are_closed_and_mapped() -> None:
     plan, cursor = plan_of(batch_of([1, 2, 5, 9], base=0, last_offset=9))
-    (outgoing,) = plan.outgoing
-    header = peek(outgoing.batch)
+    (batch,) = plan.batches
+    header = peek(batch.batch)
     assert (header.record_count, header.last_offset_delta) == (4, 3)
-    assert outgoing.pieces == (Piece(1, 0), Piece(5, 2), Piece(9, 3))
-    assert outgoing.intervals == (Interval(1, 100), Interval(5, 102), Interval(9, 103))
+    assert batch.pieces == (Piece(1, 0), Piece(5, 2), Piece(9, 3))
+    assert batch.intervals == (Interval(1, 100), Interval(5, 102), Interval(9, 103))
     assert cursor == Cursor(10, End(10, 104), 44)
 
 
@@ -68,15 +71,15 @@ def test_an_empty_batch_that_compaction_left_only_moves_the_position() -> None:
     empty = encode_batch([], base_offset=0, last_offset=4, dense=False)
     plan, cursor = plan_of(empty, batch_of([5]))
     assert values(plan) == [b"v5"]
-    assert plan.outgoing[0].intervals == (Interval(5, 100),)
+    assert plan.batches[0].intervals == (Interval(5, 100),)
     assert cursor.position == 6
 
 
 def test_broker_timestamps_stay_visible() -> None:
     plan, _ = plan_of(batch_of([0, 1], log_append_time_ms=5555))
-    header = peek(plan.outgoing[0].batch)
+    header = peek(plan.batches[0].batch)
     assert not header.is_log_append_time
-    assert [record.timestamp for record in decode_records(plan.outgoing[0].batch)] == [5555, 5555]
+    assert [record.timestamp for record in decode_records(plan.batches[0].batch)] == [5555, 5555]
 
 
 def test_control_batches_and_aborted_transactions_are_left_out() -> None:
@@ -95,7 +98,7 @@ def test_control_batches_and_aborted_transactions_are_left_out() -> None:
         aborted=[AbortedTransaction(1, 0)],
     )
     assert values(plan) == [b"v2", b"v5"]
-    assert [outgoing.intervals for outgoing in plan.outgoing] == [(Interval(2, 100),), (Interval(5, 101),)]
+    assert [batch.intervals for batch in plan.batches] == [(Interval(2, 100),), (Interval(5, 101),)]
     assert (cursor.position, cursor.end) == (7, End(6, 102))
 
 
@@ -111,11 +114,11 @@ def test_an_oversized_batch_is_split() -> None:
     batch = batch_of(list(range(40)))
     rules = Rules(Writer(77, 5), len(batch) // 3)
     plan, cursor = plan_of(batch, rules=rules)
-    assert len(plan.outgoing) >= 3
-    assert all(len(outgoing.batch) <= rules.max_batch_bytes for outgoing in plan.outgoing)
+    assert len(plan.batches) >= 3
+    assert all(len(batch.batch) <= rules.max_batch_bytes for batch in plan.batches)
     assert values(plan) == [b"v%d" % offset for offset in range(40)]
-    assert [o.sequence for o in plan.outgoing] == [40 + o.pieces[0].source_start for o in plan.outgoing]
-    assert all(not outgoing.intervals for outgoing in plan.outgoing)
+    assert [o.sequence for o in plan.batches] == [40 + o.pieces[0].source_start for o in plan.batches]
+    assert all(not batch.intervals for batch in plan.batches)
     assert cursor.end == End(40, 140)
 
 
@@ -123,8 +126,8 @@ def test_a_record_that_fits_nowhere_stops_before_it() -> None:
     large = encode_batch([Record(1, 1, b"k", b"v1"), Record(2, 2, b"k", bytes(100))], base_offset=1)
     plan, _ = plan_of(batch_of([0]), large, rules=Rules(Writer(1, 1), 120))
     assert values(plan) == [b"v0", b"v1"]
-    assert plan.obstacle is not None
-    assert (plan.obstacle.kind, plan.obstacle.source_from, plan.obstacle.source_to) == (GapKind.REFUSED_BATCH, 2, 3)
+    assert plan.blocker is not None
+    assert (plan.blocker.kind, plan.blocker.source_from, plan.blocker.source_to) == (GapKind.REFUSED_BATCH, 2, 3)
 
 
 @pytest.mark.parametrize("at", [16, 30, 65])
@@ -133,8 +136,8 @@ def test_damage_is_never_passed_on(at: int) -> None:
     damaged[at] ^= 0x40
     plan, cursor = plan_of(batch_of([0]), damaged, batch_of([3]))
     assert values(plan) == [b"v0"]
-    assert plan.obstacle is not None
-    assert (plan.obstacle.kind, plan.obstacle.source_from) == (GapKind.UNREADABLE_BATCH, 1)
+    assert plan.blocker is not None
+    assert (plan.blocker.kind, plan.blocker.source_from) == (GapKind.UNREADABLE_BATCH, 1)
     assert cursor.position == 1
 
 
@@ -154,8 +157,8 @@ def test_whatever_the_holes_the_plan_is_whole_and_dense(shapes: list[list[int]],
     assert cursor.sequence == 40 + len(expected)
     assert cursor.position == max(position, offset)
     target = 100
-    for outgoing in plan.outgoing:
-        header = peek(outgoing.batch)
-        verify_crc(outgoing.batch)
-        assert (header.record_count, outgoing.target_base) == (header.last_offset_delta + 1, target)
+    for batch in plan.batches:
+        header = peek(batch.batch)
+        verify_crc(batch.batch)
+        assert (header.record_count, batch.target_base) == (header.last_offset_delta + 1, target)
         target += header.record_count

@@ -1,0 +1,280 @@
+"""One partition of a link while a session runs: what is planned, on its way, and proved. One session owns it.
+
+A batch waits in `waiting` until its intervals are durable, then in `ready`, then in `in_flight`, and its
+acknowledgement ends here. `position` is proved: it never stands behind a record that is on its way. Everything changes
+between two awaits of the session's one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.base.clock import Clock
+from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, Writer
+from mirror.offsets.intervals import End, intervals_for
+from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.recovery import SEQUENCE_MASK
+from mirror.offsets.state_writer import Change
+from mirror.worker.events import EventSink, tell_gap
+from mirror.worker.plan import Blocker, Cursor, Plan, ProducerBatch, Rules
+
+
+class EntrySink(Protocol):
+    """Where entries of the link's state go; `then` is called when they, and all before them, are durable."""
+
+    def __call__(self, changes: Sequence[Change], then: Callable[[], None] | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """What the replicators of a session share: where entries and events go, and the clock that dates them."""
+
+    submit: EntrySink
+    tell: EventSink
+    clock: Clock
+
+
+class Replicator:
+    """The queue, the cursor, the map and the buffer leases of one partition.
+
+    With a `gap` it stands still; with a `blocker` it will, as soon as nothing is on its way. `due` is set when there is
+    something to send.
+    """
+
+    __slots__ = (
+        "_acknowledged_sequence",
+        "_outlet",
+        "_shared",
+        "acknowledged_bytes",
+        "acknowledged_records",
+        "blocker",
+        "buffered_bytes",
+        "changed",
+        "cursor",
+        "due",
+        "gap",
+        "in_flight",
+        "map",
+        "ready",
+        "rules",
+        "source",
+        "source_end_offset",
+        "source_timestamp_ms",
+        "target",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        source: TopicPartition,
+        target: TopicPartition,
+        found: PartitionMap,
+        rules: Rules,
+        outlet: Outlet,
+        *,
+        shared: bool,
+    ) -> None:
+        assert found.end is not None
+        self.source = source
+        self.target = target
+        self.map = found
+        self.rules = rules
+        self.cursor = Cursor(found.position, found.end, 0)
+        self.waiting: deque[ProducerBatch] = deque()
+        self.ready: deque[ProducerBatch] = deque()
+        self.in_flight: deque[ProducerBatch] = deque()
+        self.due = asyncio.Event()
+        self.buffered_bytes = 0
+        self.gap: Gap | None = None
+        self.blocker: Blocker | None = None
+        self.source_end_offset = -1
+        self.source_timestamp_ms = -1
+        self.changed = False
+        self.acknowledged_records = 0
+        self.acknowledged_bytes = 0
+        self._acknowledged_sequence = 0
+        self._outlet = outlet
+        self._shared = shared
+
+    @property
+    def writer(self) -> Writer:
+        return self.rules.writer
+
+    @property
+    def end(self) -> End:
+        """Up to where the target acknowledged."""
+        assert self.map.end is not None
+        return self.map.end
+
+    @property
+    def position(self) -> int:
+        """The source offset before which nothing is left to mirror, proved."""
+        return self.map.position
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether it is to be fetched: it neither stands still nor is about to, at a blocker it has read."""
+        return self.gap is None and self.blocker is None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is on its way."""
+        return not (self.in_flight or self.ready or self.waiting)
+
+    def see_source_end(self, offset: int) -> None:
+        """The source's log ends at `offset`, as its leader says."""
+        if offset != self.source_end_offset:
+            self.source_end_offset = offset
+            self.changed = True
+
+    def take(self, plan: Plan) -> None:
+        """Take what was planned from `cursor` on. Batches with new intervals wait until those are durable.
+
+        Others go at once, unless earlier ones wait: the order is never changed. What the plan left out is done with
+        when nothing is on its way, so the batches are queued before that is asked.
+        """
+        assert self.is_moving, f"{self.source} stands still: nothing may follow what it forgot"
+        waits = bool(self.waiting)
+        blocks: list[Block] = []
+        for batch in plan.batches:
+            batch.lease.hold()
+            self.buffered_bytes += len(batch.batch)
+            self.waiting.append(batch)
+            if batch.intervals:
+                blocks.append(batch.block(*self.source, self.writer))
+        self.cursor = plan.cursor
+        count = len(plan.batches)
+        if blocks or (waits and count):
+            self._outlet.submit(blocks, lambda: self._release(count))
+        else:
+            self._release(count)
+        self._settle()
+        if plan.blocker is not None:
+            self.hold_at(plan.blocker)
+
+    def _release(self, count: int) -> None:
+        """The first `count` waiting batches may be produced now; after a stop there are none."""
+        for _ in range(min(count, len(self.waiting))):
+            self.ready.append(self.waiting.popleft())
+        if self.ready:
+            self.due.set()
+
+    def send(self) -> ProducerBatch:
+        """The next batch to produce; it is in flight from here on."""
+        batch = self.ready.popleft()
+        self.in_flight.append(batch)
+        return batch
+
+    def acknowledge(self, base_offset: int) -> None:
+        """The target has the oldest batch in flight, at `base_offset`: the position moves behind it.
+
+        Landed elsewhere than predicted, what was written ahead for it is corrected; where only this link may write, it
+        shows a foreign writer, and the partition stops.
+        """
+        batch = self.in_flight.popleft()
+        self._drop(batch)
+        shift = base_offset - batch.target_base
+        if shift and not self._shared:
+            # No source record is missing, but the target is not a mirror any more.
+            detail = f"expected target offset {batch.target_base}, the batch landed at {base_offset}"
+            at = self.end.source_next
+            self.stop_at(Blocker(GapKind.FOREIGN_WRITER, at, at, detail))
+            return
+        if shift:
+            self._shift(shift)
+            batch.target_base = base_offset
+        intervals = intervals_for(self.end, batch.pieces, base_offset)
+        self.map.advance(intervals, End(batch.source_next, base_offset + batch.count))
+        self._acknowledged_sequence = (batch.sequence + batch.count) & SEQUENCE_MASK
+        self.acknowledged_records += batch.count
+        self.acknowledged_bytes += len(batch.batch)
+        self.source_timestamp_ms = max(self.source_timestamp_ms, batch.source_timestamp_ms)
+        self.changed = True
+        if intervals != batch.intervals:
+            batch.intervals = intervals
+            if intervals:
+                self._outlet.submit([batch.block(*self.source, self.writer)])
+        self._settle()
+        self._stop_if_due()
+
+    def _settle(self) -> None:
+        """Nothing is on its way: what was left out behind the last record is done with, too."""
+        if self.is_idle and self.position < self.cursor.position:
+            self.map.position = self.cursor.position
+            self.changed = True
+        self._check_position()
+
+    def _check_position(self) -> None:
+        """A position behind a record that is on its way would lose that record at the next start, silently."""
+        for queue in (self.in_flight, self.ready, self.waiting):
+            if queue:
+                oldest = queue[0].pieces[0].source_start
+                assert self.position <= oldest, f"{self.source}: position {self.position} passes offset {oldest}"
+                return
+
+    def hold_at(self, blocker: Blocker) -> None:
+        """Stop as soon as all that was read before the blocker is acknowledged.
+
+        Stopping at once would forget that, and an operator who accepts the gap would lose it with the gap.
+        """
+        if self.is_moving:
+            self.blocker = blocker
+            self._stop_if_due()
+
+    def _stop_if_due(self) -> None:
+        if self.blocker is not None and self.gap is None and self.is_idle:
+            self.stop_at(self.blocker)
+
+    def stop_at(self, blocker: Blocker) -> None:
+        """Stand still, and say so in the ledger.
+
+        What was not sent is forgotten. What is in flight may still land; its answers do not count.
+        """
+        self.gap = Gap(
+            topic=self.source.topic,
+            partition=self.source.partition,
+            kind=blocker.kind,
+            source_from=blocker.source_from,
+            source_to=blocker.source_to,
+            target_offset=self.end.target_next,
+            status=GapStatus.STOPPED,
+            at_ms=self._outlet.clock.now_ms(),
+            detail=blocker.detail,
+        )
+        for queue in (self.waiting, self.ready, self.in_flight):
+            for batch in queue:
+                self._drop(batch)
+            queue.clear()
+        self._outlet.submit([self.gap])
+        tell_gap(self._outlet.tell, self.gap)
+
+    def checkpoint(self, now_ms: int) -> Checkpoint:
+        """What is proved now."""
+        self._check_position()
+        return Checkpoint(
+            topic=self.source.topic,
+            partition=self.source.partition,
+            end=self.end,
+            position=self.position,
+            writer=self.writer,
+            sequence=self._acknowledged_sequence,
+            source_end_offset=self.source_end_offset,
+            source_timestamp_ms=self.source_timestamp_ms,
+            observed_at_ms=now_ms,
+        )
+
+    def _drop(self, batch: ProducerBatch) -> None:
+        self.buffered_bytes -= len(batch.batch)
+        batch.lease.release()
+
+    def _shift(self, shift: int) -> None:
+        """Others wrote `shift` records before our batch: all predictions behind it move."""
+        for batch in (*self.in_flight, *self.ready, *self.waiting):
+            batch.target_base += shift
+        end = self.cursor.end
+        self.cursor.end = End(end.source_next, end.target_next + shift)

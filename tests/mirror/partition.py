@@ -1,0 +1,56 @@
+"""One partition's replicator without a session: its state topic acknowledges when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from broker.base.clock import SystemClock
+from mirror.offsets.state_writer import Change
+from mirror.worker.budget import Lease
+from mirror.worker.events import Event
+from mirror.worker.plan import Plan, ProducerBatch, _append, _pieces
+from mirror.worker.replicator import Outlet, Replicator
+
+
+@dataclass
+class Submissions:
+    """What was submitted and is not acknowledged yet, in order; and the events that were told."""
+
+    queue: list[tuple[list[Change], Callable[[], None] | None]] = field(default_factory=list)
+    told: list[Event] = field(default_factory=list)
+
+    def submit(self, changes: Sequence[Change], then: Callable[[], None] | None = None) -> None:
+        self.queue.append((list(changes), then))
+
+    def tell(self, event: Event, /, **_fields: object) -> None:
+        self.told.append(event)
+
+    def outlet(self) -> Outlet:
+        return Outlet(self.submit, self.tell, SystemClock())
+
+    def acknowledge(self) -> tuple[Change, ...]:
+        """The oldest submission is durable -> its changes."""
+        changes, then = self.queue.pop(0)
+        if then is not None:
+            then()
+        return tuple(changes)
+
+
+class _Record:
+    """Only the offset of a record matters here."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+def take(replicator: Replicator, lease: Lease, *batches: list[int]) -> list[ProducerBatch]:
+    """Let the replicator take batches of these source offsets, each as a plan of its own -> the batches."""
+    taken: list[ProducerBatch] = []
+    for offsets in batches:
+        plan = Plan(replace(replicator.cursor), lease)
+        records = [_Record(offset) for offset in offsets]
+        _append(plan, bytearray(1), _pieces(records), len(records), 0)  # type: ignore[arg-type]
+        replicator.take(plan)
+        taken += plan.batches
+    return taken
