@@ -19,6 +19,7 @@ async def observe(
 ) -> Snapshot:
     """One look. `source` None: it does not answer. `groups`: only these (empty: all that the link selects)."""
     state = await load_link_state(link, target)
+    entries = state.entries
     partitions = await _partitions(link, state, source, target)
     return Snapshot(
         link=link.name,
@@ -26,8 +27,8 @@ async def observe(
         target=link.target.name,
         taken_at_ms=now_ms,
         source_answers=source is not None,
-        link_state=state.run.state.value if state.run else "running",
-        operation_id=state.run.operation_id if state.run else "",
+        link_state=entries.run.state.value if entries.run else "running",
+        operation_id=entries.run.operation_id if entries.run else "",
         partitions=partitions,
         groups=await _groups(
             link, state, {(v.topic, v.partition) for v in partitions if v.trusted}, (source, target), groups
@@ -41,8 +42,8 @@ async def _partitions(
     mirrored = {TopicPartition(*at) for at in state.map.partitions()}
     topics = await _selected(link, source) if source else {}
     at_source = {TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions}
-    doubted = state.untranslatable()
-    made_again = {name for name, topic in topics.items() if _is_made_again(topic, state.topic_ids.get(name))}
+    doubted = state.entries.untranslatable()
+    made_again = {name for name, topic in topics.items() if _is_made_again(topic, state.entries.topic_ids.get(name))}
     wanted = sorted(at for at in mirrored | at_source if at.topic != link.canary_topic)
     source_ends = await log_end_offsets(source, sorted(at_source)) if source else {}
     source_starts = await log_start_offsets(source, sorted(at_source)) if source else {}
@@ -57,7 +58,7 @@ async def _partitions(
     for at in wanted:
         target_topic = link.target_topic(at.topic)
         end = state.map.mirrored_end(at.topic, at.partition)
-        seen = state.checkpoints.get(at)
+        seen = state.entries.checkpoints.get(at)
         target_end = target_ends.get(TopicPartition(target_topic, at.partition))
         cut = end is not None and (target_end is None or target_end < end.target_next)
         views.append(
@@ -120,7 +121,7 @@ async def _groups(
                 there.state.value if isinstance(there, DescribedConsumerGroup) else None,
                 len(here.members) if isinstance(here, DescribedConsumerGroup) else 0,
                 len(there.members) if isinstance(there, DescribedConsumerGroup) else 0,
-                state.groups.synced_at_ms.get(name),
+                state.entries.groups.synced_at_ms.get(name),
                 partitions,
             )
         )

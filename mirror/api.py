@@ -7,7 +7,7 @@ from mirror.offsets.entries import GapStatus, RunState
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import promote_link
 from mirror.offsets.shared import GroupMap, load_group_map
-from mirror.offsets.state import LinkState, load_link_state
+from mirror.offsets.state import LinkState, StateEntries, load_link_state, read_entries
 
 __all__ = [
     "GapStatus",
@@ -18,8 +18,10 @@ __all__ = [
     "OffsetMap",
     "PartitionLag",
     "RunState",
+    "StateEntries",
     "link_lag",
     "load_group_map",
     "load_link_state",
     "promote_link",
+    "read_entries",
 ]

@@ -15,7 +15,7 @@ from mirror.errors import MirrorError
 from mirror.lag import PartitionLag, link_lag
 from mirror.link import Link
 from mirror.offsets.entries import Gap, RunState
-from mirror.offsets.state import LinkState, load_link_state
+from mirror.offsets.state import LinkState, StateEntries, load_link_state
 
 STATUS_LIMITS = ClientLimits(
     connect_timeout_ms=2_000, bootstrap_timeout_ms=2_500, retry_timeout_ms=5_000, request_timeout_ms=10_000,
@@ -76,25 +76,26 @@ async def link_status(link: Link) -> LinkStatus:
                 lags = await link_lag(link, source, target, state)
         except (MirrorError, ClientError) as error:
             trouble.append(str(error))
-        return summarise(link, source is not None, target is not None, state, lags, "; ".join(trouble))
+        entries = state.entries if state is not None else None
+        return summarise(link, source is not None, target is not None, entries, lags, "; ".join(trouble))
 
 
 def summarise(
     link: Link,
     source_answers: bool,
     target_answers: bool,
-    state: LinkState | None,
+    entries: StateEntries | None,
     lags: Sequence[PartitionLag] | None,
     trouble: str,
 ) -> LinkStatus:
     """Put together what was seen. Pure."""
-    checkpoints = state.checkpoints.values() if state is not None else ()
-    synced = state.groups.synced_at_ms if state is not None else {}
+    checkpoints = entries.checkpoints.values() if entries is not None else ()
+    synced = entries.groups.synced_at_ms if entries is not None else {}
     return LinkStatus(
         link=link.name,
         source=link.source.name,
         target=link.target.name,
-        condition=condition_of(state),
+        condition=condition_of(entries),
         source_answers=source_answers,
         target_answers=target_answers,
         topics=None if lags is None else len({lag.topic for lag in lags}),
@@ -106,21 +107,21 @@ def summarise(
         last_seen_at_ms=max((checkpoint.observed_at_ms for checkpoint in checkpoints), default=None),
         groups=len(synced),
         oldest_group_sync_at_ms=min(synced.values(), default=None),
-        gaps=tuple(state.gaps.values()) if state is not None else (),
+        gaps=tuple(entries.gaps.values()) if entries is not None else (),
         partition_lags=tuple(lags or ()),
         trouble=trouble,
     )
 
 
-def condition_of(state: LinkState | None) -> LinkCondition:
+def condition_of(entries: StateEntries | None) -> LinkCondition:
     """The one word for a link's state topic; None: it could not be read."""
-    if state is None:
+    if entries is None:
         return LinkCondition.UNKNOWN
-    if state.run is not None and state.run.state is RunState.PROMOTED:
+    if entries.run is not None and entries.run.state is RunState.PROMOTED:
         return LinkCondition.PROMOTED
-    if state.open_gaps():
+    if entries.open_gaps():
         return LinkCondition.STOPPED_PARTITIONS
-    return LinkCondition.RUNNING if state.exists and state.owner is not None else LinkCondition.NEVER_RAN
+    return LinkCondition.RUNNING if entries.exists and entries.owner is not None else LinkCondition.NEVER_RAN
 
 
 async def _enter(stack: AsyncExitStack, site: Site, trouble: list[str]) -> Cluster | None:

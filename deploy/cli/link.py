@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.client.topics import NewTopic
     from mirror.link import Link
     from mirror.offsets.entries import Gap
-    from mirror.offsets.state import LinkState
+    from mirror.offsets.state import StateEntries
     from mirror.topics.plan import ConfigChange, Finding, MirroredTopic
 
 link_option = click.option("--link", "link_name", metavar="LINK", help="The link (default: the only one).")
@@ -122,13 +122,13 @@ def resume_command(context: AppContext, link_name: str | None, accept_gap: bool,
     )
 
 
-def _resume_plan(link: Link, state: LinkState, accept_gap: bool) -> dict[str, object] | None:
+def _resume_plan(link: Link, entries: StateEntries, accept_gap: bool) -> dict[str, object] | None:
     """What resuming means, None when there is nothing to resume. Raises Refusal where consent is missing."""
     from deploy.cli.terminal import ExitCode, Refusal
     from mirror.status import LinkCondition, condition_of
 
-    condition = condition_of(state)
-    gaps = tuple(state.open_gaps().values())
+    condition = condition_of(entries)
+    gaps = tuple(entries.open_gaps().values())
     if condition is LinkCondition.NEVER_RAN:
         raise Refusal(f"link {link.name} never ran", f"start it: farshore mirror run --link {link.name}")
     if condition is not LinkCondition.PROMOTED and not gaps:
@@ -139,18 +139,18 @@ def _resume_plan(link: Link, state: LinkState, accept_gap: bool) -> dict[str, ob
     return {
         "link": link.name,
         "condition": condition.value,
-        "operation_id": state.run.operation_id if state.run is not None else "",
+        "operation_id": entries.run.operation_id if entries.run is not None else "",
         "gaps_accepted": gaps if accept_gap else (),
         "gaps_left": () if accept_gap else gaps,
     }
 
 
-async def _load(link: Link) -> LinkState:
+async def _load(link: Link) -> StateEntries:
     from broker.client.cluster import Cluster
-    from mirror.offsets.state import load_link_state
+    from mirror.offsets.state import read_entries
 
     async with Cluster(link.target, client_id="farshore-cli") as target:
-        return await load_link_state(link, target)
+        return await read_entries(link, target)
 
 
 async def _resume(link: Link, accept_gap: bool) -> None:
@@ -175,10 +175,10 @@ async def _describe(link: Link) -> LinkDescription:
 
 
 async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
-    from mirror.offsets.state import load_link_state
+    from mirror.offsets.state import read_entries
     from mirror.status import condition_of
 
-    state = await load_link_state(link, target)
+    entries = await read_entries(link, target)
     return LinkDescription(
         link=link.name,
         source=link.source.name,
@@ -186,14 +186,14 @@ async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
         source_answers=False,
         topic_names=link.topic_names,
         shared_targets=link.shared_targets,
-        condition=condition_of(state).value,
-        operation_id=state.run.operation_id if state.run is not None else "",
+        condition=condition_of(entries).value,
+        operation_id=entries.run.operation_id if entries.run is not None else "",
         mirrored=None,
         topics_to_create=None,
         topics_to_grow=None,
         config_drift=None,
         findings=None,
-        gaps=tuple(state.gaps.values()),
+        gaps=tuple(entries.gaps.values()),
     )
 
 

@@ -17,7 +17,7 @@ from deploy.demo.results import GroupContinuity, GroupProof, Progress, Translati
 from deploy.demo.stage import FLIGHTS, GROUP, LINK, PARTITIONS, Stage
 from deploy.demo.traffic import GroupRead, produce, read_as_group
 from deploy.errors import DemoFailed
-from mirror.api import LinkState, load_link_state
+from mirror.api import OffsetMap, load_link_state
 
 READ_AT_EAST_RECORDS = 120_000
 CATCH_UP_TIMEOUT_S = 180.0
@@ -105,13 +105,13 @@ async def rows_by_offset(cluster: Cluster, topic: str, partition: int) -> dict[i
 
 async def prove_translation(stage: Stage, east: Cluster, west: Cluster) -> None:
     """Compare the records at both ends of every translation."""
-    state = await load_link_state(stage.link, west)
+    offset_map = (await load_link_state(stage.link, west)).map
     with stage.bar("proved", FLIGHTS_COUNT) as show:
         proved = 0
         for partition in range(PARTITIONS):
             here = await rows_by_offset(east, FLIGHTS, partition)
             there = await rows_by_offset(west, FLIGHTS, partition)
-            proof = translation_proof(state, partition, here, there)
+            proof = translation_proof(offset_map, partition, here, there)
             stage.result.translation.append(proof)
             proved += proof.offsets
             show(proved)
@@ -122,15 +122,15 @@ async def prove_translation(stage: Stage, east: Cluster, west: Cluster) -> None:
 
 
 def translation_proof(
-    state: LinkState, partition: int, here: dict[int, int], there: dict[int, int]
+    offset_map: OffsetMap, partition: int, here: dict[int, int], there: dict[int, int]
 ) -> TranslationProof:
     """Each source offset to the target and back, by content. Pure."""
     wrong_forward = wrong_back = 0
     for source_offset, row in here.items():
-        target_offset = state.map.to_target(FLIGHTS, partition, source_offset)
+        target_offset = offset_map.to_target(FLIGHTS, partition, source_offset)
         wrong_forward += target_offset is None or there.get(target_offset) != row
-        wrong_back += target_offset is None or state.map.to_source(FLIGHTS, partition, target_offset) != source_offset
-    intervals = len(state.map.intervals(FLIGHTS, partition))
+        wrong_back += target_offset is None or offset_map.to_source(FLIGHTS, partition, target_offset) != source_offset
+    intervals = len(offset_map.intervals(FLIGHTS, partition))
     return TranslationProof(partition, len(here), wrong_forward, wrong_back, intervals)
 
 

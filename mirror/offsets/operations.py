@@ -8,7 +8,7 @@ from broker.client.cluster import Cluster
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapStatus, LinkRun, Owner, RunState, Writer
 from mirror.offsets.fence import fence_link
-from mirror.offsets.state import LinkState
+from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import StateLog, ensure_own_topics
 
 
@@ -17,8 +17,8 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> None:
 
     May be repeated. Raises LinkFenced when another worker starts at the same moment (try again), ClientError.
     """
-    state = await LinkState.load(target, link)
-    if state.run is not None and (state.run.state, state.run.operation_id) == (RunState.PROMOTED, operation_id):
+    entries = await read_entries(link, target)
+    if entries.run is not None and (entries.run.state, entries.run.operation_id) == (RunState.PROMOTED, operation_id):
         return
     log, owner = await _take_over(link, target, operation_id)
     await log.append([LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms()), owner])
@@ -30,10 +30,10 @@ async def resume_link(link: Link, target: Cluster, operation_id: str, *, accept_
     Raises LinkFenced, ClientError.
     """
     log, owner = await _take_over(link, target, operation_id)
-    state = await LinkState.load(target, link)
+    entries = await read_entries(link, target)
     accepted: tuple[Gap, ...] = ()
     if accept_gaps:
-        accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in state.open_gaps().values())
+        accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in entries.open_gaps().values())
     await log.append([*accepted, LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms()), owner])
     return accepted
 

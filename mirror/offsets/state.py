@@ -1,7 +1,8 @@
-"""A link's state as its topic on the target tells it: read, and folded into one value."""
+"""A link's state: the entries that its topic on the target holds, and the map that follows from them and the logs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
@@ -27,7 +28,7 @@ from mirror.offsets.entries import (
     decode_key,
 )
 from mirror.offsets.intervals import Interval
-from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.recovery import recover
 from mirror.offsets.tail import read_tails
 
@@ -35,15 +36,58 @@ Where = tuple[str, int]
 """(source topic, partition)"""
 
 
-@dataclass(slots=True)
-class LinkState:
-    """All entries of one link. `exists` is False when the link never ran (its topic is not there).
-
-    `map` is filled by `load_link_state` only.
-    """
+@dataclass(frozen=True, slots=True)
+class StateEntries:
+    """What was read: all entries of one link. `exists` is False when the link never ran (its topic is not there)."""
 
     link: Link
     exists: bool = False
+    blocks: Mapping[Where, Mapping[int, Block]] = field(default_factory=dict)
+    """Per partition by `Block.key_source`, in the order of their last writing."""
+    checkpoints: Mapping[Where, Checkpoint] = field(default_factory=dict)
+    gaps: Mapping[tuple[str, int, int], Gap] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    groups: GroupSyncTimes = field(default_factory=lambda: GroupSyncTimes({}))
+    run: LinkRun | None = None
+    owner: Owner | None = None
+
+    def blocks_of(self, topic: str, partition: int) -> list[Block]:
+        """In the order of their (last) writing."""
+        return list(self.blocks.get((topic, partition), {}).values())
+
+    def intervals(self, topic: str, partition: int) -> list[Interval]:
+        """All recorded intervals of a partition, sorted; where two begin at one source offset, the newest."""
+        starts: dict[int, int] = {}
+        for block in self.blocks.get((topic, partition), {}).values():
+            starts.update(block.intervals)
+        return [Interval(source, starts[source]) for source in sorted(starts)]
+
+    def open_gaps(self) -> dict[Where, Gap]:
+        """Per partition the gap at which it stands still."""
+        return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
+
+    def untranslatable(self) -> frozenset[Where]:
+        """The partitions that stand where offsets do not mean the mirrored records any more."""
+        return frozenset(where for where, gap in self.open_gaps().items() if gap.kind in UNTRANSLATABLE_KINDS)
+
+    def accepted_gaps(self) -> dict[Where, Gap]:
+        """Per partition the gap that an operator accepted and the link has not yet passed."""
+        return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.ACCEPTED}
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """What was read, and what follows from it: `map` is exact up to every record that had landed when reading began."""
+
+    entries: StateEntries
+    map: OffsetMap
+
+
+@dataclass(slots=True)
+class _Folding:
+    """Entries while they are read; records must come in their order."""
+
+    link: Link
     blocks: dict[Where, dict[int, Block]] = field(default_factory=dict)
     checkpoints: dict[Where, Checkpoint] = field(default_factory=dict)
     gaps: dict[tuple[str, int, int], Gap] = field(default_factory=dict)
@@ -51,28 +95,9 @@ class LinkState:
     groups: GroupSyncTimes = field(default_factory=lambda: GroupSyncTimes({}))
     run: LinkRun | None = None
     owner: Owner | None = None
-    map: OffsetMap = field(default_factory=OffsetMap)
-
-    @staticmethod
-    async def load(target: Cluster, link: Link) -> LinkState:
-        """Read the state topic to the end that it had when the reading began. Raises ClientError, StateDamaged."""
-        state = LinkState(link)
-        where = TopicPartition(link.state_topic, 0)
-        if not await describe_topics(target, [where.topic]):
-            return state
-        state.exists = True
-        end = (await log_end_offsets(target, [where]))[where]
-
-        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-            if not header.is_control:
-                for record in decode_records(batch):
-                    state.apply(record)
-
-        await scan_batches(target, {where: OffsetSpan(0, end)}, visit)
-        return state
 
     def apply(self, record: Record) -> None:
-        """Fold in one record of the state topic; records must come in their order."""
+        """Fold in one record of the state topic. Raises StateDamaged."""
         try:
             key = decode_key(record.key or b"")
             if record.value is None:
@@ -105,50 +130,51 @@ class LinkState:
             case ["interval", str(topic), int(partition), int(source)]:
                 self.blocks.get((topic, partition), {}).pop(source, None)
 
-    def blocks_of(self, topic: str, partition: int) -> list[Block]:
-        """In the order of their (last) writing."""
-        return list(self.blocks.get((topic, partition), {}).values())
+    def entries(self) -> StateEntries:
+        return StateEntries(
+            self.link,
+            exists=True,
+            blocks=self.blocks,
+            checkpoints=self.checkpoints,
+            gaps=self.gaps,
+            topic_ids=self.topic_ids,
+            groups=self.groups,
+            run=self.run,
+            owner=self.owner,
+        )
 
-    def intervals(self, topic: str, partition: int) -> list[Interval]:
-        """All recorded intervals of a partition, sorted; where two begin at one source offset, the newest."""
-        starts: dict[int, int] = {}
-        for block in self.blocks.get((topic, partition), {}).values():
-            starts.update(block.intervals)
-        return [Interval(source, starts[source]) for source in sorted(starts)]
 
-    def open_gaps(self) -> dict[Where, Gap]:
-        """Per partition the gap at which it stands still."""
-        return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
+async def read_entries(link: Link, target: Cluster) -> StateEntries:
+    """Read the state topic to the end that it had when the reading began. Raises ClientError, StateDamaged."""
+    where = TopicPartition(link.state_topic, 0)
+    if not await describe_topics(target, [where.topic]):
+        return StateEntries(link)
+    end = (await log_end_offsets(target, [where]))[where]
+    folding = _Folding(link)
 
-    def untranslatable(self) -> frozenset[Where]:
-        """The partitions that stand where offsets do not mean the mirrored records any more."""
-        return frozenset(where for where, gap in self.open_gaps().items() if gap.kind in UNTRANSLATABLE_KINDS)
+    def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+        if not header.is_control:
+            for record in decode_records(batch):
+                folding.apply(record)
 
-    def accepted_gaps(self) -> dict[Where, Gap]:
-        """Per partition the gap that an operator accepted and the link has not yet passed."""
-        return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.ACCEPTED}
-
-    async def exact_map(self, target: Cluster) -> OffsetMap:
-        """The map as it is now, read anew: up to the last record that landed before this call. Raises ClientError."""
-        return (await load_link_state(self.link, target)).map
+    await scan_batches(target, {where: OffsetSpan(0, end)}, visit)
+    return folding.entries()
 
 
 async def load_link_state(link: Link, target: Cluster) -> LinkState:
-    """The link's state with its `map`: exact up to every record that had landed when the call began.
+    """The link's entries, and the map as it was when the call began.
 
     Works whether or not a worker runs. Raises ClientError, StateDamaged.
     """
     log_ends = await log_end_offsets(target, await writable_partitions(target, link))
-    state = await LinkState.load(target, link)
-    tails = await read_tails(target, link, state.checkpoints, log_ends)
-    for where, checkpoint in state.checkpoints.items():
+    entries = await read_entries(link, target)
+    tails = await read_tails(target, link, entries.checkpoints, log_ends)
+    partitions: dict[Where, PartitionMap] = {}
+    for where, checkpoint in entries.checkpoints.items():
         batches = tails[where].batches if where in tails else []
-        found = recover(state.intervals(*where), state.blocks_of(*where), checkpoint, batches)
-        partition = state.map.partition(*where)
-        partition.intervals = list(found.intervals)
-        partition.end = found.end
-        partition.position = found.position
-    return state
+        found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
+        partitions[where] = PartitionMap(list(found.intervals), found.end, found.position)
+    return LinkState(entries, OffsetMap(partitions))
 
 
 async def writable_partitions(target: Cluster, link: Link) -> list[TopicPartition]:

@@ -21,7 +21,7 @@ from mirror.coordinator.model import Coordinator
 from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import RunState
-from mirror.offsets.state import LinkState
+from mirror.offsets.state import read_entries
 from mirror.topics.sync import TopicSyncReport
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap
 from mirror.worker.fetching import run_fetcher
@@ -200,15 +200,15 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
     deadline = clock.monotonic() + limits.fence_reason_wait_ms / 1000
     try:
         async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
-            state = await LinkState.load(target, link)
-            known = fenced.writer or (state.owner and state.owner.writer)
-            while state.owner and state.owner.writer == known and clock.monotonic() < deadline:
+            entries = await read_entries(link, target)
+            known = fenced.writer or (entries.owner and entries.owner.writer)
+            while entries.owner and entries.owner.writer == known and clock.monotonic() < deadline:
                 await clock.sleep(limits.fence_reason_poll_ms / 1000)
-                state = await LinkState.load(target, link)
-        refuse_promoted(state)
+                entries = await read_entries(link, target)
+        refuse_promoted(entries)
     except (MirrorError, ClientError) as error:
         return error
-    run, owner = state.run, state.owner
+    run, owner = entries.run, entries.owner
     if run is None or owner is None or run.state is not RunState.RUNNING:
         return fenced
     if owner.worker == f"operation {run.operation_id}":
@@ -222,6 +222,6 @@ async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:
         await clock.sleep(poll_ms / 1000)
         with suppress(ClientError):
             async with Cluster(link.target, client_id=f"farshore-{link.name}") as target:
-                state = await LinkState.load(target, link)
-            if state.run is None or state.run.state is not RunState.PROMOTED:
+                entries = await read_entries(link, target)
+            if entries.run is None or entries.run.state is not RunState.PROMOTED:
                 return

@@ -52,7 +52,7 @@ class Session:
         )
         self.state_writer = opened.state_writer
         self.budget = Budget(limits.in_flight_max_bytes, limits.fetch_room_min_bytes)
-        self.groups = GroupSyncMemory(synced_at_ms=dict(opened.state.groups.synced_at_ms))
+        self.groups = GroupSyncMemory(synced_at_ms=dict(opened.entries.groups.synced_at_ms))
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due = asyncio.Event()
 

@@ -17,7 +17,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity
 from mirror.offsets.fence import fence_link
 from mirror.offsets.offset_map import PartitionMap
-from mirror.offsets.state import LinkState
+from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
 from mirror.offsets.tail import Tail, read_tails
 from mirror.topics.plan import MirroredTopic
@@ -38,18 +38,18 @@ class Opened:
 
     owner: Owner
     state_writer: StateWriter
-    state: LinkState
+    entries: StateEntries
     topics: TopicSyncReport
     replicators: dict[TopicPartition, Replicator] = field(default_factory=dict)
     passed: list[Gap] = field(default_factory=list)
 
 
-def refuse_promoted(state: LinkState) -> None:
+def refuse_promoted(entries: StateEntries) -> None:
     """Raise LinkPromoted, naming the operation, when the target was promoted."""
-    run = state.run
+    run = entries.run
     if run is not None and run.state is RunState.PROMOTED:
-        text = f"link {state.link.name}: {state.link.target.name} was promoted by operation {run.operation_id}"
-        hint = f"to mirror to it again, overwriting nothing: farshore link resume --link {state.link.name}"
+        text = f"link {entries.link.name}: {entries.link.target.name} was promoted by operation {run.operation_id}"
+        hint = f"to mirror to it again, overwriting nothing: farshore link resume --link {entries.link.name}"
         raise LinkPromoted(text, hint)
 
 
@@ -73,20 +73,20 @@ async def open_link(
     """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError."""
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
-    refuse_promoted(await LinkState.load(target, link))
+    refuse_promoted(await read_entries(link, target))
     topics = await sync_topics(link, source, target)
     pairs = _partitions(topics.mirrored)
     writer = await fence_link(target, link, pairs.values())
-    state = await LinkState.load(target, link)
-    refuse_promoted(state)
+    entries = await read_entries(link, target)
+    refuse_promoted(entries)
     await register_producer(target, link, writer.producer_id)
     owner = Owner(writer, f"{socket.gethostname()}:{os.getpid()}", target.clock.now_ms())
     state_log = StateLog(target, link, writer)
-    evidence = await _gather(link, source, target, state, topics.mirrored, pairs)
+    evidence = await _gather(link, source, target, entries, topics.mirrored, pairs)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
-    await state_log.append(_entries(owner, state, topics.mirrored, openings.values()))
+    await state_log.append(_opening_changes(owner, entries, topics.mirrored, openings.values()))
     limits = await _max_message_bytes(target, topics.mirrored)
-    opened = Opened(owner, StateWriter(state_log), state, topics)
+    opened = Opened(owner, StateWriter(state_log), entries, topics)
     outlet = Outlet(opened.state_writer.submit, tell, target.clock)
     for where, opening in openings.items():
         rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
@@ -94,7 +94,7 @@ async def open_link(
         replicator = Replicator(where, pairs[where], found, rules, outlet, shared=link.shared_targets)
         replicator.gap = opening.gap
         replicator.source_end_offset = evidence[where].source.end
-        checkpoint = state.checkpoints.get(where)
+        checkpoint = entries.checkpoints.get(where)
         replicator.source_timestamp_ms = checkpoint.source_timestamp_ms if checkpoint else -1
         opened.replicators[where] = replicator
         if opening.passed is not None:
@@ -115,26 +115,26 @@ async def _gather(
     link: Link,
     source: Cluster,
     target: Cluster,
-    state: LinkState,
+    entries: StateEntries,
     mirrored: Iterable[MirroredTopic],
     pairs: Mapping[TopicPartition, TopicPartition],
 ) -> dict[TopicPartition, Evidence]:
     """Ask both clusters for all that decides where each partition goes on."""
     starts = await log_start_offsets(source, pairs)
     ends = await log_end_offsets(source, pairs)
-    known = {where: checkpoint for where, checkpoint in state.checkpoints.items() if where in pairs}
+    known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
     tails = await read_tails(target, link, known)
     fresh = await log_end_offsets(target, [there for where, there in pairs.items() if where not in tails])
     ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored}
-    open_gaps, accepted = state.open_gaps(), state.accepted_gaps()
+    open_gaps, accepted = entries.open_gaps(), entries.accepted_gaps()
     return {
         where: Evidence(
             where=where,
             shared=link.shared_targets,
-            source=SourceLog(starts[where], ends[where], ids[where.topic], state.topic_ids.get(where.topic, "")),
+            source=SourceLog(starts[where], ends[where], ids[where.topic], entries.topic_ids.get(where.topic, "")),
             tail=tails.get(where) or Tail(0, fresh[there]),
-            recorded=tuple(state.intervals(*where)),
-            blocks=tuple(state.blocks_of(*where)),
+            recorded=tuple(entries.intervals(*where)),
+            blocks=tuple(entries.blocks_of(*where)),
             checkpoint=known.get(where),
             open_gap=open_gaps.get(where),
             accepted_gap=accepted.get(where),
@@ -144,9 +144,9 @@ async def _gather(
     }
 
 
-def _entries(
+def _opening_changes(
     owner: Owner,
-    state: LinkState,
+    entries: StateEntries,
     mirrored: Iterable[MirroredTopic],
     openings: Iterable[Opening],
 ) -> list[Change]:
@@ -159,7 +159,7 @@ def _entries(
             stopped.add(opening.gap.topic)
     for topic in mirrored:
         topic_id = str(topic.source_topic_id or "")
-        known = state.topic_ids.get(topic.source_topic)
+        known = entries.topic_ids.get(topic.source_topic)
         # A recreated topic keeps its old id until every partition of it was accepted.
         if topic_id and topic_id != known and (known is None or topic.source_topic not in stopped):
             changes.append(TopicIdentity(topic.source_topic, topic_id))

@@ -17,7 +17,7 @@ from broker.client.model import Topic
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from mirror.api import GapStatus, Link, LinkState, OffsetMap, RunState, load_link_state
+from mirror.api import GapStatus, Link, OffsetMap, RunState, StateEntries, load_link_state, read_entries
 from monitoring.audit.model import FrozenLink, FrozenPartition, FrozenSite, Span, Step
 
 TIMESTAMP_TYPE = "message.timestamp.type"
@@ -35,11 +35,11 @@ class _Logs:
 
 async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Callable[[], int]) -> FrozenLink:
     """Everything an audit of the link needs to know. Raises what the clusters raise (ClientError, StateDamaged)."""
-    state = await load_link_state(link, target)
+    entries = await read_entries(link, target)
     topics = _selected(link, await list_topics(source))
     targets = await describe_topics(target, [link.target_topic(name) for name in topics])
     target_spans = await _spans(target, _partitions(targets), IsolationLevel.READ_UNCOMMITTED)
-    offset_map = await state.exact_map(target)
+    offset_map = (await load_link_state(link, target)).map
     frozen_at_ms = clock_ms()
     source_spans = await _spans(source, _partitions(topics), IsolationLevel.READ_COMMITTED)
     source_configs = await _configs(source, sorted(topics))
@@ -47,7 +47,7 @@ async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Ca
     partitions = [
         _partition(
             link,
-            state,
+            entries,
             offset_map,
             topics[where.topic],
             where,
@@ -96,7 +96,7 @@ async def _configs(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[st
 
 def _partition(
     link: Link,
-    state: LinkState,
+    entries: StateEntries,
     offset_map: OffsetMap,
     topic: Topic,
     where: TopicPartition,
@@ -105,8 +105,8 @@ def _partition(
 ) -> FrozenPartition:
     target_topic = link.target_topic(where.topic)
     target = logs.target.get(TopicPartition(target_topic, where.partition))
-    known_id = state.topic_ids.get(where.topic)
-    checkpoint = state.checkpoints.get((where.topic, where.partition))
+    known_id = entries.topic_ids.get(where.topic)
+    checkpoint = entries.checkpoints.get((where.topic, where.partition))
     mapped = offset_map.mirrored_end(where.topic, where.partition)
     mirrored_end = None
     if mapped is not None and target is not None:
@@ -115,7 +115,7 @@ def _partition(
         mirrored_end = mirrored_up_to((mapped.source_next, mapped.target_next), proved, target.end, at_end)
     gaps = [
         Span(gap.source_from, gap.source_to)
-        for gap in state.gaps.values()
+        for gap in entries.gaps.values()
         if (gap.topic, gap.partition) == where and gap.status is not GapStatus.STOPPED
     ]
     return FrozenPartition(
@@ -130,7 +130,7 @@ def _partition(
         recreated=known_id is not None and topic.topic_id is not None and known_id != str(topic.topic_id),
         compacted=any("compact" in config.get(CLEANUP_POLICY, "") for config in configs),
         shared_target=link.shared_targets,
-        local_tail=link.shared_targets or (state.run is not None and state.run.state is RunState.PROMOTED),
+        local_tail=link.shared_targets or (entries.run is not None and entries.run.state is RunState.PROMOTED),
         gaps=tuple(sorted(gaps)),
     )
 

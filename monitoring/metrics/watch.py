@@ -8,7 +8,7 @@ from collections.abc import Callable
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site import Site
-from mirror.api import Link, LinkState, MirrorError, PartitionLag, RunState, link_lag, load_link_state
+from mirror.api import Link, LinkState, MirrorError, PartitionLag, RunState, StateEntries, link_lag, load_link_state
 from monitoring import limits
 from monitoring.metrics.observation import Board, LagSample, LinkObservation
 
@@ -85,16 +85,16 @@ class LinkWatch:
                 error = type(trouble).__name__
                 # Which of the two failed is not worth guessing: both are asked anew.
                 await self.close()
-        return observed(self.link.name, self._clock_ms(), state, lags, error)
+        return observed(self.link.name, self._clock_ms(), state.entries if state is not None else None, lags, error)
 
 
-def _run_state(state: LinkState) -> RunState:
+def _run_state(entries: StateEntries) -> RunState:
     """What the link may do; as long as no operation decided otherwise, it runs."""
-    return RunState.RUNNING if state.run is None else state.run.state
+    return RunState.RUNNING if entries.run is None else entries.run.state
 
 
 def observed(
-    link: str, at_ms: int, state: LinkState | None, lags: list[PartitionLag], error: str | None
+    link: str, at_ms: int, entries: StateEntries | None, lags: list[PartitionLag], error: str | None
 ) -> LinkObservation:
     """What the pass saw, as a value."""
     return LinkObservation(
@@ -102,10 +102,10 @@ def observed(
         at_ms,
         up=error is None,
         error=error,
-        state=None if state is None or not state.exists else _run_state(state).value,
+        state=None if entries is None or not entries.exists else _run_state(entries).value,
         lags=tuple(
             LagSample(lag.topic, lag.partition, lag.lag_records, lag.lag_seconds, lag.lag_bytes) for lag in lags
         ),
-        groups_synced_at_ms={} if state is None else dict(state.groups.synced_at_ms),
-        gaps_open=0 if state is None else len(state.open_gaps()),
+        groups_synced_at_ms={} if entries is None else dict(entries.groups.synced_at_ms),
+        gaps_open=0 if entries is None else len(entries.open_gaps()),
     )

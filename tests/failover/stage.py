@@ -115,5 +115,5 @@ async def mirrored(stage: Stage) -> AsyncIterator[None]:
 async def _all_recorded(stage: Stage) -> bool:
     state = await load_link_state(stage.link, stage.target)
     ends = await log_end_offsets(stage.source, PARTITIONS)
-    seen = {at: state.checkpoints[at].source_end_offset for at in PARTITIONS if at in state.checkpoints}
+    seen = {at: state.entries.checkpoints[at].source_end_offset for at in PARTITIONS if at in state.entries.checkpoints}
     return len(await stage.group_at(stage.target)) == len(PARTITIONS) and seen == ends

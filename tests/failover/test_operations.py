@@ -61,8 +61,8 @@ async def test_a_switchover_moves_everything_and_proves_it(tmp_path: Path) -> No
         at_east = await stage.group_at(stage.source)
         assert at_east == dict(zip(PARTITIONS, (33, RECORDS), strict=True))
         state = await load_link_state(stage.link, stage.target)
-        assert state.run is not None
-        assert (state.run.state.value, state.run.operation_id) == ("promoted", result.operation_id)
+        assert state.entries.run is not None
+        assert (state.entries.run.state.value, state.entries.run.operation_id) == ("promoted", result.operation_id)
 
 
 async def test_the_journal_has_every_step_and_fits_its_own_hashes(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ async def test_a_failover_without_the_source_states_the_least_and_when_it_was_se
         for loss in result.losses:
             at = TopicPartition(loss.topic, loss.partition)
             assert (loss.certainty, loss.records, loss.end_offset) == (Certainty.AT_LEAST, 0, RECORDS)
-            assert loss.seen_at_ms == state.checkpoints[at].observed_at_ms
+            assert loss.seen_at_ms == state.entries.checkpoints[at].observed_at_ms
         assert {move.kind for move in result.moves} == {MoveKind.KEPT}
-        assert {move.synced_at_ms for move in result.moves} == {state.groups.synced_at_ms[GROUP]}
+        assert {move.synced_at_ms for move in result.moves} == {state.entries.groups.synced_at_ms[GROUP]}
         assert await stage.group_at(stage.target) == group_before
 
 

@@ -6,47 +6,45 @@ from itertools import islice
 
 import pytest
 
-from broker.client.site import Site
 from deploy.demo.first_round import continuity, translation_proof
 from deploy.demo.flights import FLIGHTS_COUNT, flights
 from deploy.demo.results import GroupProof, LossProof
 from deploy.demo.stage import FLIGHTS
 from deploy.demo.traffic import GroupRead
-from mirror.api import Link, LinkState, OffsetMap
+from mirror.api import OffsetMap
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
 
-LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), (FLIGHTS,))
 ROWS = {offset: 100 + offset for offset in range(5)}
 
 
-def state_with(*intervals: tuple[int, int], end: tuple[int, int]) -> LinkState:
-    """A link's state whose map of partition 0 has the given (source start, target start) intervals."""
+def map_with(*intervals: tuple[int, int], end: tuple[int, int]) -> OffsetMap:
+    """An offset map whose partition 0 has the given (source start, target start) intervals."""
     found = PartitionMap()
     found.advance([Interval(*interval) for interval in intervals], End(*end))
-    return LinkState(LINK, exists=True, map=OffsetMap({(FLIGHTS, 0): found}))
+    return OffsetMap({(FLIGHTS, 0): found})
 
 
 def test_an_exact_map_is_proved_with_its_markers_at_the_target() -> None:
-    state = state_with((0, 1), (3, 6), end=(5, 8))
+    offset_map = map_with((0, 1), (3, 6), end=(5, 8))
     there = {1: 100, 2: 101, 3: 102, 6: 103, 7: 104}
-    proof = translation_proof(state, 0, ROWS, there)
+    proof = translation_proof(offset_map, 0, ROWS, there)
     assert (proof.offsets, proof.wrong_forward, proof.wrong_back, proof.intervals) == (5, 0, 0, 2)
     assert proof.holds
 
 
 def test_a_map_that_is_off_by_one_is_found() -> None:
-    state = state_with((0, 1), end=(5, 6))
+    offset_map = map_with((0, 1), end=(5, 6))
     there = {offset + 2: row for offset, row in ROWS.items()}
-    proof = translation_proof(state, 0, ROWS, there)
+    proof = translation_proof(offset_map, 0, ROWS, there)
     assert proof.wrong_forward == 5
     assert not proof.holds
 
 
 def test_a_map_that_knows_nothing_proves_nothing() -> None:
-    proof = translation_proof(LinkState(LINK), 0, ROWS, ROWS)
+    proof = translation_proof(OffsetMap(), 0, ROWS, ROWS)
     assert (proof.wrong_forward, proof.wrong_back) == (5, 5)
-    assert not translation_proof(LinkState(LINK), 0, {}, {}).holds
+    assert not translation_proof(OffsetMap(), 0, {}, {}).holds
 
 
 def test_continuity_counts_what_is_lost_and_what_is_repeated() -> None:

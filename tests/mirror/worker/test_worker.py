@@ -19,7 +19,7 @@ from mirror.errors import LinkFenced, LinkInvalid
 from mirror.link import Link
 from mirror.offsets.entries import GapKind
 from mirror.offsets.operations import resume_link
-from mirror.offsets.state import LinkState, load_link_state
+from mirror.offsets.state import load_link_state, read_entries
 from mirror.worker.events import Event
 from mirror.worker.service import WorkerSettings, run_links
 from tests.mirror.harness import (
@@ -187,7 +187,7 @@ async def test_group_offsets_follow(brokers: tuple[str, str]) -> None:
             await eventually(follows, "the group's offset at the target")
 
             async def recorded() -> bool:
-                return group in (await LinkState.load(target, link)).groups.synced_at_ms
+                return group in (await read_entries(link, target)).groups.synced_at_ms
 
             await eventually(recorded, "the time of the group's sync")
 
