@@ -5,11 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
 from broker.wire.errors import UnsupportedVersion
+from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from broker.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from broker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from broker.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from broker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from broker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from broker.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from broker.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from broker.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from broker.wire.messages.fetch import FetchRequest, FetchResponse
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from broker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from broker.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from broker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
+from broker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from broker.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from broker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from broker.wire.messages.produce import ProduceRequest, ProduceResponse
+from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from broker.wire.schema import Message
 
 
@@ -70,34 +107,67 @@ class Api:
     flexible_since: int
 
 
-def _load(key: ApiKey) -> Api:
-    """Find the tables of a key by Kafka's naming: FIND_COORDINATOR is in find_coordinator, as FindCoordinator..."""
-    module = import_module(f"broker.wire.messages.{key.name.lower()}")
-    name = "".join(word.capitalize() for word in key.name.split("_"))
-    request: type[Message] = getattr(module, f"{name}Request")
-    response: type[Message] = getattr(module, f"{name}Response")
+def _api(key: ApiKey, request: type[Message], response: type[Message], *, min_version: int | None = None) -> Api:
+    """One row of the table; `min_version` only where it is not the lowest that can be decoded."""
     low, high = request.VERSIONS
-    if key is ApiKey.PRODUCE:
-        low = PRODUCE_ADVERTISED_MIN_VERSION
-    return Api(key, name, request, response, low, high, request.FLEXIBLE_SINCE)
+    name = request.__name__.removesuffix("Request")
+    return Api(key, name, request, response, low if min_version is None else min_version, high, request.FLEXIBLE_SINCE)
 
 
-API: Final[Mapping[int, Api]] = MappingProxyType({int(key): _load(key) for key in ApiKey})
+_ROWS: Final = (
+    _api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, min_version=PRODUCE_ADVERTISED_MIN_VERSION),
+    _api(ApiKey.FETCH, FetchRequest, FetchResponse),
+    _api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
+    _api(ApiKey.METADATA, MetadataRequest, MetadataResponse),
+    _api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
+    _api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
+    _api(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse),
+    _api(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse),
+    _api(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse),
+    _api(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse),
+    _api(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse),
+    _api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
+    _api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
+    _api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
+    _api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
+    _api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
+    _api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
+    _api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
+    _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    _api(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse),
+    _api(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+    _api(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+    _api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse),
+    _api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
+    _api(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
+    _api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
+    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    _api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
+    _api(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
+    _api(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse),
+    _api(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
+)
+
+API: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ROWS})
 
 
 def request_header_version(key: int, version: int) -> int:
     """2 for flexible versions, else 1 (version 0 has no client id and belonged to an API that is gone)."""
-    return 2 if version >= _api(key).flexible_since else 1
+    return 2 if version >= _known(key).flexible_since else 1
 
 
 def response_header_version(key: int, version: int) -> int:
     """1 for flexible versions, else 0; always 0 for ApiVersions, whose reader does not know the version yet."""
     if key == ApiKey.API_VERSIONS:
         return 0
-    return 1 if version >= _api(key).flexible_since else 0
+    return 1 if version >= _known(key).flexible_since else 0
 
 
-def _api(key: int) -> Api:
+def _known(key: int) -> Api:
     api = API.get(key)
     if api is None:
         raise UnsupportedVersion(f"API key {key} is not known")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.wire import messages
 from broker.wire.api import API, ApiKey
 from broker.wire.codec import decode, decode_prefixed, encode, encode_bytes, encode_prefixed
 from broker.wire.errors import MalformedMessage, UnsupportedVersion, WireError
@@ -197,6 +199,12 @@ def test_versions_outside_of_the_tables(cls: type[Message], version: int) -> Non
         decode(cls, version, b"")
     with pytest.raises(UnsupportedVersion):
         encode(cls(), version)
+
+
+def test_every_key_and_every_module_of_messages_is_in_the_table() -> None:
+    assert list(API) == list(ApiKey)
+    modules = {path.stem for path in Path(messages.__path__[0]).glob("*.py")} - {"__init__", "consumer_protocol"}
+    assert {key.name.lower() for key in ApiKey} == modules
 
 
 def test_api_keys_and_versions() -> None:
