@@ -10,8 +10,8 @@ import struct
 from typing import NamedTuple
 
 from broker.coordination.internal_log import Entry
-from broker.groups.membership import Membership
-from broker.groups.model import Member, Protocol
+from broker.groups.membership import GroupMembership
+from broker.groups.model import GroupProtocol, Member
 from broker.wire.codec import decode_prefixed, encode_prefixed
 from broker.wire.errors import MalformedMessage
 from broker.wire.schema import Message, Struct, array, bytestring, int32, int64, message, string
@@ -95,7 +95,7 @@ def offset_entry(group_id: str, where: TopicPartition, committed: Committed | No
     return Entry(key, encode_prefixed(value, OFFSET_VALUE_EXPIRING_VERSION if expires else OFFSET_VALUE_VERSION))
 
 
-def group_entry(group: Membership) -> Entry:
+def group_entry(group: GroupMembership) -> Entry:
     """The group with its members; each with the metadata and assignment of the chosen protocol."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
@@ -159,7 +159,7 @@ def read_group(value: bytes) -> GroupMetadataValue:
 
 
 def restore_members(value: GroupMetadataValue) -> list[Member]:
-    """The members as they were; their sessions begin anew."""
+    """The members as they were; their sessions begin again."""
     return [
         Member(
             m.member_id,
@@ -168,7 +168,7 @@ def restore_members(value: GroupMetadataValue) -> list[Member]:
             m.client_host,
             m.session_timeout,
             m.rebalance_timeout if m.rebalance_timeout >= 0 else m.session_timeout,
-            (Protocol(value.protocol or "", m.subscription),),
+            (GroupProtocol(value.protocol or "", m.subscription),),
             session_deadline_ms=0,
             assignment=m.assignment,
         )

@@ -12,7 +12,7 @@ assignment).
 
 from __future__ import annotations
 
-from broker.groups.membership import Membership
+from broker.groups.membership import GroupMembership
 from broker.groups.model import (
     NO_LEADER,
     NO_MEMBER_ID,
@@ -31,8 +31,8 @@ from broker.wire.vocabulary import GroupState
 __all__ = ["Group"]
 
 
-class Group(Membership):
-    """One group: the members of `Membership`, and what each request does to them."""
+class Group(GroupMembership):
+    """One group: the members of `GroupMembership`, and what each request does to them."""
 
     # -- joining ---------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState
 
 
-class Membership:
+class GroupMembership:
     """The data of one group, and the questions about it that decide nothing."""
 
     def __init__(self, group_id: str, rules: GroupRules) -> None:

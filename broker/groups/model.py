@@ -13,7 +13,7 @@ NO_LEADER = ""
 NO_MEMBER_ID = ""
 
 
-class Protocol(NamedTuple):
+class GroupProtocol(NamedTuple):
     """One assignment strategy that a member supports, with the metadata it shows to the leader."""
 
     name: str
@@ -30,7 +30,7 @@ class Member:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[GroupProtocol, ...]
     session_deadline_ms: int
     assignment: bytes = b""
     is_new: bool = False
@@ -51,7 +51,7 @@ class JoinAsk:
     client_id: str
     client_host: str
     protocol_type: str
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[GroupProtocol, ...]
     session_timeout_ms: int
     rebalance_timeout_ms: int
     new_member_id: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from broker.broker import Broker
-from broker.groups.model import JoinAsk, Protocol
+from broker.groups.model import GroupProtocol, JoinAsk
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -23,7 +23,7 @@ async def handle(broker: Broker, request: JoinGroupRequest, context: RequestCont
         client_id=context.client_id or "",
         client_host=context.client_host,
         protocol_type=request.protocol_type,
-        protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
+        protocols=tuple(GroupProtocol(p.name, p.metadata) for p in request.protocols),
         session_timeout_ms=request.session_timeout_ms,
         # v0 had one timeout for both.
         rebalance_timeout_ms=request.rebalance_timeout_ms if context.api_version >= 1 else request.session_timeout_ms,

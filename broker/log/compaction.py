@@ -10,7 +10,7 @@ transaction is there. What goes: older records, records of aborted transactions,
 sequences stay as they were; batches may get holes.
 
 The time of that first pass is the file's modification time. Segments that wait for it are not merged with others: a
-merge would start their time anew, for ever where passes are frequent (KAFKA-8522).
+merge would start their time again, for ever where passes are frequent (KAFKA-8522).
 
 Crash safety: once `<base>.log.swap` exists under its name it is whole and on the disk, with its indexes;
 `finish_swaps` then redoes the rest. Before that, the old segments are untouched and `.cleaned` files are thrown away.
@@ -44,7 +44,7 @@ class Age(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SegmentGroup:
     """Neighbouring segments (readers of them) of one age that become one segment."""
 
     segments: list[Segment]
@@ -57,7 +57,7 @@ class CompactionJob:
     """One pass over `segments`; `end_offset` (exclusive) is known after `run`."""
 
     segments: list[Segment]
-    # The same segments opened anew, so that retention or a deleted topic does not pull the files away under `run`.
+    # The same segments opened again, so that retention or a deleted topic does not pull the files away under `run`.
     readers: list[Segment]
     first_dirty_offset: int
     aborted: Mapping[int, list[AbortedTransaction]]
@@ -65,7 +65,7 @@ class CompactionJob:
     disk: Disk
     now_ms: int
     end_offset: int = 0
-    outcome: list[tuple[Group, Segment]] = field(default_factory=list)
+    outcome: list[tuple[SegmentGroup, Segment]] = field(default_factory=list)
     # Producers whose transactional data was kept and whose next marker must stay.
     _kept_data_of: set[int] = field(default_factory=set)
     _latest: dict[bytes, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class CompactionJob:
                         self._latest[_short(record.key)] = record.offset
         return self.readers[-1].next_offset
 
-    def _groups(self, segments: Sequence[Segment]) -> Iterator[Group]:
+    def _groups(self, segments: Sequence[Segment]) -> Iterator[SegmentGroup]:
         group: list[Segment] = []
         group_age, modified_ms = Age.DIRTY, 0
         for segment in segments:
@@ -123,12 +123,12 @@ class CompactionJob:
                 and segment.next_offset - group[0].base_offset <= SEGMENT_OFFSETS_MAX
             )
             if group and not fits:
-                yield Group(group, group_age, modified_ms)
+                yield SegmentGroup(group, group_age, modified_ms)
                 group, modified_ms = [], 0
             group = [*group, segment]
             group_age, modified_ms = age, max(modified_ms, segment_modified_ms)
         if group:
-            yield Group(group, group_age, modified_ms)
+            yield SegmentGroup(group, group_age, modified_ms)
 
     def _age(self, segment: Segment) -> tuple[Age, int]:
         if segment.next_offset > self.first_dirty_offset:
@@ -137,7 +137,7 @@ class CompactionJob:
         expired = modified_ms + self.config.delete_retention_ms < self.now_ms
         return (Age.EXPIRED if expired else Age.WAITING), modified_ms
 
-    def _clean(self, group: Group) -> None:
+    def _clean(self, group: SegmentGroup) -> None:
         target = Segment(group.segments[0].directory, group.segments[0].base_offset, self.disk, stage=layout.CLEANED)
         self.outcome.append((group, target))
         kept_markers: set[int] = set()

@@ -202,7 +202,7 @@ def _replay_epochs(segments: list[Segment], epochs: LeaderEpochs) -> None:
 def load_producers(
     directory: Path, disk: Disk, segments: list[Segment], epochs: LeaderEpochs, checked_from: int, now_ms: int
 ) -> ProducerStates:
-    """The producers at the log end. Segments from `checked_from` on get their aborted transactions noted anew."""
+    """The producers at the log end. Segments from `checked_from` on get their aborted transactions noted again."""
     states, offset = _read_snapshot(directory, disk, checked_from, segments[-1].next_offset)
     producers = ProducerStates(states)
     for segment in segments:

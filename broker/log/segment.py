@@ -109,7 +109,7 @@ class Segment:
         self._unindexed_bytes = self.size_bytes - offset_index.last_position
 
     def cut(self, size_bytes: int) -> None:
-        """Makes the file end at `size_bytes`, the start of a batch; a scan must set the totals anew. Raises OSError."""
+        """Makes the file end at `size_bytes`, the start of a batch; a scan must then set the totals. Raises OSError."""
         self._disk.truncate(self._fd, size_bytes)
 
     def save_indexes(self) -> None:

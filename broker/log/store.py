@@ -89,7 +89,7 @@ class LogStore:
         self._start_moved()
 
     def truncate_to(self, offset: int, config: LogConfig, now_ms: int) -> None:
-        """Removes every batch that reaches `offset` or beyond, newest segment first, and opens anew what is left."""
+        """Removes every batch that reaches `offset` or beyond, newest segment first, and opens again what is left."""
         keep = self.segment_at(offset)
         last = self.segments[keep]
         # What is cut is no longer to be trusted, should a crash come before the end of this.

@@ -1,5 +1,5 @@
-"""What a batch must be before the log takes it. Pure; the rules are those of Kafka's LogValidator (protocol gotchas
-G10, G11).
+"""What a batch must be before the log takes it. Pure; the rules are those of Kafka's LogValidator, so that a client is
+refused here what a Kafka broker would refuse it.
 
 A batch stays closed: only its header and CRC are looked at. It is opened in three rare cases, where a rule is about
 single records: a compacted topic (every record needs a key), a finite `message.timestamp.before.max.ms`, and a batch

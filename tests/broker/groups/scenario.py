@@ -8,11 +8,11 @@ from itertools import count
 from broker.groups.group import Group
 from broker.groups.model import (
     Effects,
+    GroupProtocol,
     GroupRules,
     JoinAsk,
     JoinResult,
     Leaver,
-    Protocol,
     SyncAsk,
     SyncResult,
 )
@@ -65,7 +65,7 @@ class Story:
             "client",
             "/127.0.0.1",
             protocol_type,
-            tuple(Protocol(*protocol) for protocol in protocols),
+            tuple(GroupProtocol(*protocol) for protocol in protocols),
             session_ms,
             rebalance_ms,
             named or f"member-{next(self._ids)}",

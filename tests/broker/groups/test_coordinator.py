@@ -9,7 +9,7 @@ from broker.config import BrokerConfig
 from broker.coordination.internal_log import OFFSETS_TOPIC, Entry, Producer
 from broker.groups.formats import Committed
 from broker.groups.limits import OFFSETS_RETENTION_MS
-from broker.groups.model import JoinAsk, JoinResult, Leaver, Protocol, SyncAsk
+from broker.groups.model import GroupProtocol, JoinAsk, JoinResult, Leaver, SyncAsk
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState, TopicPartition
 from tests.broker.clock import ManualClock
@@ -21,7 +21,15 @@ FLIGHTS = TopicPartition("flights", 0)
 
 def ask(member_id: str = "", *, new: str = "a", instance: str | None = None, session_ms: int = 10_000) -> JoinAsk:
     return JoinAsk(
-        member_id, instance, "c", "/h", "consumer", (Protocol("range", b"m"),), session_ms, 30_000, new_member_id=new
+        member_id,
+        instance,
+        "c",
+        "/h",
+        "consumer",
+        (GroupProtocol("range", b"m"),),
+        session_ms,
+        30_000,
+        new_member_id=new,
     )
 
 
