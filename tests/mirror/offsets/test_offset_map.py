@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.offsets.intervals import End, Piece, intervals_for
+from mirror.offsets.intervals import End, Interval, Piece, intervals_for
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 
 
@@ -98,3 +98,51 @@ def test_an_unknown_partition_has_no_translation() -> None:
     assert offset_map.to_source("flights", 0, 0) is None
     assert offset_map.mirrored_end("flights", 0) is None
     assert offset_map.intervals("flights", 0) == ()
+
+
+def test_a_batch_that_landed_elsewhere_takes_the_place_of_what_was_written_ahead() -> None:
+    found = PartitionMap([Interval(0, 0), Interval(10, 10), Interval(20, 15)], End(10, 10))
+    found.advance([Interval(10, 12)], End(13, 15))
+    assert found.intervals == [Interval(0, 0), Interval(10, 12)]
+    assert (found.end, found.position) == (End(13, 15), 13)
+    assert [found.to_target(offset) for offset in (9, 10, 12, 13)] == [9, 12, 14, 15]
+
+
+def test_what_is_written_ahead_is_not_mirrored_yet() -> None:
+    found = PartitionMap([Interval(0, 0), Interval(10, 20)], End(5, 5), 5)
+    assert [found.to_target(offset) for offset in (4, 5, 6, 10, 11)] == [4, 5, None, None, None]
+    assert [found.to_source(offset) for offset in (4, 5, 6, 20)] == [4, 5, None, None]
+
+
+def test_a_known_position_behind_the_end_is_all_mirrored() -> None:
+    found = OffsetMap({("flights", 0): PartitionMap([Interval(0, 0)], End(5, 5), 9)})
+    assert [found.to_target("flights", 0, offset) for offset in (5, 8, 9, 10)] == [5, 5, 5, None]
+    assert found.to_source("flights", 0, 5) == 9
+    assert found.mirrored_end("flights", 0) == End(9, 5)
+
+
+def test_an_old_position_does_not_pull_the_end_back() -> None:
+    found = OffsetMap({("flights", 0): PartitionMap([Interval(0, 0)], End(5, 5), 2)})
+    assert found.mirrored_end("flights", 0) == End(5, 5)
+    assert found.to_target("flights", 0, 5) == 5
+    assert found.to_source("flights", 0, 5) == 5
+
+
+def test_declined_partitions_are_unknown_and_the_others_are_not() -> None:
+    one, two = PartitionMap([Interval(0, 0)], End(5, 5), 5), PartitionMap([Interval(0, 3)], End(5, 8), 5)
+    whole = OffsetMap({("flights", 1): two, ("flights", 0): one})
+    part = whole.without({("flights", 0)})
+    assert list(whole.partitions()) == [("flights", 0), ("flights", 1)]
+    assert list(part.partitions()) == [("flights", 1)]
+    assert part.to_target("flights", 0, 1) is None
+    assert part.mirrored_end("flights", 0) is None
+    assert part.to_target("flights", 1, 1) == 4
+    assert whole.to_target("flights", 0, 1) == 1, "declining is for one asker, not for the map"
+
+
+def test_a_partition_that_was_only_asked_for_is_not_mirrored() -> None:
+    found = OffsetMap()
+    found.partition("flights", 0)
+    assert found.mirrored_end("flights", 0) is None
+    assert found.to_target("flights", 0, 0) is None
+    assert found.partition("flights", 0) is found.partition("flights", 0)

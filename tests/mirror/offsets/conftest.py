@@ -1,0 +1,26 @@
+"""One of farshore's own brokers in this process, as a link's target."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from mirror.link import Link
+from tests.broker.running import running_broker
+
+
+@pytest.fixture
+async def target(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """A cluster of one, empty, and connected."""
+    async with running_broker(tmp_path) as address, Cluster(Site("west", address)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def link(target: Cluster) -> Link:
+    """A link of topic `flights` to the target; there is nothing at its source."""
+    return Link("east-west", Site("east", "127.0.0.1:1"), target.site, ("flights",))

@@ -1,0 +1,165 @@
+"""The state topic's records: what an older version wrote must mean the same for ever, and what is newer is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.offsets.entries import (
+    UNTRANSLATABLE_KINDS,
+    Block,
+    Checkpoint,
+    Entry,
+    Gap,
+    GapKind,
+    GapStatus,
+    GroupSyncTimes,
+    LinkRun,
+    Owner,
+    RunState,
+    TopicIdentity,
+    VoidBlock,
+    Writer,
+    decode_entry,
+    decode_key,
+    encode_key,
+    encode_value,
+    encode_void_key,
+)
+from mirror.offsets.intervals import End, Interval
+
+WRITER = Writer(7, 3)
+BLOCK = Block("flights", 2, WRITER, 41, (Interval(100, 90), Interval(105, 93), Interval(2_000, 1_500)))
+CHECKPOINT = Checkpoint("flights", 2, End(100, 90), 104, WRITER, 41, 110, 1_700, 1_800)
+GAP = Gap("flights", 2, GapKind.TRUNCATED_START, 5, 9, 4, GapStatus.STOPPED, 1_800, "retention")
+
+GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
+    (
+        BLOCK,
+        ["interval", "flights", 2, 100],
+        {"writer": [7, 3], "sequence": 41, "intervals": [100, 90, 5, 3, 1_895, 1_407]},
+    ),
+    (
+        CHECKPOINT,
+        ["position", "flights", 2],
+        {
+            "end": [100, 90],
+            "position": 104,
+            "writer": [7, 3],
+            "sequence": 41,
+            "source_end_offset": 110,
+            "source_timestamp_ms": 1_700,
+            "observed_at_ms": 1_800,
+        },
+    ),
+    (
+        GAP,
+        ["gap", "flights", 2, 5],
+        {
+            "kind": "truncated_start",
+            "source_to": 9,
+            "target_offset": 4,
+            "status": "stopped",
+            "at_ms": 1_800,
+            "detail": "retention",
+        },
+    ),
+    (LinkRun(RunState.PROMOTED, "op-1", 5), ["link"], {"state": "promoted", "operation_id": "op-1", "at_ms": 5}),
+    (Owner(WRITER, "host:1", 5), ["owner"], {"writer": [7, 3], "worker": "host:1", "at_ms": 5}),
+    (TopicIdentity("flights", "an-id"), ["identity", "flights"], {"topic_id": "an-id"}),
+    (GroupSyncTimes({"g": 5}), ["groups"], {"synced_at_ms": {"g": 5}}),
+]
+
+names = st.text(max_size=20)
+numbers = st.integers(-1, 2**63 - 1)
+small = st.integers(0, 100)
+writers = st.builds(Writer, numbers, small)
+ends = st.builds(End, numbers, numbers)
+entries = st.one_of(
+    st.builds(Block, names, small, writers, numbers, st.lists(st.builds(Interval, numbers, numbers)).map(tuple)),
+    st.builds(Checkpoint, names, small, ends, numbers, writers, numbers, numbers, numbers, numbers),
+    st.builds(
+        Gap,
+        names,
+        small,
+        st.sampled_from(GapKind),
+        numbers,
+        numbers,
+        numbers,
+        st.sampled_from(GapStatus),
+        numbers,
+        names,
+    ),
+    st.builds(LinkRun, st.sampled_from(RunState), names, numbers),
+    st.builds(Owner, writers, names, numbers),
+    st.builds(TopicIdentity, names, names),
+    st.builds(GroupSyncTimes, st.dictionaries(names, numbers, max_size=5)),
+)
+
+
+def read_back(entry: Entry) -> Entry:
+    if isinstance(entry, Block) and not entry.intervals:
+        return decode_entry(["interval", entry.topic, entry.partition, 0], encode_value(entry))
+    return decode_entry(decode_key(encode_key(entry)), encode_value(entry))
+
+
+@given(entries)
+def test_whatever_is_written_is_read_back_whole(entry: Entry) -> None:
+    assert read_back(entry) == entry
+
+
+@pytest.mark.parametrize(("entry", "key", "value"), GOLDEN, ids=lambda at: type(at).__name__)
+def test_the_records_are_written_as_they_always_were(entry: Entry, key: object, value: dict[str, object]) -> None:
+    """Both ways: a link that is upgraded must understand the topic that its last version left."""
+    assert json.loads(encode_key(entry)) == key
+    assert json.loads(encode_value(entry)) == {"v": 1, **value}
+    assert decode_entry(decode_key(json.dumps(key).encode()), json.dumps({"v": 1, **value}).encode()) == entry
+
+
+@pytest.mark.parametrize("entry", [golden[0] for golden in GOLDEN], ids=lambda at: type(at).__name__)
+def test_what_a_newer_version_wrote_is_refused_and_not_guessed(entry: Entry) -> None:
+    value = json.dumps(json.loads(encode_value(entry)) | {"v": 2}).encode()
+    with pytest.raises(ValueError, match="newer version"):
+        decode_entry(decode_key(encode_key(entry)), value)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown entry 'promise'"):
+        decode_entry(["promise", "flights"], b'{"v":1}')
+    with pytest.raises(ValueError, match="unknown entry 'position'"):
+        decode_entry(["position", "flights"], b'{"v":1}')
+
+
+@pytest.mark.parametrize("key", [b"", b"{}", b"[]", b'"link"', b"7", b"\xff"])
+def test_what_is_no_key_is_said_so(key: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode_key(key)
+
+
+def test_a_void_takes_back_exactly_its_block() -> None:
+    assert encode_void_key(VoidBlock("flights", 2, BLOCK.key_source)) == encode_key(BLOCK)
+    for other in (VoidBlock("flights", 2, 101), VoidBlock("flights", 1, 100), VoidBlock("orders", 2, 100)):
+        assert encode_void_key(other) != encode_key(BLOCK)
+
+
+@given(entries.filter(lambda e: not isinstance(e, Block) or bool(e.intervals)), names, small, numbers)
+def test_a_void_never_takes_back_anything_but_a_block(entry: Entry, topic: str, partition: int, source: int) -> None:
+    if encode_void_key(VoidBlock(topic, partition, source)) == encode_key(entry):
+        assert isinstance(entry, Block)
+        assert (entry.topic, entry.partition, entry.key_source) == (topic, partition, source)
+
+
+def test_compaction_keeps_one_checkpoint_per_partition_and_every_gap() -> None:
+    later = Checkpoint("flights", 2, End(200, 190), 204, Writer(7, 5), 0, 210, 2_700, 2_800)
+    assert encode_key(later) == encode_key(CHECKPOINT)
+    second = Gap("flights", 2, GapKind.TRUNCATED_START, 30, 40, 20, GapStatus.STOPPED, 1_900, "retention")
+    accepted = Gap("flights", 2, GapKind.TRUNCATED_START, 5, 9, 4, GapStatus.ACCEPTED, 1_900, "retention")
+    assert encode_key(second) != encode_key(GAP) == encode_key(accepted)
+
+
+def test_offsets_are_declined_wherever_one_may_mean_another_record() -> None:
+    """Refused or unreadable batches and foreign writers leave what is mirrored as it is."""
+    assert {kind.value for kind in UNTRANSLATABLE_KINDS} == {"recreated", "truncated_end", "target_truncated"}

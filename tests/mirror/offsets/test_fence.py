@@ -1,0 +1,99 @@
+"""After the fence no earlier writer gets a record in, anywhere; and its successor does."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
+from broker.client.log import append
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets
+from broker.wire.errors import ErrorCode
+from broker.wire.records import Record, encode_batch
+from mirror.errors import LinkFenced
+from mirror.link import Link
+from mirror.offsets.entries import TopicIdentity, Writer
+from mirror.offsets.fence import fence_link
+from mirror.offsets.state_writer import FENCED_CODES, StateLog, ensure_own_topics
+from tests.mirror.harness import make_topic
+
+ENTRY = TopicIdentity("flights", "an-id")
+
+
+async def write_as(target: Cluster, writer: Writer, where: TopicPartition, sequence: int = 0) -> int:
+    return await append(
+        target,
+        where,
+        encode_batch(
+            [Record(0, 1, b"k", b"v")],
+            producer_id=writer.producer_id,
+            producer_epoch=writer.epoch,
+            base_sequence=sequence,
+        ),
+    )
+
+
+async def test_the_earlier_writer_is_shut_out_of_data_and_state(target: Cluster, link: Link) -> None:
+    await make_topic(target, "flights", 2)
+    await ensure_own_topics(target, link)
+    first = await fence_link(target, link)
+    flights = [TopicPartition("flights", 0), TopicPartition("flights", 1)]
+    await write_as(target, first, flights[0])
+    log = StateLog(target, link, first)
+    await log.append([ENTRY])
+
+    second = await fence_link(target, link)
+    assert second.producer_id == first.producer_id
+    assert second.epoch > first.epoch
+    before = await log_end_offsets(target, [*flights, TopicPartition(link.state_topic, 0)])
+    for where, sequence in zip(flights, (1, 0), strict=True):  # into the second it had never written
+        with pytest.raises(KafkaError) as refused:
+            await write_as(target, first, where, sequence)
+        assert refused.value.code in FENCED_CODES
+    with pytest.raises(LinkFenced) as fenced:
+        await log.append([ENTRY])
+    assert fenced.value.writer == first
+    assert await log_end_offsets(target, before) == before, "nothing of it got in"
+
+    for where in flights:
+        await write_as(target, second, where)
+    await StateLog(target, link, second).append([ENTRY])
+
+
+async def test_a_fence_takes_one_offset_in_every_partition_that_the_link_could_write(
+    target: Cluster, link: Link
+) -> None:
+    await make_topic(target, "flights", 2)
+    await make_topic(target, "orders")
+    await ensure_own_topics(target, link)
+    await fence_link(target, link)
+    everywhere = [TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("orders", 0)]
+    ends = await log_end_offsets(target, [*everywhere, TopicPartition(link.state_topic, 0)])
+    assert list(ends.values()) == [1, 1, 0, 1]
+
+
+async def test_only_the_partitions_that_were_named_are_fenced(target: Cluster, link: Link) -> None:
+    await make_topic(target, "flights", 2)
+    await ensure_own_topics(target, link)
+    named = TopicPartition("flights", 1)
+    await fence_link(target, link, [named])
+    ends = await log_end_offsets(target, [TopicPartition("flights", 0), named, TopicPartition(link.state_topic, 0)])
+    assert list(ends.values()) == [0, 1, 1]
+
+
+async def test_two_links_do_not_fence_each_other(target: Cluster, link: Link) -> None:
+    other = Link("north-west", link.source, link.target, ("orders",))
+    for one in (link, other):
+        await ensure_own_topics(target, one)
+    writer = await fence_link(target, link)
+    assert (await fence_link(target, other)).producer_id != writer.producer_id
+    await StateLog(target, link, writer).append([ENTRY])
+
+
+async def test_without_its_state_topic_a_link_is_not_fenced_by_halves(target: Cluster, link: Link) -> None:
+    await make_topic(target, "flights")
+    with pytest.raises(KafkaError) as refused:
+        await fence_link(target, link)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await log_end_offsets(target, [TopicPartition("flights", 0)]) == {TopicPartition("flights", 0): 0}

@@ -1,0 +1,177 @@
+"""Writing the state: in order, all of it, acknowledged before it is relied on, and never where it would be deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.configs import ConfigOperation, alter_topic_configs, describe_topic_configs
+from broker.client.errors import ClientError, KafkaError
+from broker.client.model import TopicPartition
+from broker.client.offsets import log_end_offsets
+from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.topics import delete_topics, describe_topics
+from broker.wire.batch import BatchHeader
+from broker.wire.records import Record, decode_records
+from mirror.errors import LinkFenced
+from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.offsets.entries import (
+    Block,
+    TopicIdentity,
+    VoidBlock,
+    Writer,
+    decode_entry,
+    decode_key,
+    encode_void_key,
+)
+from mirror.offsets.fence import fence_link
+from mirror.offsets.intervals import Interval
+from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES
+from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
+
+
+@asynccontextmanager
+async def running(log: StateLog) -> AsyncIterator[StateWriter]:
+    writer = StateWriter(log)
+    task = asyncio.create_task(writer.run())
+    try:
+        yield writer
+    finally:
+        task.cancel()
+
+
+async def open_log(target: Cluster, link: Link) -> StateLog:
+    await ensure_own_topics(target, link)
+    return StateLog(target, link, await fence_link(target, link, []))
+
+
+async def read_batches(target: Cluster, link: Link) -> list[tuple[BatchHeader, list[Record]]]:
+    where = TopicPartition(link.state_topic, 0)
+    found: list[tuple[BatchHeader, list[Record]]] = []
+
+    def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+        if not header.is_control:
+            found.append((header, decode_records(batch)))
+
+    end = (await log_end_offsets(target, [where]))[where]
+    await scan_batches(target, {where: OffsetSpan(0, end)}, visit)
+    return found
+
+
+async def read_changes(target: Cluster, link: Link) -> list[object]:
+    """The entries as they stand in the topic; a tombstone as its key."""
+    records = [record for _, found in await read_batches(target, link) for record in found]
+    return [
+        record.key if record.value is None else decode_entry(decode_key(record.key or b""), record.value)
+        for record in records
+    ]
+
+
+def identities(count: int) -> list[Change]:
+    return [TopicIdentity(f"topic-{at}", "id") for at in range(count)]
+
+
+async def test_more_entries_than_a_batch_holds_all_arrive_in_order(target: Cluster, link: Link) -> None:
+    log = await open_log(target, link)
+    changes = identities(STATE_BATCH_MAX_ENTRIES + 1)
+    await log.append(changes)
+    await log.append(identities(1))
+    assert await read_changes(target, link) == [*changes, *identities(1)]
+    headers = [header for header, _ in await read_batches(target, link)]
+    assert [header.record_count for header in headers] == [STATE_BATCH_MAX_ENTRIES, 1, 1]
+    sequences = [header.base_sequence for header in headers]
+    assert sequences == [0, STATE_BATCH_MAX_ENTRIES, STATE_BATCH_MAX_ENTRIES + 1]
+
+
+async def test_no_batch_is_larger_than_a_broker_takes(target: Cluster, link: Link) -> None:
+    log = await open_log(target, link)
+    changes: list[Change] = [TopicIdentity(f"topic-{at}", "x" * (STATE_BATCH_MAX_BYTES // 3)) for at in range(6)]
+    await log.append(changes)
+    assert await read_changes(target, link) == changes
+    assert [header.record_count for header, _ in await read_batches(target, link)] == [2, 2, 2]
+
+
+async def test_an_entry_beyond_the_limit_goes_alone_and_nothing_is_written_for_nothing(
+    target: Cluster, link: Link
+) -> None:
+    log = await open_log(target, link)
+    await log.append([])
+    assert await read_batches(target, link) == []
+    large = TopicIdentity("large", "x" * (STATE_BATCH_MAX_BYTES + 1))
+    await log.append([large, *identities(1)])
+    assert [header.record_count for header, _ in await read_batches(target, link)] == [1, 1]
+
+
+async def test_a_void_is_a_tombstone_behind_its_block(target: Cluster, link: Link) -> None:
+    log = await open_log(target, link)
+    block = Block("flights", 0, Writer(7, 1), 3, (Interval(10, 5), Interval(20, 9)))
+    void = VoidBlock("flights", 0, block.key_source)
+    await log.append([block, void])
+    assert await read_changes(target, link) == [block, encode_void_key(void)]
+
+
+async def test_who_submitted_is_told_after_the_acknowledgement_and_in_order(target: Cluster, link: Link) -> None:
+    writer = StateWriter(await open_log(target, link))
+    told: list[str] = []
+    for name in ("first", "second"):
+        writer.submit([TopicIdentity(name, "id")], lambda name=name: told.append(name))  # type: ignore[misc]
+    writer.submit([TopicIdentity("third", "id")])
+    assert told == [], "nothing is written yet"
+    run = asyncio.create_task(writer.run())
+    await writer.write([TopicIdentity("fourth", "id")])
+    assert told == ["first", "second"]
+    names = [change.topic for change in await read_changes(target, link) if isinstance(change, TopicIdentity)]
+    assert names == ["first", "second", "third", "fourth"]
+    run.cancel()
+
+
+async def test_what_comes_while_a_write_is_under_way_goes_into_the_next(target: Cluster, link: Link) -> None:
+    async with running(await open_log(target, link)) as writer:
+        await asyncio.gather(*(writer.write([change]) for change in identities(20)))
+        await asyncio.gather(*(writer.write([change]) for change in identities(3)))
+    assert await read_changes(target, link) == [*identities(20), *identities(3)]
+    assert len(await read_batches(target, link)) < 20
+
+
+async def test_a_fenced_writer_says_so_and_nobody_is_told_that_it_was_written(target: Cluster, link: Link) -> None:
+    log = await open_log(target, link)
+    await fence_link(target, link, [])
+    writer = StateWriter(log)
+    told: list[str] = []
+    writer.submit(identities(1), lambda: told.append("written"))
+    with pytest.raises(LinkFenced, match="another owner took over"):
+        await writer.run()
+    assert told == []
+    assert await read_changes(target, link) == []
+
+
+async def test_an_error_that_is_no_fence_is_not_called_one(target: Cluster, link: Link) -> None:
+    log = await open_log(target, link)
+    await delete_topics(target, [link.state_topic])
+    with pytest.raises(KafkaError, match=link.state_topic):
+        await log.append(identities(1))
+
+
+async def test_own_topics_are_compacted_and_made_once(target: Cluster, link: Link) -> None:
+    await ensure_own_topics(target, link)
+    made = await describe_topics(target, [link.state_topic, PRODUCERS_TOPIC])
+    assert {name: len(topic.partitions) for name, topic in made.items()} == {link.state_topic: 1, PRODUCERS_TOPIC: 1}
+    for configs in (await describe_topic_configs(target, made)).values():
+        assert not isinstance(configs, KafkaError)
+        assert configs["cleanup.policy"].value == "compact"
+    await ensure_own_topics(target, link)
+    again = await describe_topics(target, made)
+    assert {topic.topic_id for topic in again.values()} == {topic.topic_id for topic in made.values()}
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+async def test_a_state_topic_with_retention_is_refused(target: Cluster, link: Link, policy: str) -> None:
+    await ensure_own_topics(target, link)
+    change = {link.state_topic: [("cleanup.policy", ConfigOperation.SET, policy)]}
+    assert await alter_topic_configs(target, change) == {}
+    with pytest.raises(ClientError, match=f"cleanup.policy={policy}: the offset map would be deleted"):
+        await ensure_own_topics(target, link)
