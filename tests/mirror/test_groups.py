@@ -100,3 +100,36 @@ def test_an_empty_partition_translates_at_its_end_only(offset: int, expected: in
 def test_translation_behind_the_tip_is_exact() -> None:
     mapped = OffsetMap({HERE: PartitionMap([Interval(0, 0), Interval(10, 15)], End(20, 25))})
     assert [translate_offset(mapped, HERE, offset) for offset in (0, 9, 10, 19, 20, 21)] == [0, 9, 15, 24, 25, None]
+
+
+def test_partitions_of_one_group_are_decided_each_for_itself() -> None:
+    committed = {TopicPartition("t", at): CommittedOffset(7) for at in (2, 0, 1)}
+    translated = {TopicPartition("t", 0): 9, TopicPartition("t", 1): None}
+    at_target = {TopicPartition("east.t", 0): CommittedOffset(9), TopicPartition("east.t", 1): CommittedOffset(2)}
+    decisions = plan_group_sync(LINK, "g", committed, translated, at_target, {}, True)
+    assert [(d.source.partition, d.action, d.target_offset) for d in decisions] == [
+        (0, GroupAction.UP_TO_DATE, 9),
+        (1, GroupAction.HOLD_NOT_MIRRORED, None),
+        (2, GroupAction.HOLD_NOT_MIRRORED, None),
+    ]
+    assert {d.target.topic for d in decisions} == {"east.t"}
+
+
+def test_a_group_that_stood_still_at_the_source_is_not_moved_back() -> None:
+    """The map now says an earlier offset for the same one: no reason to read again what was read."""
+    assert decide(7, 8, 9, written=Written(7, 9)).action is GroupAction.SKIP_MOVED_ON
+    assert decide(6, 8, 9, written=Written(7, 9)).action is GroupAction.COMMIT
+
+
+def test_new_metadata_does_not_reach_into_an_active_group_or_back() -> None:
+    assert decide(7, 9, 9, metadata="new", empty=False).action is GroupAction.SKIP_ACTIVE
+    assert decide(7, 9, 10, metadata="new").action is GroupAction.SKIP_MOVED_ON
+
+
+def test_an_offset_before_the_mirror_began_is_not_guessed() -> None:
+    mapped = OffsetMap({HERE: PartitionMap([Interval(100, 0)], End(120, 20), 120)})
+    assert [translate_offset(mapped, HERE, offset) for offset in (0, 99, 100, 120, 121)] == [None, None, 0, 20, None]
+
+
+def test_a_partition_nobody_mirrored_has_no_translation_even_at_zero() -> None:
+    assert translate_offset(OffsetMap(), HERE, 0) is None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.client.site import Site
 from broker.wire.batch import BatchHeader, iter_batches, patch_base_offset
-from broker.wire.records import Record, encode_batch
+from broker.wire.records import ControlKind, Record, control_batch, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import Ends, PartitionLag, Unmirrored, measure_lag
 from mirror.link import Link
@@ -79,3 +79,65 @@ def test_without_a_look_the_offsets_are_told_as_an_estimate() -> None:
 def test_a_position_inside_of_a_batch() -> None:
     lag = measure(4, 10, Unmirrored(headers(0, [10]), True, None))
     assert lag.lag_records == 6
+
+
+def marker(offset: int) -> tuple[BatchHeader, ...]:
+    """The marker of a transaction: an offset without a record."""
+    batch = control_batch(
+        ControlKind.COMMIT,
+        coordinator_epoch=0,
+        producer_id=7,
+        producer_epoch=0,
+        timestamp_ms=NOW_MS - 9_000,
+        base_offset=offset,
+    )
+    return tuple(header for header, _ in iter_batches(batch))
+
+
+def test_markers_are_no_records_and_have_no_age() -> None:
+    found = (*marker(0), *headers(1, [3]))
+    lag = measure(0, 4, Unmirrored(found, True, NOW_MS))
+    assert (lag.lag_offsets, lag.lag_records) == (4, 3)
+    assert lag.oldest_unmirrored_timestamp_ms == NOW_MS - 5_000 + 1
+
+
+def test_only_markers_are_a_lag_in_offsets_but_not_in_records_or_seconds() -> None:
+    lag = measure(0, 1, Unmirrored(marker(0), True, NOW_MS))
+    assert (lag.lag_offsets, lag.lag_records, lag.lag_records_estimated) == (1, 0, False)
+    assert (lag.lag_seconds, lag.lag_span_seconds, lag.oldest_unmirrored_timestamp_ms) == (0.0, 0.0, None)
+
+
+def test_as_long_as_a_record_may_be_missing_the_lag_is_not_zero() -> None:
+    """Compaction may have emptied the batch before the position as well as the part behind it: who knows."""
+    lag = measure(9, 10, Unmirrored(headers(0, [1, 1]), True, None))
+    assert (lag.lag_offsets, lag.lag_records) == (1, 1)
+
+
+def test_timestamps_of_tomorrow_are_no_negative_lag() -> None:
+    found = headers(0, [2], timestamp_ms=NOW_MS + 60_000)
+    lag = measure(0, 2, Unmirrored(found, True, NOW_MS))
+    assert (lag.lag_seconds, lag.lag_span_seconds) == (0.0, 0.0)
+    assert lag.lag_records == 2
+
+
+def test_the_age_is_that_of_the_oldest_not_of_the_newest() -> None:
+    found = (*headers(0, [1], NOW_MS - 60_000), *headers(1, [1], NOW_MS - 1_001))
+    lag = measure(0, 2, Unmirrored(found, True, NOW_MS - 1_000))
+    assert (lag.lag_seconds, lag.lag_span_seconds) == (60.0, 59.0)
+
+
+def test_a_position_behind_the_source_is_no_negative_lag() -> None:
+    lag = measure(12, 10, Unmirrored(headers(9, [1]), True, NOW_MS))
+    assert (lag.lag_offsets, lag.lag_records, lag.lag_bytes, lag.lag_seconds) == (0, 0, 0, 0.0)
+    assert not lag.lag_records_estimated
+
+
+def test_what_the_source_already_deleted_is_not_counted_as_to_come() -> None:
+    lag = measure_lag(LINK, WHERE, Ends(40, 50, 10, 10), Unmirrored(headers(40, [10]), True, None), NOW_MS)
+    assert (lag.mirrored_offset, lag.lag_offsets, lag.lag_records) == (10, 10, 10)
+
+
+def test_the_names_of_both_sites_are_told() -> None:
+    prefixed = Link("l", Site("east", "e:1"), Site("west", "w:1"), (".*",), "prefixed")
+    lag = measure_lag(prefixed, WHERE, Ends(3, 3, 3, 8), None, NOW_MS)
+    assert (lag.topic, lag.target_topic, lag.source_end_offset, lag.target_end_offset) == ("t", "east.t", 3, 8)

@@ -74,3 +74,36 @@ def test_the_address_map_applies_to_advertised_and_bootstrap_addresses() -> None
     assert site.dial("b1", 9092) == Address("127.0.0.1", 5001)
     with pytest.raises(SiteInvalid, match="no bootstrap_servers"):
         Site("east", " ,").bootstrap_addresses()
+
+
+def test_a_canary_of_the_opposite_link_is_not_mirrored_back() -> None:
+    there, back = Link("a", EAST, WEST, (".*",)), Link("b", WEST, EAST, (".*",))
+    assert there.selects_topic("__farshore-canary-a")
+    assert not back.selects_topic("__farshore-canary-a")
+    assert there.source_topic("__farshore-canary-a") == "__farshore-canary-a"
+
+
+def test_a_link_never_takes_its_own_records_for_topics() -> None:
+    one = link("prefixed", ".*")
+    assert one.source_topic(one.target_topic(one.state_topic)) is None
+    assert one.source_topic(f"east.{one.canary_topic}") == one.canary_topic
+
+
+def test_two_links_of_one_target_share_neither_state_nor_fence() -> None:
+    one, two = Link("a", EAST, WEST, ()), Link("b", EAST, WEST, ())
+    assert one.state_topic != two.state_topic
+    assert one.transactional_id != two.transactional_id
+    assert one.canary_topic != two.canary_topic
+
+
+def test_without_patterns_nothing_is_selected() -> None:
+    nothing = Link("a", EAST, WEST, ())
+    assert not nothing.selects_topic("flights")
+    assert not nothing.selects_group("app-1")
+    assert nothing.selects_topic(nothing.canary_topic)
+
+
+def test_with_the_same_names_only_the_patterns_decide() -> None:
+    assert link("same", ".*").selects_topic("west.flights")
+    assert not link("prefixed", ".*").selects_topic("west.flights")
+    assert link("prefixed", ".*").selects_topic("western")

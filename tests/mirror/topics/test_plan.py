@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from broker.client.configs import ConfigEntry
 from broker.client.model import Partition, Topic
 from broker.client.site import Site
@@ -21,6 +23,7 @@ from mirror.topics.plan import (
     pair_topics,
     plan_configs,
     plan_topics,
+    select_topics,
 )
 
 LINK = Link("l", Site("east", "e:1"), Site("west", "w:1"), ("flights", "orders"), "prefixed")
@@ -129,3 +132,66 @@ def test_concerns() -> None:
     assert kinds == set(FindingKind)
     assert check_target(pair, source, source, 6000, 2) == []
     assert check_target(pair, own(retention_ms="5"), own(retention_ms="-1"), None, 2) == []
+
+
+PAIR = MirroredTopic("flights", "east.flights", None, 2)
+
+
+def concerns(source: dict[str, ConfigEntry], target: dict[str, ConfigEntry], age_ms: int | None = None) -> list[str]:
+    return [finding.config for finding in check_target(PAIR, source, target, age_ms, 2)]
+
+
+def test_topics_are_selected_in_one_order_and_only_those_of_the_link() -> None:
+    assert select_topics(LINK, ["orders", "other", "__consumer_offsets", "flights"]) == ("flights", "orders")
+
+
+def test_a_topic_is_made_with_no_more_replicas_than_brokers_and_no_fewer_than_one() -> None:
+    for replicas, brokers, expected in ((3, 5, 3), (3, 2, 2), (0, 2, 1), (3, 0, 1)):
+        plan = plan_topics(LINK, {"flights": topic("flights", 1, replicas)}, {}, {"flights": {}}, brokers)
+        assert [new.replication_factor for new in plan.create] == [expected], (replicas, brokers)
+
+
+def test_a_topic_of_no_partitions_yet_is_not_made() -> None:
+    assert plan_topics(LINK, {"flights": topic("flights", 0)}, {}, {"flights": {}}, 1).is_empty
+
+
+def test_a_plan_that_only_grows_is_not_empty() -> None:
+    target = {"east.flights": topic("east.flights", 1)}
+    assert not plan_topics(LINK, {"flights": topic("flights", 2)}, target, {}, 1).is_empty
+    assert plan_topics(LINK, {"flights": topic("flights", 1)}, target, {}, 1).is_empty
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [("1000", "999", True), ("1000", "1000", False), ("-1", "1000", True), ("1000", "-1", False), ("-1", "-1", False)],
+)
+def test_a_shorter_retention_is_told_and_for_ever_is_the_longest(ours: str, theirs: str, told: bool) -> None:
+    for config in ("retention_ms", "retention_bytes"):
+        found = concerns(own(**{config: ours}), own(**{config: theirs}))
+        assert found == ([config.replace("_", ".")] if told else [])
+
+
+def test_retention_does_not_matter_where_nothing_is_deleted() -> None:
+    source, target = own(retention_ms="-1"), own(retention_ms="5")
+    assert concerns(source, target | own(cleanup_policy="compact")) == []
+    assert concerns(source, target | own(cleanup_policy="compact,delete")) == ["retention.ms"]
+
+
+@pytest.mark.parametrize("config", ["message_timestamp_before_max_ms", "message_timestamp_difference_max_ms"])
+def test_records_exactly_as_old_as_allowed_are_taken(config: str) -> None:
+    target = own(**{config: "5000"})
+    assert concerns({}, target, 5000) == []
+    assert concerns({}, target, 5001) == ["message.timestamp.before.max.ms"]
+    assert concerns({}, target, None) == []
+
+
+def test_what_the_target_recompresses_is_told() -> None:
+    zstd = own(compression_type="zstd")
+    assert concerns(zstd, own(compression_type="producer")) == []
+    assert concerns(zstd, zstd) == []
+    assert concerns(own(compression_type="producer"), zstd) == ["compression.type"]
+
+
+def test_a_read_only_config_of_the_target_is_not_deleted() -> None:
+    fixed = {"segment.bytes": ConfigEntry("segment.bytes", "9", ConfigSource.TOPIC, is_read_only=True)}
+    assert plan_configs("t", default(segment_bytes="7"), fixed) == []
