@@ -22,12 +22,12 @@ from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.vocabulary import NO_LEADER, TopicPartition
+from broker.wire.vocabulary import GROUP_COORDINATOR, NO_LEADER, TRANSACTION_COORDINATOR, TopicPartition
 
 Purpose = Literal["fetch", "produce", "admin"]
 CoordinatorKind = Literal["group", "transaction"]
 
-_KEY_TYPES: dict[CoordinatorKind, int] = {"group": 0, "transaction": 1}
+_KEY_TYPES: dict[CoordinatorKind, int] = {"group": GROUP_COORDINATOR, "transaction": TRANSACTION_COORDINATOR}
 
 
 class Cluster:

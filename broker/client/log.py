@@ -23,9 +23,8 @@ from broker.wire.messages.produce import (
     TopicProduceData,
 )
 from broker.wire.records import Record, decode_records
-from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from broker.wire.vocabulary import ALL_REPLICAS, IsolationLevel, TopicPartition
 
-ACKS_ALL: Final = -1
 SESSIONLESS_EPOCH: Final = -1
 
 
@@ -152,7 +151,7 @@ async def append(cluster: Cluster, where: TopicPartition, batch: Buffer) -> int:
     """
     request = ProduceRequest(
         None,
-        ACKS_ALL,
+        ALL_REPLICAS,
         cluster.limits.delivery_timeout_ms,
         [TopicProduceData(where.topic, [PartitionProduceData(where.partition, batch)])],
     )

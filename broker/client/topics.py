@@ -16,11 +16,10 @@ from broker.wire.messages.create_partitions import CreatePartitionsRequest, Crea
 from broker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.vocabulary import NO_LEADER, TopicPartition
+from broker.wire.vocabulary import BROKER_DEFAULT, NO_LEADER, TopicPartition
 
 T = TypeVar("T")
 
-BROKER_DEFAULT = -1
 """As a partition count or a replication factor: what the cluster's brokers are set to."""
 
 

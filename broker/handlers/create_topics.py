@@ -23,9 +23,7 @@ from broker.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from broker.wire.schema import ZERO_UUID
-from broker.wire.vocabulary import ConfigSource
-
-BROKER_DEFAULT = -1
+from broker.wire.vocabulary import BROKER_DEFAULT, ConfigSource
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:

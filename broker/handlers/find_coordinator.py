@@ -12,8 +12,7 @@ from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-GROUP, TRANSACTION = 0, 1
+from broker.wire.vocabulary import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -31,10 +30,12 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
 
 
 def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
-    if key_type not in (GROUP, TRANSACTION) or (key_type == TRANSACTION and not key):
+    if key_type not in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR) or (
+        key_type == TRANSACTION_COORDINATOR and not key
+    ):
         return _nowhere(key, ErrorCode.INVALID_REQUEST)
     try:
-        log = broker.groups.log if key_type == GROUP else broker.transactions.log
+        log = broker.groups.log if key_type == GROUP_COORDINATOR else broker.transactions.log
         log.ensure()
     except BrokerError as error:
         # Clients ask again on this code, and on hardly any other.

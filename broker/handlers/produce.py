@@ -32,10 +32,9 @@ from broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from broker.wire.records import decode_records, encode_batch
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import ALL_REPLICAS, TopicPartition
 
 ZSTD_SINCE_VERSION = 7
-ALL_REPLICAS = -1
 _KEPT_AS_IT_COMES = "producer"
 
 

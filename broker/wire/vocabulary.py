@@ -23,6 +23,13 @@ MAX_TIMESTAMP: Final = -3
 """Timestamp in ListOffsets: the record with the highest timestamp (KIP-734)."""
 MAX_TIMESTAMP_SINCE_VERSION: Final = 7
 """The version of ListOffsets that has MAX_TIMESTAMP."""
+ALL_REPLICAS: Final = -1
+"""Acks in Produce: answer once all replicas in sync have the records."""
+BROKER_DEFAULT: Final = -1
+"""In CreateTopics: as many partitions or replicas as the broker is set to give."""
+GROUP_COORDINATOR: Final = 0
+"""The type of key in FindCoordinator: the coordinator of a group."""
+TRANSACTION_COORDINATOR: Final = 1
 TOPIC_RESOURCE: Final = 2
 """The type of what DescribeConfigs and IncrementalAlterConfigs name."""
 BROKER_RESOURCE: Final = 4

@@ -96,7 +96,8 @@ def create_command(
     if_not_exists: bool,
 ) -> None:
     """Create a topic and wait until it can be used."""
-    from broker.client.topics import BROKER_DEFAULT, NewTopic
+    from broker.client.topics import NewTopic
+    from broker.wire.vocabulary import BROKER_DEFAULT
 
     wanted = NewTopic(
         topic, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, _parse_configs(configs)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 from broker.client.errors import KafkaError
-from broker.client.log import ACKS_ALL
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.produce import (
     PartitionProduceData,
@@ -15,6 +14,7 @@ from broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from broker.wire.vocabulary import ALL_REPLICAS
 from mirror.errors import LinkFenced
 from mirror.offsets.entries import GapKind
 from mirror.offsets.state_writer import FENCED_CODES
@@ -85,7 +85,9 @@ def _request(batches: Iterable[tuple[Replicator, ProducerBatch]], timeout_ms: in
     for replicator, batch in batches:
         data = PartitionProduceData(replicator.target.partition, batch.batch)
         topics.setdefault(replicator.target.topic, []).append(data)
-    return ProduceRequest(None, ACKS_ALL, timeout_ms, [TopicProduceData(name, data) for name, data in topics.items()])
+    return ProduceRequest(
+        None, ALL_REPLICAS, timeout_ms, [TopicProduceData(name, data) for name, data in topics.items()]
+    )
 
 
 async def _acknowledge(session: Session, in_flight: asyncio.Queue[Sent], slots: asyncio.Semaphore) -> None:

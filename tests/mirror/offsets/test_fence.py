@@ -7,10 +7,10 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.log import append
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.link import Link
 from mirror.offsets.entries import TopicIdentity, Writer

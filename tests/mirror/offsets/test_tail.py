@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
-from broker.client.model import TopicPartition
 from broker.client.topics import delete_records
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Writer
 from mirror.offsets.fence import fence_link

@@ -9,10 +9,10 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
-from broker.client.model import TopicPartition
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.wire.records import ControlKind, Record, control_batch, encode_batch
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.state_writer import ensure_own_topics
