@@ -37,7 +37,7 @@ class PhaseVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     """The whole run. `fault_seen` says that the fault showed where it should."""
 
     phases: tuple[PhaseVerdict, ...]
@@ -84,7 +84,7 @@ def _reordered(history: History) -> list[int]:
     return out_of_order
 
 
-def check(history: History, steady: SteadyState) -> Verdict:
+def check(history: History, steady: SteadyState) -> RunVerdict:
     """Judge a finished run."""
     first_read: dict[int, float] = {}
     for read in history.reads:
@@ -92,7 +92,7 @@ def check(history: History, steady: SteadyState) -> Verdict:
     phases = tuple(_check_phase(phase, history, first_read, steady) for phase in Phase)
     during = next(phase for phase in phases if phase.phase is Phase.DURING)
     fault_seen = during.latency_p50_ms is not None and during.latency_p50_ms >= steady.injected_latency_ms
-    return Verdict(phases, find_anomalies(history), fault_seen)
+    return RunVerdict(phases, find_anomalies(history), fault_seen)
 
 
 def _check_phase(phase: Phase, history: History, first_read: dict[int, float], steady: SteadyState) -> PhaseVerdict:

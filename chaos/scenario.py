@@ -20,7 +20,7 @@ from broker.base.address import parse_address
 from broker.base.children import die_with_parent, stop_child
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, delete_topics, list_topics
-from chaos.checker import SteadyState, Verdict, check
+from chaos.checker import RunVerdict, SteadyState, check
 from chaos.errors import ChaosError
 from chaos.history import History, Phase
 from chaos.toxics import Latency, latency, proxied
@@ -53,7 +53,7 @@ class Run:
     run_id: str
     link: str
     fault: Latency
-    verdict: Verdict
+    verdict: RunVerdict
 
 
 async def run_latency(link: Link, scenario: Scenario, server: Any, mirror_command: MirrorCommand) -> Run:

@@ -23,14 +23,14 @@ from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
-from failover.plan import GroupMove, Operation, Plan, Step, plan_moves
-from failover.proof import Difference, edge_timestamps, prove_ends, prove_groups
+from failover.plan import GroupMove, Operation, OperationPlan, OperationStep, plan_moves
 from failover.snapshot import Snapshot
+from failover.verification import VerificationDifference, edge_timestamps, verify_ends, verify_groups
 from mirror.api import Link, promote_link
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class OperationResult:
     """How an operation ended. `verified` is what its exit code says."""
 
     operation_id: str
@@ -42,7 +42,7 @@ class Result:
     seconds: float
     losses: tuple[PartitionLoss, ...]
     moves: tuple[GroupMove, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[VerificationDifference, ...]
     journal: str
 
 
@@ -78,31 +78,31 @@ def mark_interrupted(snapshot: Snapshot, journals: Path) -> Snapshot:
     return replace(snapshot, interrupted=promoted and is_unfinished(journals, snapshot.operation_id))
 
 
-async def carry_out(plan: Plan, sites: Sites, journal: Journal, drain_timeout_s: float) -> Result:
-    """Run the plan's steps. Raises NotDrained before anything was changed; otherwise ends with a Result."""
+async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_timeout_s: float) -> OperationResult:
+    """Run the plan's steps. Raises NotDrained before anything was changed; otherwise ends with a result."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     journal.record("planned", to_document(plan))
     snapshot = plan.snapshot
     moves: tuple[GroupMove, ...] = plan.moves
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[VerificationDifference, ...] = ()
     for step in plan.steps:
         journal.record("started", {"step": step.value})
         match step:
-            case Step.DRAIN:
+            case OperationStep.DRAIN:
                 snapshot = await drain(sites, drain_timeout_s)
-            case Step.FENCE:
+            case OperationStep.FENCE:
                 await promote_link(sites.link, sites.target, journal.operation_id)
                 snapshot = await _look(plan.operation, sites)
-            case Step.MOVE_GROUPS:
+            case OperationStep.MOVE_GROUPS:
                 if plan.by_offset_map:
                     moves = tuple(plan_moves(snapshot))
                 await move_groups(sites, moves)
-            case Step.VERIFY:
+            case OperationStep.VERIFY:
                 differences = await verify(plan.operation, sites, snapshot, moves)
         journal.record("done", {"step": step.value})
     losses = await _with_timestamps(sites, snapshot)
-    result = Result(
+    result = OperationResult(
         operation_id=journal.operation_id,
         operation=plan.operation,
         link=sites.link.name,
@@ -164,12 +164,12 @@ async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
 
 async def verify(
     operation: Operation, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...]
-) -> tuple[Difference, ...]:
+) -> tuple[VerificationDifference, ...]:
     """Look again: what was promised must be what is there."""
     after = await _look(operation, sites)
-    differences = [*prove_groups(after, moves)]
+    differences = [*verify_groups(after, moves)]
     if operation is Operation.SWITCHOVER and sites.source is not None:
-        differences += await prove_ends(sites.source, sites.target, before, after)
+        differences += await verify_ends(sites.source, sites.target, before, after)
     return tuple(differences)
 
 

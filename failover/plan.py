@@ -17,7 +17,7 @@ class Operation(StrEnum):
     FAILOVER = "failover"
 
 
-class Step(StrEnum):
+class OperationStep(StrEnum):
     """The steps in the order in which they run; each may be repeated without harm."""
 
     DRAIN = "drain"
@@ -40,7 +40,7 @@ class RefusalReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class GateRefusal:
     """One gate that said no; `subject` is the site or group it is about."""
 
     reason: RefusalReason
@@ -83,15 +83,15 @@ class GroupMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OperationPlan:
     """Everything an operator should see before saying yes."""
 
     operation: Operation
     snapshot: Snapshot
-    steps: tuple[Step, ...]
+    steps: tuple[OperationStep, ...]
     losses: tuple[PartitionLoss, ...]
     moves: tuple[GroupMove, ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[GateRefusal, ...]
     by_offset_map: bool = True
 
     @property
@@ -99,23 +99,25 @@ class Plan:
         return total_loss(self.losses)
 
 
-def plan_switchover(snapshot: Snapshot) -> Plan:
+def plan_switchover(snapshot: Snapshot) -> OperationPlan:
     """The source is alive and nothing may be lost: drain, fence, move the groups, verify."""
     refusals = [*_link_refusals(snapshot)]
     if not snapshot.source_answers:
-        refusals.append(Refusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
+        refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
     refusals += [
-        Refusal(RefusalReason.OFFSETS_IN_DOUBT, f"{view.topic}-{view.partition}")
+        GateRefusal(RefusalReason.OFFSETS_IN_DOUBT, f"{view.topic}-{view.partition}")
         for view in snapshot.partitions
         if not view.trusted
     ]
     refusals += [
-        Refusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group.group) for group in snapshot.groups if group.source_members
+        GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group.group)
+        for group in snapshot.groups
+        if group.source_members
     ]
-    return Plan(
+    return OperationPlan(
         Operation.SWITCHOVER,
         snapshot,
-        (Step.DRAIN, Step.FENCE, Step.MOVE_GROUPS, Step.VERIFY),
+        (OperationStep.DRAIN, OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY),
         tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions),
         tuple(plan_moves(snapshot)),
         (*refusals, *_active_at_target(snapshot.groups)),
@@ -128,7 +130,7 @@ def plan_failover(
     allow_data_loss: bool,
     even_if_source_answers: bool,
     moves: Iterable[GroupMove] | None = None,
-) -> Plan:
+) -> OperationPlan:
     """The source is gone: fence, move the groups to what is there, verify, and say what is lost.
 
     `moves` replaces the moves by offset map (a failover to a datetime).
@@ -136,13 +138,13 @@ def plan_failover(
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
     refusals = [*_link_refusals(snapshot)]
     if snapshot.source_answers and not even_if_source_answers:
-        refusals.append(Refusal(RefusalReason.SOURCE_ANSWERS, snapshot.source))
+        refusals.append(GateRefusal(RefusalReason.SOURCE_ANSWERS, snapshot.source))
     if not allow_data_loss and not all(loss.is_none for loss in losses):
-        refusals.append(Refusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source))
-    return Plan(
+        refusals.append(GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source))
+    return OperationPlan(
         Operation.FAILOVER,
         snapshot,
-        (Step.FENCE, Step.MOVE_GROUPS, Step.VERIFY),
+        (OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY),
         losses,
         tuple(plan_moves(snapshot) if moves is None else moves),
         (*refusals, *_active_at_target(snapshot.groups)),
@@ -190,13 +192,15 @@ def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) 
     )
 
 
-def _link_refusals(snapshot: Snapshot) -> Iterable[Refusal]:
+def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
     if snapshot.link_state == "promoted" and not snapshot.interrupted:
-        yield Refusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link)
+        yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link)
     if not any(view.mirrored_source_next is not None for view in snapshot.partitions):
-        yield Refusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
+        yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
 
 
-def _active_at_target(groups: Iterable[GroupView]) -> tuple[Refusal, ...]:
+def _active_at_target(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
     """A group with members at the target cannot be moved: Kafka refuses commits from outside the group."""
-    return tuple(Refusal(RefusalReason.GROUP_ACTIVE_AT_TARGET, group.group) for group in groups if group.target_members)
+    return tuple(
+        GateRefusal(RefusalReason.GROUP_ACTIVE_AT_TARGET, group.group) for group in groups if group.target_members
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -59,6 +60,13 @@ class LinkStatus:
     gaps: tuple[Gap, ...]
     partition_lags: tuple[PartitionLag, ...]
     trouble: str
+
+
+async def link_statuses(links: Sequence[Link]) -> list[LinkStatus]:
+    """Look at all of them at once, in their order."""
+    async with asyncio.TaskGroup() as group:
+        looks = [group.create_task(link_status(link)) for link in links]
+    return [look.result() for look in looks]
 
 
 async def link_status(link: Link) -> LinkStatus:

@@ -128,6 +128,27 @@ def test_a_broad_except_gives_its_reason() -> None:
     assert not silent, f"say on the line why everything is caught: {silent}"
 
 
+LATE_IMPORTS = {
+    "deploy/cli/root.py": "`farshore --help` and `--version` answer before a command's modules are loaded",
+    "deploy/demo/story.py": "the report's Matplotlib is of an extra, and `farshore demo --help` needs none",
+    "broker/handlers/registry.py": "the folder's modules import the registry, which then looks for them",
+    "monitoring/audit": "PySpark is of an extra, and takes seconds to load",
+}
+"""Files and folders that import inside functions, and why."""
+
+
+def test_imports_stand_at_the_top() -> None:
+    late = [
+        f"{name_of(file)}:{node.lineno}"
+        for file in PRODUCT
+        if not any(Path(name_of(file)).is_relative_to(place) for place in LATE_IMPORTS)
+        for function in functions(file)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert not late
+
+
 def test_nothing_is_left_for_later() -> None:
     found = [
         f"{name_of(file)}:{number}"

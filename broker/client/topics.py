@@ -77,6 +77,16 @@ async def create_topics(
     return failures
 
 
+async def create_topic(cluster: Cluster, topic: NewTopic, *, if_not_exists: bool) -> None:
+    """Make one topic and wait until it has its leaders. Raises KafkaError where it could not be made.
+
+    `if_not_exists`: one of that name is no error. Raises ClientError.
+    """
+    for error in (await create_topics(cluster, [topic])).values():
+        if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise error
+
+
 async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict[str, KafkaError]:
     """Grow topics to these partition counts and wait for the leaders -> those that could not grow, and why."""
     if not counts:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from deploy.cli.terminal import run_async
+from deploy.demo.story import tell
 
 
 @click.command()
@@ -23,6 +24,4 @@ def demo(report_path: Path) -> None:
 
     Takes about two minutes. Nothing is left behind but the report, also after Ctrl-C.
     """
-    from deploy.demo.story import tell
-
     run_async(tell(report_path))

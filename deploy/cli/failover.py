@@ -6,18 +6,21 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
+from broker.client.cluster import Cluster
+from broker.client.errors import ClusterUnreachable
+from deploy.cli import failover_tables as display
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from failover.operation import Sites
-    from failover.plan import Plan
-    from mirror.api import Link
+from failover.journal import Journal
+from failover.limits import SOURCE_PROBE_MS
+from failover.operation import Sites, carry_out, mark_interrupted
+from failover.plan import OperationPlan, plan_failover, plan_switchover
+from failover.to_datetime import moves_to, parse_datetime
+from mirror.api import Link
 
 
 def common_options(command: Any) -> Any:
@@ -62,9 +65,6 @@ def switchover(
     link = app.link(link_name)
 
     async def main() -> int:
-        from failover.operation import mark_interrupted
-        from failover.plan import plan_switchover
-
         async with AsyncExitStack() as stack:
             sites = await _enter(stack, link, groups)
             plan = plan_switchover(mark_interrupted(await sites.look(), _journals(app)))
@@ -98,10 +98,6 @@ def failover(
     link = app.link(link_name)
 
     async def main() -> int:
-        from failover.operation import mark_interrupted
-        from failover.plan import plan_failover
-        from failover.to_datetime import moves_to, parse_datetime
-
         timestamp_ms = parse_datetime(to_datetime) if to_datetime else None
         async with AsyncExitStack() as stack:
             sites = await _enter(stack, link, groups)
@@ -121,11 +117,6 @@ def failover(
 
 async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> Sites:
     """Both clusters; the source is None when it does not answer within SOURCE_PROBE_MS."""
-    from broker.client.cluster import Cluster
-    from broker.client.errors import ClusterUnreachable
-    from failover.limits import SOURCE_PROBE_MS
-    from failover.operation import Sites
-
     target = await stack.enter_async_context(Cluster(link.target, client_id="farshore-failover"))
     source: Cluster | None = None
     try:
@@ -145,13 +136,9 @@ def _now_ms() -> int:
 
 
 async def _decide(
-    app: AppContext, plan: Plan, sites: Sites, *, dry_run: bool, yes: bool, output: str, timeout_s: float
+    app: AppContext, plan: OperationPlan, sites: Sites, *, dry_run: bool, yes: bool, output: str, timeout_s: float
 ) -> int:
     """Show the plan, get consent, carry it out, show the result."""
-    from deploy.cli import failover_tables as display
-    from failover.journal import Journal
-    from failover.operation import carry_out
-
     if dry_run:
         display.print_plan(plan, output)
         return ExitCode.REFUSED if plan.refusals else ExitCode.DONE

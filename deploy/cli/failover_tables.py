@@ -9,8 +9,8 @@ import click
 from deploy.cli.terminal import Output, confirm_plan, emit
 from failover.errors import GateRefused
 from failover.losses import Certainty, LossTotal, PartitionLoss
-from failover.operation import Result
-from failover.plan import MoveKind, Operation, Plan, Refusal, RefusalReason
+from failover.operation import OperationResult
+from failover.plan import GateRefusal, MoveKind, Operation, OperationPlan, RefusalReason
 
 LOSS_COLUMNS = (
     "topic",
@@ -61,7 +61,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
 }
 
 
-def reason_of(refusal: Refusal) -> tuple[str, str]:
+def reason_of(refusal: GateRefusal) -> tuple[str, str]:
     """What a gate found, and what to do about it."""
     message, hint = _REASONS[refusal.reason]
     return message.format(subject=refusal.subject), hint.format(subject=refusal.subject)
@@ -77,7 +77,7 @@ def headline(total: LossTotal) -> str:
     )
 
 
-def print_plan(plan: Plan, output: str) -> None:
+def print_plan(plan: OperationPlan, output: str) -> None:
     """The plan as data, for a dry run."""
     if output == Output.TABLE:
         show_plan(plan)
@@ -88,7 +88,7 @@ def print_plan(plan: Plan, output: str) -> None:
     emit(plan, output)
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: OperationPlan) -> None:
     """The plan on stderr."""
     snapshot = plan.snapshot
     click.echo(
@@ -115,20 +115,20 @@ def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
     return [loss for loss in losses if not loss.is_none]
 
 
-def refuse(plan: Plan) -> None:
+def refuse(plan: OperationPlan) -> None:
     """Raise GateRefused with every gate that said no; the first one's hint."""
     if plan.refusals:
         told = [reason_of(refusal) for refusal in plan.refusals]
         raise GateRefused("; ".join(message for message, _ in told), hint=told[0][1])
 
 
-def ask(plan: Plan, yes: bool) -> None:
+def ask(plan: OperationPlan, yes: bool) -> None:
     """Consent, by --yes or at the terminal."""
     what = "lose what was not mirrored and move" if plan.operation is Operation.FAILOVER else "move"
     confirm_plan(None, yes, question=f"{what.capitalize()} to {plan.snapshot.target}?")
 
 
-def print_result(result: Result, output: str) -> None:
+def print_result(result: OperationResult, output: str) -> None:
     """The result on stdout."""
     if output != Output.TABLE:
         emit(result, output)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
+from broker.wire.buffers import keep_freed_memory
 from deploy.cli.terminal import AppContext, run_async
+from mirror.worker.limits import WorkerLimits
+from mirror.worker.service import run_links
 
 
 @click.group("mirror")
@@ -17,10 +20,6 @@ def mirror_group() -> None:
 @click.pass_obj
 def run_command(context: AppContext, link_names: tuple[str, ...]) -> None:
     """Mirror until stopped (SIGTERM, Ctrl-C): all links of farshore.toml, or those named."""
-    from broker.wire.buffers import keep_freed_memory
-    from mirror.worker.limits import WorkerLimits
-    from mirror.worker.service import run_links
-
     links = tuple(context.link(name) for name in dict.fromkeys(link_names)) or context.links()
     if not links:
         raise click.UsageError("there is no link in farshore.toml: add a [[links]] table")

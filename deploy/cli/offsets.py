@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import click
 
+from broker.client.cluster import Cluster
 from deploy.cli.terminal import AppContext, emit, output_option, run_async
-
-if TYPE_CHECKING:
-    from mirror.link import Link
-    from mirror.offsets.offset_map import OffsetMap
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """One offset at both sites. Topics by their names at each."""
-
-    link: str
-    source_topic: str
-    target_topic: str
-    partition: int
-    source_offset: int
-    target_offset: int
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.state import load_link_state
+from mirror.translation import translate_offset
 
 
 @click.group("offsets")
@@ -47,34 +32,9 @@ def translate_command(
     An offset without a record of its own (compacted, aborted, a marker) becomes that of the next mirrored record.
     """
     link = context.link(link_name)
-    emit(run_async(_translate(link, topic, partition, offset, reverse)), output)
 
+    async def offset_map() -> OffsetMap:
+        async with Cluster(link.target, client_id="farshore-cli") as target:
+            return (await load_link_state(link, target)).map
 
-async def _translate(link: Link, topic: str, partition: int, offset: int, reverse: bool) -> Translation:
-    from broker.client.cluster import Cluster
-    from mirror.offsets.state import load_link_state
-
-    async with Cluster(link.target, client_id="farshore-cli") as target:
-        offset_map = (await load_link_state(link, target)).map
-    translate = offset_map.to_source if reverse else offset_map.to_target
-    found = translate(topic, partition, offset)
-    if found is None:
-        raise _untranslated(link, offset_map, topic, partition, offset, reverse)
-    source, target_offset = (found, offset) if reverse else (offset, found)
-    return Translation(link.name, topic, link.target_topic(topic), partition, source, target_offset)
-
-
-def _untranslated(
-    link: Link, offset_map: OffsetMap, topic: str, partition: int, offset: int, reverse: bool
-) -> Exception:
-    from mirror.errors import OffsetNotMirrored
-
-    end = offset_map.mirrored_end(topic, partition)
-    site = link.target.name if reverse else link.source.name
-    if end is None:
-        text = f"link {link.name} has mirrored nothing of {topic} partition {partition}"
-        return OffsetNotMirrored(text, f"see what it mirrors with `farshore link describe --link {link.name}`")
-    first = min(i.target_start if reverse else i.source_start for i in offset_map.intervals(topic, partition))
-    last = end.target_next if reverse else end.source_next
-    mirrored = f"offsets {first} to {last} are" if last > first else "no record of the partition is yet"
-    return OffsetNotMirrored(f"offset {offset} of {topic} partition {partition} at {site} is not mirrored: {mirrored}")
+    emit(translate_offset(link, run_async(offset_map()), topic, partition, offset, reverse=reverse), output)

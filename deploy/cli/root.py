@@ -5,6 +5,7 @@ Nothing heavy is imported before the command is known, so that `farshore --help`
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -68,8 +69,6 @@ class FarshoreGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name not in COMMANDS and not name.startswith("-"):
-            import difflib
-
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"No such command {name!r}.{meant}", ctx)

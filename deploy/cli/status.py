@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from deploy.cli.terminal import AppContext, Output, emit, output_option, run_async
-
-if TYPE_CHECKING:
-    from mirror.link import Link
-    from mirror.status import LinkStatus
+from mirror.limits import STATUS_REFRESH_INTERVAL_MS
+from mirror.link import Link
+from mirror.status import LinkCondition, LinkStatus, link_statuses
 
 LINK_COLUMNS = (
     "link",
@@ -52,32 +50,20 @@ def status(context: AppContext, link_name: str | None, watch: bool, output: str)
     if watch:
         run_async(_watch(links, output), service=True)
         return
-    show(run_async(_look(links)), output)
+    show(run_async(link_statuses(links)), output)
 
 
 async def _watch(links: Sequence[Link], output: str) -> None:
-    from mirror.limits import STATUS_REFRESH_INTERVAL_MS
-
     while True:
-        statuses = await _look(links)
+        statuses = await link_statuses(links)
         if output == Output.TABLE and sys.stdout.isatty():
             click.echo(CLEAR_SCREEN, nl=False)
         show(statuses, output)
         await asyncio.sleep(STATUS_REFRESH_INTERVAL_MS / 1000)
 
 
-async def _look(links: Sequence[Link]) -> list[LinkStatus]:
-    from mirror.status import link_status
-
-    async with asyncio.TaskGroup() as group:
-        looks = [group.create_task(link_status(link)) for link in links]
-    return [look.result() for look in looks]
-
-
 def show(statuses: Sequence[LinkStatus], output: str) -> None:
     """Print them: as tables the links first, then each link's gaps and partitions."""
-    from mirror.status import LinkCondition
-
     if output != Output.TABLE:
         emit(list(statuses), output)
         return

@@ -9,26 +9,28 @@ the program, and the document's names follow it: a field `..._at_ms` or `..._tim
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import click
+import uvloop
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
+from broker.client.site import Site
+from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
 from failover.errors import GateRefused
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from broker.client.site import Site
-    from mirror.link import Link
+from mirror.link import Link
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,7 +88,7 @@ def audit_directory(context: AppContext) -> Path:
     return context.state_dir / "audit"
 
 
-class Refusal(click.ClickException):
+class CommandRefused(click.ClickException):
     """A command that ends with an explanation, a next step and an exit code."""
 
     def __init__(self, message: str, hint: str = "", exit_code: int = ExitCode.ERROR) -> None:
@@ -117,47 +119,38 @@ def emit(data: object, output: str, *, columns: Sequence[str] | None = None, tit
     rows = isinstance(data, list | tuple) and not hasattr(data, "_fields")
     plain = to_document(data)
     if output == Output.TABLE:
-        from deploy.cli.tables import print_table
-
         print_table(plain, columns, title)
         return
     document: dict[str, object] = {"schema_version": SCHEMA_VERSION}
     document |= {"items": plain} if rows else plain if isinstance(plain, dict) else {"value": plain}
     if output == Output.YAML:
-        import yaml
-
         click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
         return
-    import json
-
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def confirm_plan(plan: object, yes: bool, *, question: str = "Go on?", columns: Sequence[str] | None = None) -> None:
     """Show a plan on stderr and get consent: `--yes`, or a yes on a terminal.
 
-    Without a terminal and without `--yes`, and when the answer is no, it raises Refusal with exit code 3.
+    Without a terminal and without `--yes`, and when the answer is no, it raises CommandRefused with exit code 3.
     """
     if isinstance(plan, str):
         click.echo(plan, err=True)
     elif plan is not None:
-        from deploy.cli.tables import print_table
-
         print_table(to_document(plan), columns, "", to_stderr=True)
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Refusal("nothing was changed: there is no terminal to ask on", "add --yes to go on", ExitCode.REFUSED)
+        raise CommandRefused(
+            "nothing was changed: there is no terminal to ask on", "add --yes to go on", ExitCode.REFUSED
+        )
     if not click.confirm(question, default=False, err=True):
-        raise Refusal("nothing was changed: the answer was no", "", ExitCode.REFUSED)
+        raise CommandRefused("nothing was changed: the answer was no", "", ExitCode.REFUSED)
 
 
 @contextmanager
 def progress() -> Iterator[Progress]:
     """Progress bars on stderr; silent when stderr is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     console = Console(stderr=True)
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*shown, console=console, disable=not console.is_terminal) as bars:
@@ -170,8 +163,6 @@ def run_async(main: Coroutine[Any, Any, T], *, service: bool = False) -> T:
     farshore's errors end the command with one line `error:` and one `hint:` on stderr and their exit code. Cancelled by
     a signal the exit code is 130, or 0 for a service, which is stopped that way.
     """
-    import uvloop
-
     with told(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_with_signals(main, service))
 
@@ -201,7 +192,7 @@ async def _with_signals(main: Coroutine[Any, Any, T], service: bool) -> T:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Turn farshore's errors, and what the system refuses, into a Refusal; other errors go on as the bugs they are."""
+    """Turn farshore's errors, and what the system refuses, into CommandRefused; others go on as the bugs they are."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -215,16 +206,16 @@ def told() -> Iterator[None]:
         raise _refusal([error]) from error
 
 
-def _refusal(errors: Sequence[BaseException]) -> Refusal:
+def _refusal(errors: Sequence[BaseException]) -> CommandRefused:
     first = errors[0]
-    if isinstance(first, Refusal):
+    if isinstance(first, CommandRefused):
         return first
     message = "\nerror: ".join(dict.fromkeys(_words(error) for error in errors))
     if isinstance(first, OSError):
         hint = "try again; `farshore status` says how the sites are" if isinstance(first, TimeoutError) else SYSTEM_HINT
-        return Refusal(message, hint)
+        return CommandRefused(message, hint)
     hint = first.hint if isinstance(first, FarshoreError) else ""
-    return Refusal(message, hint, exit_code_of(first))
+    return CommandRefused(message, hint, exit_code_of(first))
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
@@ -249,7 +240,7 @@ def _is_told(error: BaseException) -> bool:
     """
     if isinstance(error, OSError):
         return not isinstance(error, BrokenPipeError)
-    return isinstance(error, FarshoreError | Refusal)
+    return isinstance(error, FarshoreError | CommandRefused)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from deploy.demo.results import DemoResult
 
@@ -37,8 +38,6 @@ def write_report(result: DemoResult, path: Path) -> None:
 
 
 def _figure(height_in: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.4, height_in), layout="constrained")
     axes = figure.subplots()
     for side in ("top", "right"):

@@ -8,12 +8,14 @@ A folder with a `.complete` file in it is done; a fetch that was cut off starts 
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from deploy.tools.errors import ToolsError
@@ -59,11 +61,11 @@ def ivy_file(module: str, coordinates: Sequence[Coordinate]) -> str:
 
 def pyspark_ivy() -> Path:
     """The Ivy jar in the installed PySpark. Raises ToolsError when PySpark is not installed."""
-    try:
-        import pyspark
-    except ImportError as missing:
-        raise ToolsError("PySpark is not installed", hint="run: make setup") from missing
-    jars = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    # Only its place is asked for: importing it would load all of Spark.
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ToolsError("PySpark is not installed", hint="run: make setup")
+    jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     if not jars:
         raise ToolsError("the installed PySpark carries no Ivy", hint="run: make clean setup")
     return jars[-1]
@@ -114,8 +116,6 @@ def main(arguments: Sequence[str]) -> int:
         case ["kafka", version, destination]:
             module, coordinates = f"kafka-{version}", kafka_coordinates(version)
         case ["spark", destination]:
-            from importlib.metadata import version as installed_version
-
             version = installed_version("pyspark")
             module, coordinates = f"spark-kafka-{version}", spark_coordinates(version)
         case _:

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, describe_topics
 from mirror.api import Link
@@ -91,9 +94,6 @@ class CanaryProbe:
             self.judge.expire(self._clock_ms())
 
     async def _write(self, writers: asyncio.TaskGroup, duration_ms: int | None, tick: Callable[[], None]) -> None:
-        from aiokafka import AIOKafkaProducer
-        from aiokafka.errors import KafkaError as ProducerError
-
         loop = asyncio.get_running_loop()
         producer: Any = None
         started = loop.time()
@@ -112,7 +112,7 @@ class CanaryProbe:
                     try:
                         await candidate.start()
                         producer = candidate
-                    except (ProducerError, OSError):
+                    except (KafkaError, OSError):
                         await candidate.stop()
                 record = CanaryRecord(self.judge.run, sequence, self._clock_ms())
                 self.judge.sending(record)
@@ -134,23 +134,18 @@ class CanaryProbe:
                 await producer.stop()
 
     async def _send(self, producer: Any, record: CanaryRecord) -> None:
-        from aiokafka.errors import KafkaError as ProducerError
-
         key, value = encode(record)
         try:
             await producer.send_and_wait(
                 self.link.canary_topic, value, key=key, partition=0, timestamp_ms=record.sent_ms
             )
-        except ProducerError:
+        except KafkaError:
             self.judge.refused(record)
         else:
             self.judge.acknowledged(record)
 
     async def _read_for_ever(self, ready: asyncio.Event) -> None:
         """Read the target's topic, again after each trouble, from where it stopped; sets `ready` when in place."""
-        from aiokafka.errors import KafkaError as ConsumerError
-        from aiokafka.errors import OffsetOutOfRangeError
-
         position: int | None = None
         pause_ms = limits.CANARY_RETRY_MIN_MS
         while True:
@@ -171,7 +166,7 @@ class CanaryProbe:
             except OffsetOutOfRangeError:
                 # The target's topic was cut or made anew: go on at its beginning; what is missing will be lost.
                 position = 0
-            except (ConsumerError, OSError) as error:
+            except (KafkaError, OSError) as error:
                 if not ready.is_set() and not getattr(error, "retriable", True):
                     raise CanaryError(f"the canary cannot read at {self.link.target.name}: {error}") from error
             finally:
@@ -202,8 +197,6 @@ class CanaryProbe:
 
 
 def _consumer(bootstrap_servers: str) -> Any:
-    from aiokafka import AIOKafkaConsumer
-
     return AIOKafkaConsumer(
         bootstrap_servers=bootstrap_servers,
         client_id=CLIENT_ID,
@@ -215,8 +208,6 @@ def _consumer(bootstrap_servers: str) -> Any:
 
 
 def _assign(consumer: Any, topic: str) -> Any:
-    from aiokafka import TopicPartition
-
     where = TopicPartition(topic, 0)
     consumer.assign([where])
     return where

@@ -16,8 +16,8 @@ from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from failover.journal import Journal
-from failover.operation import Result, Sites, carry_out
-from failover.plan import Plan
+from failover.operation import OperationResult, Sites, carry_out
+from failover.plan import OperationPlan
 from mirror.link import Link
 from mirror.offsets.state import load_link_state
 from tests.broker.running import running_broker
@@ -64,7 +64,7 @@ class Stage:
         self.operations += 1
         return Journal(self.journals, f"operation-{self.operations}", lambda: datetime.now(UTC).isoformat())
 
-    async def run(self, plan: Plan, sites: Sites, drain_timeout_s: float = 20.0) -> Result:
+    async def run(self, plan: OperationPlan, sites: Sites, drain_timeout_s: float = 20.0) -> OperationResult:
         assert plan.refusals == ()
         journal = self.journal()
         try:

@@ -18,7 +18,15 @@ from failover.errors import FailoverError, NotDrained
 from failover.journal import FINISHED, is_unfinished, read_journal
 from failover.losses import Certainty
 from failover.operation import mark_interrupted
-from failover.plan import MoveKind, Plan, Refusal, RefusalReason, Step, plan_failover, plan_switchover
+from failover.plan import (
+    GateRefusal,
+    MoveKind,
+    OperationPlan,
+    OperationStep,
+    RefusalReason,
+    plan_failover,
+    plan_switchover,
+)
 from failover.to_datetime import moves_to, parse_datetime
 from mirror.offsets.operations import promote_link
 from mirror.offsets.state import load_link_state
@@ -38,11 +46,11 @@ from tests.mirror.harness import contents, read_all, some_records, write
 LATER_RECORDS = 7
 
 
-def reasons(plan: Plan) -> set[RefusalReason]:
+def reasons(plan: OperationPlan) -> set[RefusalReason]:
     return {refusal.reason for refusal in plan.refusals}
 
 
-async def failover_plan(stage: Stage, *, allow_data_loss: bool = True) -> Plan:
+async def failover_plan(stage: Stage, *, allow_data_loss: bool = True) -> OperationPlan:
     snapshot = await stage.without_source.look()
     return plan_failover(snapshot, allow_data_loss=allow_data_loss, even_if_source_answers=False)
 
@@ -69,7 +77,7 @@ async def test_the_journal_has_every_step_and_fits_its_own_hashes(tmp_path: Path
     async with two_sites(tmp_path) as stage, mirrored(stage):
         result = await stage.run(plan_switchover(await stage.sites.look()), stage.sites)
     entries = read_journal(Path(result.journal))
-    steps = [Step.DRAIN, Step.FENCE, Step.MOVE_GROUPS, Step.VERIFY]
+    steps = [OperationStep.DRAIN, OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY]
     told = [(event, step.value) for step in steps for event in ("started", "done")]
     assert [entry.event for entry in entries] == ["planned", *(event for event, _ in told), FINISHED]
     assert [entry.detail["step"] for entry in entries[1:-1]] == [step for _, step in told]
@@ -125,7 +133,7 @@ async def test_refusals_name_what_is_in_the_way(tmp_path: Path) -> None:
         async with mirrored(stage):
             pass
         gone = plan_switchover(await stage.without_source.look())
-        assert Refusal(RefusalReason.SOURCE_UNREACHABLE, "east") in gone.refusals
+        assert GateRefusal(RefusalReason.SOURCE_UNREACHABLE, "east") in gone.refusals
         answers = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=False)
         assert reasons(answers) == {RefusalReason.SOURCE_ANSWERS}
         assert reasons(await failover_plan(stage, allow_data_loss=False)) == {RefusalReason.DATA_LOSS_NOT_ALLOWED}
@@ -213,7 +221,7 @@ async def test_an_operation_cut_before_the_groups_moved_is_gone_on_with(tmp_path
         await commit_group(stage.source, 41, 42)
         cut = stage.journal()
         cut.record("planned", {})
-        cut.record("started", {"step": Step.FENCE.value})
+        cut.record("started", {"step": OperationStep.FENCE.value})
         await promote_link(stage.link, stage.target, cut.operation_id)
         cut.close()
         assert is_unfinished(stage.journals, cut.operation_id)
@@ -239,7 +247,7 @@ async def test_a_group_that_reads_at_a_site_is_in_the_way(tmp_path: Path, site: 
         where = stage.link.source if site == "source" else stage.link.target
         async with reading(where.bootstrap_servers):
             plan = plan_switchover(await stage.sites.look())
-            assert plan.refusals == (Refusal(reason, GROUP),)
+            assert plan.refusals == (GateRefusal(reason, GROUP),)
         assert plan_switchover(await stage.sites.look()).refusals == ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from failover.losses import Certainty, state_loss, total_loss
-from failover.plan import MoveKind, Refusal, RefusalReason, plan_failover, plan_switchover
+from failover.plan import GateRefusal, MoveKind, RefusalReason, plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 
 NOW_MS = 1_700_000_000_000
@@ -33,7 +33,7 @@ def source_gone(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def reasons(plan_refusals: tuple[Refusal, ...]) -> set[RefusalReason]:
+def reasons(plan_refusals: tuple[GateRefusal, ...]) -> set[RefusalReason]:
     return {refusal.reason for refusal in plan_refusals}
 
 

@@ -21,15 +21,15 @@ from mirror.offsets.entries import (
     Writer,
 )
 from mirror.offsets.intervals import End
-from mirror.offsets.state import LinkState
+from mirror.offsets.state import StateEntries
 from mirror.status import LinkCondition, LinkStatus, condition_of, summarise
 
 LINK = Link("east-west", Site("east", "e:1"), Site("west", "w:1"), (".*",))
 WRITER = Writer(7, 3)
 
 
-def state(*gaps: Gap, run: RunState | None = None, owned: bool = True, exists: bool = True) -> LinkState:
-    return LinkState(
+def state(*gaps: Gap, run: RunState | None = None, owned: bool = True, exists: bool = True) -> StateEntries:
+    return StateEntries(
         LINK,
         exists,
         gaps={(gap.topic, gap.partition, gap.source_from): gap for gap in gaps},
@@ -49,7 +49,7 @@ def lag(topic: str, partition: int, records: int, seconds: float, *, estimated: 
     )  # fmt: skip
 
 
-def seen(found: LinkState | None, lags: list[PartitionLag] | None, trouble: str = "") -> LinkStatus:
+def seen(found: StateEntries | None, lags: list[PartitionLag] | None, trouble: str = "") -> LinkStatus:
     return summarise(LINK, lags is not None, found is not None, found, lags, trouble)
 
 
@@ -69,7 +69,7 @@ def seen(found: LinkState | None, lags: list[PartitionLag] | None, trouble: str 
         (state(gap(GapStatus.STOPPED), run=RunState.PROMOTED), LinkCondition.PROMOTED),
     ],
 )
-def test_the_one_word(found: LinkState | None, expected: LinkCondition) -> None:
+def test_the_one_word(found: StateEntries | None, expected: LinkCondition) -> None:
     assert condition_of(found) is expected
 
 

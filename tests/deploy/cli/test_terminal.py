@@ -25,7 +25,7 @@ from broker.base.documents import iso_time, to_document
 from broker.base.durations import human_seconds
 from broker.client.errors import ConnectionLost
 from deploy.cli.tables import cell, human_bytes
-from deploy.cli.terminal import ExitCode, Refusal, confirm_plan, emit, output_option, progress, run_async
+from deploy.cli.terminal import CommandRefused, ExitCode, confirm_plan, emit, output_option, progress, run_async
 from failover.errors import GateRefused
 from mirror.errors import LinkFenced
 
@@ -185,7 +185,7 @@ def test_a_bug_is_not_dressed_up() -> None:
 
     result = printed(lambda: run_async(bug()))
     assert isinstance(result.exception, KeyError)
-    assert not isinstance(result.exception, Refusal)
+    assert not isinstance(result.exception, CommandRefused)
 
 
 def test_progress_is_silent_without_a_terminal() -> None:

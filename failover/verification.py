@@ -24,7 +24,7 @@ class DifferenceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class VerificationDifference:
     """One finding; `expected` and `found` are offsets, or None where there is none."""
 
     kind: DifferenceKind
@@ -34,7 +34,7 @@ class Difference:
     found: int | None
 
 
-def prove_groups(after: Snapshot, moves: Iterable[GroupMove]) -> Iterable[Difference]:
+def verify_groups(after: Snapshot, moves: Iterable[GroupMove]) -> Iterable[VerificationDifference]:
     """Every offset that was to be at the target is there. Pure."""
     found = {
         (group.group, at.topic, at.partition): at.target_offset for group in after.groups for at in group.partitions
@@ -42,7 +42,7 @@ def prove_groups(after: Snapshot, moves: Iterable[GroupMove]) -> Iterable[Differ
     for move in moves:
         at_target = found.get((move.group, move.topic, move.partition))
         if move.target_offset is not None and at_target != move.target_offset:
-            yield Difference(
+            yield VerificationDifference(
                 DifferenceKind.GROUP_OFFSET,
                 f"{move.group} on {move.topic}",
                 move.partition,
@@ -51,7 +51,9 @@ def prove_groups(after: Snapshot, moves: Iterable[GroupMove]) -> Iterable[Differ
             )
 
 
-async def prove_ends(source: Cluster, target: Cluster, fenced: Snapshot, after: Snapshot) -> list[Difference]:
+async def verify_ends(
+    source: Cluster, target: Cluster, fenced: Snapshot, after: Snapshot
+) -> list[VerificationDifference]:
     """Nothing came to the source after the fence, and each partition's last record is the same at both sites.
 
     Where the target has writers of its own, its last record may be theirs: there only the offsets are compared.
@@ -63,20 +65,24 @@ async def prove_ends(source: Cluster, target: Cluster, fenced: Snapshot, after: 
         mirrored = fence_view.mirrored_source_next if fence_view else None
         if view.source_end != mirrored and view.source_end:
             differences.append(
-                Difference(DifferenceKind.LEFT_BEHIND, view.topic, view.partition, view.source_end, mirrored)
+                VerificationDifference(
+                    DifferenceKind.LEFT_BEHIND, view.topic, view.partition, view.source_end, mirrored
+                )
             )
         elif view.source_end and not view.has_local_writers:  # with those, the last records need not be the same
             differences += await _compare_last(view, source, target)
     return differences
 
 
-async def _compare_last(view: PartitionView, source: Cluster, target: Cluster) -> list[Difference]:
+async def _compare_last(view: PartitionView, source: Cluster, target: Cluster) -> list[VerificationDifference]:
     here = await last_record(source, TopicPartition(view.topic, view.partition), view.source_end or 0)
     there = await last_record(target, TopicPartition(view.target_topic, view.partition), view.target_end or 0)
     if here is None or (there is not None and same_content(here, there)):
         return []
     return [
-        Difference(DifferenceKind.LAST_RECORD, view.topic, view.partition, here.offset, there.offset if there else None)
+        VerificationDifference(
+            DifferenceKind.LAST_RECORD, view.topic, view.partition, here.offset, there.offset if there else None
+        )
     ]
 
 

@@ -1,0 +1,58 @@
+"""What a configuration file amounts to, defaults included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deploy.config import Configuration
+from mirror.description import LinkDeclaration, declare_link
+
+
+@dataclass(frozen=True, slots=True)
+class SiteDeclaration:
+    """A site as declared; `broker_...` are None where farshore does not run the site's broker."""
+
+    site: str
+    bootstrap_servers: str
+    address_map: dict[str, str]
+    broker_listen: str | None
+    broker_data_dir: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveConfiguration:
+    """What a configuration file amounts to, defaults included. `findings`: not wrong, but worth a look."""
+
+    file: str
+    state_dir: str
+    sites: tuple[SiteDeclaration, ...]
+    links: tuple[LinkDeclaration, ...]
+    findings: tuple[str, ...]
+
+
+def effective_configuration(configuration: Configuration) -> EffectiveConfiguration:
+    """What the file amounts to."""
+    sites = []
+    for name, site in configuration.sites().items():
+        own = configuration.model.sites[name].broker is not None
+        broker = configuration.broker_config(name) if own else None
+        sites.append(
+            SiteDeclaration(
+                site=name,
+                bootstrap_servers=site.bootstrap_servers,
+                address_map=dict(site.address_map),
+                broker_listen=f"{broker.listen_host}:{broker.listen_port}" if broker else None,
+                broker_data_dir=str(broker.data_dir) if broker else None,
+            )
+        )
+    links = tuple(declare_link(link) for link in configuration.links())
+    used = {end for link in links for end in (link.source, link.target)}
+    findings = [f"site {site.site} is part of no link" for site in sites if site.site not in used]
+    findings += [f"link {link.link} carries no group: it has no groups" for link in links if not link.groups]
+    return EffectiveConfiguration(
+        file=str(configuration.file),
+        state_dir=str(configuration.state_dir),
+        sites=tuple(sites),
+        links=links,
+        findings=tuple(findings),
+    )

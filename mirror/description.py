@@ -1,0 +1,107 @@
+"""A link as values for people: as it is declared, and what it would do at its target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from broker.client.cluster import Cluster
+from broker.client.topics import NewTopic, describe_topics, list_topics
+from mirror.link import Link
+from mirror.offsets.entries import Gap
+from mirror.offsets.state import read_entries
+from mirror.status import LinkCondition, condition_of
+from mirror.topics.plan import ConfigChange, Finding, MirroredTopic, pair_topics, select_topics
+from mirror.topics.sync import find_concerns, plan_config_sync, plan_link_topics
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDeclaration:
+    """A link as declared; `source` and `target` are names of sites."""
+
+    link: str
+    source: str
+    target: str
+    topics: tuple[str, ...]
+    topic_names: str
+    groups: tuple[str, ...]
+    shared_targets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDescription:
+    """A link, what it mirrors now, and what its next passes would change at the target.
+
+    While the source does not answer, only what the target knows is there: the lists of topics, configs and findings
+    are None.
+    """
+
+    link: str
+    source: str
+    target: str
+    source_answers: bool
+    topic_names: str
+    shared_targets: bool
+    condition: LinkCondition
+    operation_id: str
+    mirrored: tuple[MirroredTopic, ...] | None
+    topics_to_create: tuple[NewTopic, ...] | None
+    topics_to_grow: tuple[tuple[str, int], ...] | None
+    config_drift: tuple[ConfigChange, ...] | None
+    findings: tuple[Finding, ...] | None
+    gaps: tuple[Gap, ...]
+
+
+def declare_link(link: Link) -> LinkDeclaration:
+    """The link as its declaration says it, with what follows from the other links."""
+    return LinkDeclaration(
+        link.name,
+        link.source.name,
+        link.target.name,
+        link.topics,
+        link.topic_names,
+        link.groups,
+        link.shared_targets,
+    )
+
+
+async def describe_link(link: Link, source: Cluster | None, target: Cluster) -> LinkDescription:
+    """What the link mirrors and would change; `source` None: it does not answer. Raises ClientError, StateDamaged."""
+    at_target = await _describe_target(link, target)
+    return at_target if source is None else await _with_source(at_target, link, source, target)
+
+
+async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
+    entries = await read_entries(link, target)
+    return LinkDescription(
+        link=link.name,
+        source=link.source.name,
+        target=link.target.name,
+        source_answers=False,
+        topic_names=link.topic_names,
+        shared_targets=link.shared_targets,
+        condition=condition_of(entries),
+        operation_id=entries.run.operation_id if entries.run is not None else "",
+        mirrored=None,
+        topics_to_create=None,
+        topics_to_grow=None,
+        config_drift=None,
+        findings=None,
+        gaps=tuple(entries.gaps.values()),
+    )
+
+
+async def _with_source(at_target: LinkDescription, link: Link, source: Cluster, target: Cluster) -> LinkDescription:
+    at_source = await list_topics(source)
+    wanted = {link.target_topic(name) for name in select_topics(link, at_source)}
+    pairs = pair_topics(link, at_source, await describe_topics(target, wanted))
+    plan = await plan_link_topics(link, source, target)
+    drift, _ = await plan_config_sync(link, source, target, pairs)
+    return replace(
+        at_target,
+        source_answers=True,
+        mirrored=pairs,
+        topics_to_create=plan.create,
+        topics_to_grow=tuple(plan.grow.items()),
+        config_drift=drift,
+        findings=tuple(await find_concerns(source, target, pairs, source.clock.now_ms())),
+    )

@@ -1,0 +1,51 @@
+"""One offset at both sites of a link, or why it has no exact translation. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirror.errors import OffsetNotMirrored
+from mirror.link import Link
+from mirror.offsets.offset_map import OffsetMap
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """One offset at both sites. Topics by their names at each."""
+
+    link: str
+    source_topic: str
+    target_topic: str
+    partition: int
+    source_offset: int
+    target_offset: int
+
+
+def translate_offset(
+    link: Link, offset_map: OffsetMap, topic: str, partition: int, offset: int, *, reverse: bool
+) -> Translation:
+    """Translate an offset of the source's `topic`; `reverse`: the offset is one at the target.
+
+    An offset without a record of its own (compacted, aborted, a marker) becomes that of the next mirrored record.
+    Raises OffsetNotMirrored.
+    """
+    translate = offset_map.to_source if reverse else offset_map.to_target
+    found = translate(topic, partition, offset)
+    if found is None:
+        raise _not_mirrored(link, offset_map, topic, partition, offset, reverse)
+    source_offset, target_offset = (found, offset) if reverse else (offset, found)
+    return Translation(link.name, topic, link.target_topic(topic), partition, source_offset, target_offset)
+
+
+def _not_mirrored(
+    link: Link, offset_map: OffsetMap, topic: str, partition: int, offset: int, reverse: bool
+) -> OffsetNotMirrored:
+    end = offset_map.mirrored_end(topic, partition)
+    site = link.target.name if reverse else link.source.name
+    if end is None:
+        text = f"link {link.name} has mirrored nothing of {topic} partition {partition}"
+        return OffsetNotMirrored(text, f"see what it mirrors with `farshore link describe --link {link.name}`")
+    first = min(i.target_start if reverse else i.source_start for i in offset_map.intervals(topic, partition))
+    last = end.target_next if reverse else end.source_next
+    mirrored = f"offsets {first} to {last} are" if last > first else "no record of the partition is yet"
+    return OffsetNotMirrored(f"offset {offset} of {topic} partition {partition} at {site} is not mirrored: {mirrored}")
