@@ -23,6 +23,10 @@ AUDIT_FETCH_BYTES = 16 * 1024 * 1024
 AUDIT_KAFKA_TIMEOUT_MS = 30 * SECOND_MS
 # A plot has at most this many bars; windows are summed up to fit.
 AUDIT_PLOT_BARS = 120
+# Spark removes its temporary folders when it is asked to end; after this long it is made to.
+AUDIT_SPARK_STOP_MS = 5 * SECOND_MS
+# The child's longest line is the result: frozen partitions, and the windows and records that are listed.
+AUDIT_EVENT_MAX_BYTES = 256 * 1024 * 1024
 
 # -- canary ------------------------------------------------------------------------------------------------------
 CANARY_INTERVAL_MS = SECOND_MS

@@ -15,12 +15,13 @@ SPARK_JARS = Path(__file__).resolve().parents[1] / ".cache" / "spark" / version(
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark for the whole run: a process can have only one, and it takes some ten seconds to start.
 
     With the Kafka connector where it was fetched; tests of pure DataFrame functions do without.
     """
     jars = tuple(sorted(str(jar) for jar in SPARK_JARS.glob("*.jar")))
     options = {"spark.sql.shuffle.partitions": "2"} | ({} if jars else {"spark.jars.packages": ""})
-    with spark_session(SparkSettings(master="local[2]", jars=jars, options=options)) as session:
+    log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+    with spark_session(SparkSettings("local[2]", jars, log_file, options)) as session:
         yield session

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import os
 import signal
 import subprocess
 import sys
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
+GROUP_POLL_S: Final = 0.05
 
 
 def die_with_parent() -> None:
@@ -31,6 +33,33 @@ async def stop_child(process: asyncio.subprocess.Process, timeout_s: float) -> N
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+async def stop_group(process: asyncio.subprocess.Process, timeout_s: float) -> None:
+    """End a child that leads a session of its own, and all that it has started there.
+
+    SIGTERM to each, and SIGKILL to those that are left after `timeout_s`, or when the wait itself is cancelled.
+    """
+    try:
+        _signal_group(process.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await process.wait()
+                # The others are not ours to wait for.
+                while _signal_group(process.pid, 0):
+                    await asyncio.sleep(GROUP_POLL_S)
+    finally:
+        _signal_group(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _signal_group(leader: int, number: int) -> bool:
+    """Whether there was anybody in the group; 0 only asks."""
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def stop_child_now(process: subprocess.Popen[bytes], timeout_s: float) -> None:

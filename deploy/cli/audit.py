@@ -17,9 +17,8 @@ from deploy.cli.terminal import (
     output_option,
     progress,
     run_async,
-    told,
 )
-from monitoring.audit.model import AuditResult, Verdict
+from monitoring.audit.model import AuditVerdict
 from monitoring.audit.run import AuditOutcome, AuditRequest, run_audit
 from monitoring.limits import AUDIT_WINDOW_MIN_MS
 
@@ -75,19 +74,16 @@ def audit_run(
         directory=(output_dir or audit_directory(context)).resolve(),
         run_id=run_id,
     )
-    with progress() as bars, told():
+    with progress() as bars:
         task = bars.add_task(f"audit of {request.link.name}", total=None)
-        try:
-            outcome = run_audit(request, report=lambda step: bars.update(task, description=step), run=run_async)
-        except KeyboardInterrupt:
-            raise SystemExit(ExitCode.INTERRUPTED) from None
+        outcome = run_async(run_audit(request, report=lambda step: bars.update(task, description=step)))
     if output == "table":
         for title, rows, columns in rows_of(outcome):
             emit(rows, output, columns=columns, title=title)
         click.echo(f"report: {outcome.report}", err=True)
     else:
         emit(outcome.document, output)
-    raise SystemExit(exit_code_of(outcome.result))
+    raise SystemExit(exit_code_of(outcome.verdict))
 
 
 def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list[str] | None]]:
@@ -121,6 +117,6 @@ def _texts(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def exit_code_of(result: AuditResult) -> ExitCode:
+def exit_code_of(verdict: AuditVerdict) -> ExitCode:
     """0 only for equal copies."""
-    return ExitCode.DONE if result.verdict is Verdict.EQUAL else ExitCode.FINDINGS
+    return ExitCode.DONE if verdict is AuditVerdict.EQUAL else ExitCode.FINDINGS

@@ -15,28 +15,22 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from monitoring import limits
-from monitoring.audit.model import ComparablePartition, Span, Verdict
+from pyspark.sql import functions as F
 
-# First value hashed, one per hash: two independent 64-bit hashes of the same record, and one of its position.
-CONTENT_SEEDS = (1, 2)
-POSITION_SEED = 3
+from monitoring import limits
+from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditVerdict, ComparablePartition, Span
 
 _BLOCK = limits.AUDIT_ALIGNMENT_BLOCK_OFFSETS
 
 
 def align_source(records: Any, partitions: Sequence[ComparablePartition]) -> Any:
     """Adds `source_offset` (here: the offset itself), and drops what is not mirrored on purpose."""
-    from pyspark.sql import functions as F
-
     kept = _without(records, [(p.topic, p.partition, span) for p in partitions for span in p.left_out])
     return kept.withColumn("source_offset", F.col("offset"))
 
 
 def align_target(records: Any, partitions: Sequence[ComparablePartition]) -> Any:
     """Adds `source_offset` by the offset map, null where the map has none; drops what local writers wrote."""
-    from pyspark.sql import functions as F
-
     kept = _without(records, [(p.topic, p.partition, span) for p in partitions for span in p.foreign])
     rows = [
         [p.topic, p.partition, s.target_start, s.target_start + s.length, s.source_start - s.target_start]
@@ -61,8 +55,6 @@ def align_target(records: Any, partitions: Sequence[ComparablePartition]) -> Any
 
 
 def _without(records: Any, spans: Sequence[tuple[str, int, Span]]) -> Any:
-    from pyspark.sql import functions as F
-
     if not spans:
         return records
     rows = [[topic, partition, span.start, span.end, 0] for topic, partition, span in spans]
@@ -84,8 +76,6 @@ def _blocks(spark: Any, rows: list[list[Any]]) -> Any:
 
     The rows travel as one JSON literal: a DataFrame made from Python rows would start Python workers for them.
     """
-    from pyspark.sql import functions as F
-
     schema = "array<struct<s_topic:string,s_partition:int,s_start:bigint,s_end:bigint,s_shift:bigint>>"
     named = [dict(zip(("s_topic", "s_partition", "s_start", "s_end", "s_shift"), row, strict=True)) for row in rows]
     spans = spark.range(1).select(F.explode(F.from_json(F.lit(json.dumps(named)), schema)).alias("s")).select("s.*")
@@ -96,8 +86,6 @@ def _blocks(spark: Any, rows: list[list[Any]]) -> Any:
 
 def with_windows(records: Any, window_ms: int, untimed_topics: Sequence[str]) -> Any:
     """Adds `timed` and `window_start`: the event time, or the source offset where times cannot be compared."""
-    from pyspark.sql import functions as F
-
     timed = ~F.col("topic").isin(list(untimed_topics)) if untimed_topics else F.lit(True)
     by_time = F.col("timestamp_ms") - F.pmod(F.col("timestamp_ms"), F.lit(window_ms))
     size = F.lit(limits.AUDIT_WINDOW_RECORDS)
@@ -111,8 +99,6 @@ def with_hashes(records: Any) -> Any:
 
     The content is key, value, headers in their order, and the timestamp where it can be compared (`timed`).
     """
-    from pyspark.sql import functions as F
-
     headers = F.transform(
         F.col("headers"), lambda h: F.struct(h["key"], h["value"].isNull().alias("no_value"), h["value"])
     )
@@ -134,8 +120,6 @@ def with_hashes(records: Any) -> Any:
 
 def digest(records: Any) -> Any:
     """One row per (topic, partition, window): counts, both fingerprints, and the offsets the window lies between."""
-    from pyspark.sql import functions as F
-
     header_bytes = F.aggregate(
         F.coalesce(F.col("headers"), F.array()),
         F.lit(0).cast("bigint"),
@@ -160,8 +144,6 @@ def digest(records: Any) -> Any:
 
 def _fingerprint(*hashes: str) -> Any:
     """Xor and sum of each hash over the group, as one hexadecimal text."""
-    from pyspark.sql import functions as F
-
     low = (1 << 32) - 1
     parts = []
     for name in hashes:
@@ -174,8 +156,6 @@ def _fingerprint(*hashes: str) -> Any:
 
 def compare(source: Any, target: Any) -> Any:
     """Full outer join of both digests, with the verdict on each window."""
-    from pyspark.sql import functions as F
-
     keys = ["topic", "partition", "window_start", "timed"]
     named = ["records", "bytes", "fingerprint", "position", "first_offset", "last_offset"]
     left = source.select(*keys, *[F.col(name).alias(f"source_{name}") for name in named])
@@ -191,8 +171,8 @@ def compare(source: Any, target: Any) -> Any:
     )
     same_position = F.col("source_position").eqNullSafe(F.col("target_position"))
     verdict = (
-        F.when(~same_content, Verdict.DIFFERS.value)
-        .when(~same_position, Verdict.MOVED.value)
-        .otherwise(Verdict.EQUAL.value)
+        F.when(~same_content, AuditVerdict.DIFFERS.value)
+        .when(~same_position, AuditVerdict.MOVED.value)
+        .otherwise(AuditVerdict.EQUAL.value)
     )
     return joined.withColumn("verdict", verdict)

@@ -9,23 +9,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
 from monitoring import limits
-from monitoring.audit import digest, drill
+from monitoring.audit import diff, digest
 from monitoring.audit.model import (
     AuditResult,
+    AuditVerdict,
     ComparablePartition,
-    Difference,
     FrozenLink,
-    NotCompared,
     PartitionResult,
     PlotBar,
+    RecordDifference,
     Side,
-    Verdict,
     WindowResult,
 )
-from monitoring.audit.ranges import comparable
+from monitoring.audit.ranges import plan
 from monitoring.audit.reader import Spans, read_records, spans_of
-from monitoring.errors import NothingToCompare, SparkFailed
+from monitoring.errors import SparkFailed
 
 # Says which step begins: shown as progress by a command, collected by a test.
 Report = Callable[[str], None]
@@ -48,11 +51,6 @@ def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: 
     Raises NothingToCompare when no partition can be compared, and SparkFailed when Spark could not read a site.
     """
     partitions, not_compared = plan(job.frozen)
-    if not partitions:
-        raise NothingToCompare(
-            f"link {job.frozen.link}: no partition can be compared: {_reasons(not_compared)}",
-            "see what the mirror has copied so far: farshore status",
-        )
     with _spark_errors(job.frozen):
         windows = _windows(spark, job, partitions).cache()
         try:
@@ -63,9 +61,9 @@ def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: 
             bars, plot_step = _bars(windows, job.window_ms)
         finally:
             windows.unpersist()
-        differing = [row for row in suspects if row["verdict"] == Verdict.DIFFERS]
+        differing = [row for row in suspects if row["verdict"] == AuditVerdict.DIFFERS]
         job.report(f"looking into {len(differing)} differing windows" if differing else "no window differs")
-        differences, missing, surplus = _drill(spark, job, partitions, differing)
+        differences, missing, surplus = _diff(spark, job, partitions, differing)
     return AuditResult(
         job.run_id,
         job.frozen,
@@ -81,23 +79,6 @@ def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: 
         plot_step,
         {"spark": spark.version, "python": platform.python_version()},
     )
-
-
-def plan(frozen: FrozenLink) -> tuple[list[ComparablePartition], list[NotCompared]]:
-    """What of the link can be compared, and what not."""
-    partitions: list[ComparablePartition] = []
-    not_compared: list[NotCompared] = []
-    for item in frozen.partitions:
-        partition, left_out = comparable(item)
-        not_compared.extend(left_out)
-        if partition is not None:
-            partitions.append(partition)
-    return partitions, not_compared
-
-
-def _reasons(not_compared: Sequence[NotCompared]) -> str:
-    reasons = sorted({item.reason.value for item in not_compared})
-    return ", ".join(reasons) if reasons else "it mirrors no topic yet"
 
 
 def _records(
@@ -124,12 +105,10 @@ def _windows(spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition
 
 
 def _totals(windows: Any) -> dict[tuple[str, int], Any]:
-    from pyspark.sql import functions as F
-
     counts = [F.sum(name).alias(name) for name in _COUNTED]
     verdicts = [
         F.sum((F.col("verdict") == verdict.value).cast("bigint")).alias(verdict.value)
-        for verdict in (Verdict.DIFFERS, Verdict.MOVED)
+        for verdict in (AuditVerdict.DIFFERS, AuditVerdict.MOVED)
     ]
     rows = windows.groupBy("topic", "partition").agg(F.count(F.lit(1)).alias("windows"), *counts, *verdicts).collect()
     return {(row["topic"], row["partition"]): row for row in rows}
@@ -140,16 +119,12 @@ _COUNTED = ("source_records", "target_records", "source_bytes", "target_bytes")
 
 def _suspects(windows: Any) -> list[Any]:
     """All windows that are not equal, the differing ones first."""
-    from pyspark.sql import functions as F
-
-    rows = windows.where(F.col("verdict") != Verdict.EQUAL.value)
+    rows = windows.where(F.col("verdict") != AuditVerdict.EQUAL.value)
     return list(rows.orderBy("verdict", "topic", "partition", "window_start").collect())
 
 
 def _bars(windows: Any, window_ms: int) -> tuple[tuple[PlotBar, ...], dict[str, int]]:
     """Records per topic over time, with windows summed up until at most AUDIT_PLOT_BARS bars are left."""
-    from pyspark.sql import functions as F
-
     edges = windows.groupBy("topic").agg(
         F.min("window_start").alias("low"), F.max("window_start").alias("high"), F.first("timed").alias("timed")
     )
@@ -167,7 +142,7 @@ def _bars(windows: Any, window_ms: int) -> tuple[tuple[PlotBar, ...], dict[str, 
         .agg(
             F.sum("source_records").alias("source_records"),
             F.sum("target_records").alias("target_records"),
-            F.max(F.col("verdict") == Verdict.DIFFERS.value).alias("differs"),
+            F.max(F.col("verdict") == AuditVerdict.DIFFERS.value).alias("differs"),
         )
         .orderBy("topic", "start")
         .collect()
@@ -181,18 +156,16 @@ def _bars(windows: Any, window_ms: int) -> tuple[tuple[PlotBar, ...], dict[str, 
     )
 
 
-def _drill(
+def _diff(
     spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition], differing: Sequence[Any]
-) -> tuple[list[Difference], int, int]:
+) -> tuple[list[RecordDifference], int, int]:
     """(listed differences, records missing at the target, records too many there) in the differing windows."""
-    from pyspark.sql import functions as F
-
     if not differing:
         return [], 0, 0
     target_names = {item.topic: item.target_topic for item in partitions}
-    at_target = drill.windows_to_read(differing, Side.TARGET)
+    at_target = diff.windows_to_read(differing, Side.TARGET)
     spans: dict[Side, Spans] = {
-        Side.SOURCE: drill.windows_to_read(differing, Side.SOURCE),
+        Side.SOURCE: diff.windows_to_read(differing, Side.SOURCE),
         Side.TARGET: {(target_names[topic], partition): span for (topic, partition), span in at_target.items()},
     }
     keys = ["topic", "partition", "window_start"]
@@ -201,7 +174,7 @@ def _drill(
     )
     records = _records(spark, job, partitions, spans)
     cut = {side: records[side].join(F.broadcast(wanted), keys, "left_semi") for side in Side}
-    contents = drill.uneven_contents(cut[Side.SOURCE], cut[Side.TARGET]).cache()
+    contents = diff.uneven_contents(cut[Side.SOURCE], cut[Side.TARGET]).cache()
     try:
         excess = F.col("source_records") - F.col("target_records")
         sums = contents.agg(
@@ -214,18 +187,18 @@ def _drill(
         )
     finally:
         contents.unpersist()
-    found = drill.classify(drill.content_of(row) for row in rows)
+    found = diff.classify(diff.content_of(row) for row in rows)
     return found[: limits.AUDIT_DIFFERENCES_LISTED_RECORDS], sums["missing"] or 0, sums["surplus"] or 0
 
 
 def _partition(item: ComparablePartition, row: Any) -> PartitionResult:
     found: dict[str, int] = {} if row is None else row.asDict()
     counts = defaultdict(int, found)
-    verdict = Verdict.EQUAL
+    verdict = AuditVerdict.EQUAL
     if counts["differs"]:
-        verdict = Verdict.DIFFERS
+        verdict = AuditVerdict.DIFFERS
     elif counts["moved"]:
-        verdict = Verdict.MOVED
+        verdict = AuditVerdict.MOVED
     return PartitionResult(
         item.topic,
         item.partition,
@@ -255,16 +228,13 @@ def _window(row: Any) -> WindowResult:
         row["target_bytes"],
         row["source_fingerprint"] or "",
         row["target_fingerprint"] or "",
-        Verdict(row["verdict"]),
+        AuditVerdict(row["verdict"]),
     )
 
 
 @contextmanager
 def _spark_errors(frozen: FrozenLink) -> Iterator[None]:
     """Java's stack traces become one line with the cause; the log file keeps the rest."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -8,6 +8,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+# First value hashed, one per hash: two independent 64-bit hashes of the same record, and one of its position.
+CONTENT_SEEDS = (1, 2)
+POSITION_SEED = 3
+
 
 class Side(enum.StrEnum):
     SOURCE = "source"
@@ -55,8 +59,8 @@ _EXPLANATIONS = {
 }
 
 
-class Verdict(enum.StrEnum):
-    """Verdict on a window, a partition or a run; `MOVED`: the same records, but not where the offset map says."""
+class AuditVerdict(enum.StrEnum):
+    """On a window, a partition or a run; `MOVED`: the same records, but not where the offset map says."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
@@ -190,11 +194,11 @@ class WindowResult:
     target_bytes: int
     source_fingerprint: str
     target_fingerprint: str
-    verdict: Verdict
+    verdict: AuditVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RecordDifference:
     """One record that differs. Offsets and timestamps are None at the side where there is no such record."""
 
     topic: str
@@ -224,7 +228,7 @@ class PartitionResult:
     windows: int
     windows_differing: int
     windows_moved: int
-    verdict: Verdict
+    verdict: AuditVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +257,7 @@ class AuditResult:
     partitions: tuple[PartitionResult, ...]
     not_compared: tuple[NotCompared, ...]
     windows: tuple[WindowResult, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[RecordDifference, ...]
     records_missing: int
     records_surplus: int
     bars: tuple[PlotBar, ...]
@@ -261,14 +265,14 @@ class AuditResult:
     versions: dict[str, str]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AuditVerdict:
         """EQUAL only when everything that was compared is equal and nothing else is at fault."""
         if not self.partitions:
-            return Verdict.NOT_COMPARED
+            return AuditVerdict.NOT_COMPARED
         found = {partition.verdict for partition in self.partitions}
-        if Verdict.DIFFERS in found or any(item.reason.is_finding for item in self.not_compared):
-            return Verdict.DIFFERS
-        return Verdict.MOVED if Verdict.MOVED in found else Verdict.EQUAL
+        if AuditVerdict.DIFFERS in found or any(item.reason.is_finding for item in self.not_compared):
+            return AuditVerdict.DIFFERS
+        return AuditVerdict.MOVED if AuditVerdict.MOVED in found else AuditVerdict.EQUAL
 
     @property
     def source_records(self) -> int:

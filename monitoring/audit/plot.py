@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 from datetime import UTC, datetime
 
+import matplotlib
+import matplotlib.dates
+from matplotlib.figure import Figure
+
 from monitoring.audit.model import AuditResult
 
 SOURCE_COLOUR, TARGET_COLOUR, DIFFERS_COLOUR = "#3b6ea5", "#1a7f5a", "#c62828"
@@ -12,11 +16,7 @@ SOURCE_COLOUR, TARGET_COLOUR, DIFFERS_COLOUR = "#3b6ea5", "#1a7f5a", "#c62828"
 
 def counts_svg(result: AuditResult, topic: str) -> str:
     """Source bars upwards, target bars downwards: an equal copy is a mirror image; differing windows are red."""
-    import matplotlib
-
     matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
     bars = [bar for bar in result.bars if bar.topic == topic]
     timed = _timed(result, topic)
     step = result.plot_step[topic]
@@ -32,8 +32,6 @@ def counts_svg(result: AuditResult, topic: str) -> str:
     axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):,.0f}")
     axes.set_ylabel(f"records per {_step_text(step, timed)}\n← target    source →", fontsize=8)
     if timed:
-        import matplotlib.dates
-
         locator = matplotlib.dates.AutoDateLocator(tz=UTC)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(matplotlib.dates.ConciseDateFormatter(locator, tz=UTC))

@@ -11,10 +11,12 @@ writers', at both sites: the other link brings it to the source, where this link
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 
 from monitoring.audit.model import (
     ComparablePartition,
+    FrozenLink,
     FrozenPartition,
     NotCompared,
     Reason,
@@ -23,6 +25,29 @@ from monitoring.audit.model import (
     Span,
     Step,
 )
+from monitoring.errors import NothingToCompare
+
+
+def plan(frozen: FrozenLink) -> tuple[list[ComparablePartition], list[NotCompared]]:
+    """What of the link can be compared, and what not. Raises NothingToCompare when no partition can be."""
+    partitions: list[ComparablePartition] = []
+    not_compared: list[NotCompared] = []
+    for item in frozen.partitions:
+        partition, left_out = comparable(item)
+        not_compared.extend(left_out)
+        if partition is not None:
+            partitions.append(partition)
+    if not partitions:
+        raise NothingToCompare(
+            f"link {frozen.link}: no partition can be compared: {_reasons(not_compared)}",
+            "see what the mirror has copied so far: farshore status",
+        )
+    return partitions, not_compared
+
+
+def _reasons(not_compared: Sequence[NotCompared]) -> str:
+    reasons = sorted({item.reason.value for item in not_compared})
+    return ", ".join(reasons) if reasons else "it mirrors no topic yet"
 
 
 def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tuple[NotCompared, ...]]:

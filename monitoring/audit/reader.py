@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark.sql import functions as F
+
 from monitoring import limits
 from monitoring.audit.model import ComparablePartition, FrozenSite, Side, Span
 
@@ -43,8 +45,6 @@ def read_records(spark: Any, site: FrozenSite, spans: Spans, names: Mapping[str,
     Aborted records and control records are not returned (read_committed), deleted ones are an error (failOnDataLoss):
     a record that vanished between the freeze and the read must not look like one that was never there.
     """
-    from pyspark.sql import functions as F
-
     if not spans:
         return spark.createDataFrame([], RECORD_SCHEMA)
     assign, starts, ends = offsets_json(spans)

@@ -1,28 +1,34 @@
-"""`farshore audit run` from a link to files on disk."""
+"""`farshore audit run` from a link to files on disk: both sites are frozen here, and compared by Spark in a child."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import os
 import re
+import shutil
+import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from broker.base.children import die_with_parent, stop_group
 from broker.client.cluster import Cluster
 from mirror.api import Link
+from monitoring import limits
 from monitoring.audit.freeze import freeze_link
-from monitoring.audit.job import AuditJob, plan, run_job
-from monitoring.audit.model import AuditResult, FrozenLink
-from monitoring.audit.report import as_document, as_html
-from monitoring.audit.session import SparkSettings, require_spark, spark_session
-from monitoring.audit.store import write_report, write_result, write_summary, write_windows
-from monitoring.errors import AuditError
+from monitoring.audit.model import AuditVerdict, FrozenLink
+from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Failed, Progress, error_of
+from monitoring.audit.ranges import plan
+from monitoring.errors import AuditError, SparkFailed, SparkMissing
 
 CLIENT_ID = "farshore-audit"
 RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+CHILD = (sys.executable, "-m", "monitoring.audit.child")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +47,116 @@ class AuditRequest:
 class AuditOutcome:
     """What the command prints, and where the report is."""
 
-    result: AuditResult
+    verdict: AuditVerdict
     document: dict[str, Any]
     report: Path
 
 
-def run_audit(
-    request: AuditRequest,
-    report: Callable[[str], None],
-    run: Callable[[Coroutine[Any, Any, FrozenLink]], FrozenLink] = asyncio.run,
-) -> AuditOutcome:
+async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> AuditOutcome:
     """Freeze, compare, store. Raises AuditError, and what the mirror's client raises for a site that is down."""
     started_s = time.monotonic()
     require_spark()
     run_id = run_id_of(request)
     report("asking both sites where they stand")
-    frozen = run(_freeze(request.link))
-    partitions, _ = plan(frozen)
+    frozen = await _freeze(request.link)
+    plan(frozen)  # before Spark is started: the child says the same after a wait
     request.directory.mkdir(parents=True, exist_ok=True)
-    if not partitions:
-        # Before Spark is started: `run_job` says the same after a wait.
-        run_job(None, AuditJob(run_id, frozen, request.window_ms, _now_ms))
-    report("starting Spark")
-    settings = SparkSettings(request.master, request.jars, request.directory / "spark.log")
-    with spark_session(settings) as spark:
-        job = AuditJob(run_id, frozen, request.window_ms, _now_ms, report)
-        result = run_job(spark, job, store=lambda windows: write_windows(windows, request.directory, run_id))
-        report("writing the result")
-        write_result(spark, result, request.directory)
-    page = write_report(as_html(result, _command(request)), request.directory, run_id)
-    write_summary(result, request.directory)
-    document = as_document(result) | {
-        "records": result.source_records,
-        "report": str(page),
+    compared = await run_child(
+        ChildRequest(
+            run_id,
+            frozen,
+            request.window_ms,
+            request.master,
+            request.jars,
+            request.directory,
+            request.directory / "spark.log",
+            _command(request),
+        ),
+        report,
+    )
+    document = compared.document | {
+        "records": compared.document["source_records"],
+        "report": str(compared.report),
         "seconds": round(time.monotonic() - started_s, 3),
     }
-    return AuditOutcome(result, document, page)
+    return AuditOutcome(compared.verdict, document, compared.report)
+
+
+async def run_child(request: ChildRequest, report: Callable[[str], None]) -> Compared:
+    """Spark's part, in a session of its own that is gone when this returns, raises or is cancelled.
+
+    Raises the AuditError or OSError that the child reports, and SparkFailed when it ends without a word.
+    """
+    with request.log_file.open("ab") as log:
+        async with _child(log.fileno()) as (process, events):
+            await _give(process, REQUEST.dump_json(request))
+            last: Compared | Failed | None = None
+            async for line in events:
+                event = EVENT.validate_json(line)
+                if isinstance(event, Progress):
+                    report(event.step)
+                else:
+                    last = event
+            status = await process.wait()
+    if isinstance(last, Compared):
+        return last
+    if last is None:
+        raise SparkFailed(f"Spark's process ended with status {status} and no result", f"see {request.log_file}")
+    raise error_of(last)
+
+
+@asynccontextmanager
+async def _child(log: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
+    """The child and what it tells. Only it holds the pipe's other end: Java gets its standard descriptors alone."""
+    events = asyncio.StreamReader(limit=limits.AUDIT_EVENT_MAX_BYTES)
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as end_of_child:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(events), os.fdopen(reading, "rb")
+        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *CHILD,
+                str(writing),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(writing,),
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+            try:
+                end_of_child.close()
+                yield process, events
+            finally:
+                await stop_group(process, limits.AUDIT_SPARK_STOP_MS / limits.SECOND_MS)
+        finally:
+            transport.close()
+
+
+async def _give(process: asyncio.subprocess.Process, request: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the pipe of events says so
+        process.stdin.write(request)
+        await process.stdin.drain()
+    process.stdin.close()
 
 
 async def _freeze(link: Link) -> FrozenLink:
     async with Cluster(link.source, client_id=CLIENT_ID) as source, Cluster(link.target, client_id=CLIENT_ID) as target:
         return await freeze_link(link, source, target, _now_ms)
+
+
+def require_spark() -> None:
+    """Raise SparkMissing, naming the command that helps, before anything slow begins."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkMissing("the audit needs PySpark, which is not installed", "pip install 'farshore[audit]'")
+    java_home = os.environ.get("JAVA_HOME")
+    if (java_home is None or not Path(java_home, "bin", "java").exists()) and shutil.which("java") is None:
+        raise SparkMissing(
+            "the audit needs Java 17 for Spark, and no java is on the PATH",
+            "apt-get install openjdk-17-jre-headless, or set JAVA_HOME",
+        )
 
 
 def run_id_of(request: AuditRequest) -> str:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitoring.audit.model import AuditResult, Difference, Verdict
-from monitoring.audit.report import as_document
+from monitoring.audit.document import as_document
+from monitoring.audit.model import AuditResult, AuditVerdict, RecordDifference
 from monitoring.errors import AuditResultDamaged
 
 SUMMARY_VERSION = 1
@@ -31,7 +31,7 @@ class AuditSummary:
 
     link: str
     run_id: str
-    verdict: Verdict
+    verdict: AuditVerdict
     finished_at_ms: int
     source_records: int
     target_records: int
@@ -77,7 +77,9 @@ _DIFF_TYPES = {
     "source_timestamp_ms": "bigint",
     "target_timestamp_ms": "bigint",
 }
-_DIFFS = ", ".join(f"{field.name} {_DIFF_TYPES.get(field.name, 'string')}" for field in dataclasses.fields(Difference))
+_DIFFS = ", ".join(
+    f"{field.name} {_DIFF_TYPES.get(field.name, 'string')}" for field in dataclasses.fields(RecordDifference)
+)
 
 
 def _folder(frame: Any, directory: Path, table: str, run_id: str) -> None:
@@ -117,7 +119,7 @@ def _summary(path: Path) -> AuditSummary:
         version = fields.pop("schema_version")
         if version != SUMMARY_VERSION:
             raise ValueError(f"its version is {version}, this program reads {SUMMARY_VERSION}")
-        return AuditSummary(**{**fields, "verdict": Verdict(fields["verdict"])})
+        return AuditSummary(**{**fields, "verdict": AuditVerdict(fields["verdict"])})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise AuditResultDamaged(
             f"{path} is not the summary of an audit: {error}", "run the audit again: farshore audit run"

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from monitoring.audit.model import Verdict
+from monitoring.audit.model import AuditVerdict
 from monitoring.audit.store import AuditSummary, read_summaries
 from monitoring.errors import AuditResultDamaged
 
@@ -45,7 +45,7 @@ def _families(summaries: tuple[AuditSummary, ...]) -> Iterator[GaugeMetricFamily
     )
     windows = GaugeMetricFamily("farshore_audit_last_windows_differing", "Windows that differ.", labels=["link"])
     for summary in summaries:
-        for name in Verdict:
+        for name in AuditVerdict:
             verdict.add_metric([summary.link, name.value], int(summary.verdict is name))
         at.add_metric([summary.link], summary.finished_at_ms / 1000)
         records.add_metric([summary.link, "source"], summary.source_records)

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from monitoring.audit.document import as_document
 from monitoring.audit.job import AuditJob, run_job
-from monitoring.audit.model import AuditResult, FrozenLink, Kind, Span, Verdict
-from monitoring.audit.report import as_document, as_html
+from monitoring.audit.model import AuditResult, AuditVerdict, FrozenLink, Kind, Span
+from monitoring.audit.protocol import ChildRequest
+from monitoring.audit.report import as_html
+from monitoring.audit.run import run_child
 from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_windows
+from tests.conftest import SPARK_JARS
 from tests.monitoring.audit.planted import START_MS, STEP_MS, Copy, changed, doubled, dropped, plant, records, retimed
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -44,9 +48,9 @@ def window_of(index: int) -> int:
 def test_equal_copies_are_equal(spark: Any, cluster: Any) -> None:
     copies = [Copy(records(RECORDS, partition), records(RECORDS, partition)) for partition in range(3)]
     result = audit(spark, asyncio.run(plant(cluster.bootstrap, copies)))
-    assert result.verdict is Verdict.EQUAL
+    assert result.verdict is AuditVerdict.EQUAL
     assert (result.source_records, result.target_records) == (3 * RECORDS, 3 * RECORDS)
-    assert {item.verdict for item in result.partitions} == {Verdict.EQUAL}
+    assert {item.verdict for item in result.partitions} == {AuditVerdict.EQUAL}
     assert result.windows == ()
     assert result.differences == ()
 
@@ -59,8 +63,12 @@ def test_each_planted_difference_is_found_in_its_place(spark: Any, cluster: Any,
         plain[2],
     ]
     result = audit(spark, asyncio.run(plant(cluster.bootstrap, copies)), tmp_path)
-    assert result.verdict is Verdict.DIFFERS
-    assert [item.verdict for item in result.partitions] == [Verdict.DIFFERS, Verdict.DIFFERS, Verdict.EQUAL]
+    assert result.verdict is AuditVerdict.DIFFERS
+    assert [item.verdict for item in result.partitions] == [
+        AuditVerdict.DIFFERS,
+        AuditVerdict.DIFFERS,
+        AuditVerdict.EQUAL,
+    ]
     found = {item.kind: item for item in result.differences}
     assert len(result.differences) == 4
     places = {
@@ -106,7 +114,7 @@ def _check_stored(spark: Any, result: AuditResult, directory: Path) -> None:
     assert "src=" not in page
     write_summary(result, directory)
     (summary,) = read_summaries(directory)
-    assert (summary.verdict, summary.records_missing) == (Verdict.DIFFERS, 3)
+    assert (summary.verdict, summary.records_missing) == (AuditVerdict.DIFFERS, 3)
     assert json.loads(json.dumps(as_document(result)))["verdict"] == "differs"
 
 
@@ -114,14 +122,30 @@ def test_swapped_records_have_moved(spark: Any, cluster: Any) -> None:
     source = records(RECORDS)
     target = [source[1], source[0], *source[2:]]
     result = audit(spark, asyncio.run(plant(cluster.bootstrap, [Copy(source, target)])))
-    assert result.verdict is Verdict.MOVED
-    assert [(item.window_start, item.verdict) for item in result.windows] == [(window_of(0), Verdict.MOVED)]
+    assert result.verdict is AuditVerdict.MOVED
+    assert [(item.window_start, item.verdict) for item in result.windows] == [(window_of(0), AuditVerdict.MOVED)]
 
 
 def test_a_target_without_records_loses_all_of_them(spark: Any, cluster: Any) -> None:
     frozen = asyncio.run(plant(cluster.bootstrap, [Copy(records(100), [])]))
     result = audit(spark, frozen)
-    assert result.verdict is Verdict.DIFFERS
+    assert result.verdict is AuditVerdict.DIFFERS
     assert (result.records_missing, result.records_surplus) == (100, 0)
     assert {item.kind for item in result.differences} == {Kind.LOST}
     assert result.partitions[0].target == Span(0, 0)
+
+
+async def test_a_child_compares_and_stores(shared_broker: Any, tmp_path: Path) -> None:
+    copy = Copy(records(100), records(100))
+    frozen = await plant(shared_broker.bootstrap, [dropped(copy, 10)])
+    jars = tuple(sorted(str(jar) for jar in SPARK_JARS.glob("*.jar")))
+    request = ChildRequest(
+        "run-1", frozen, WINDOW_MS, "local[2]", jars, tmp_path, tmp_path / "spark.log", "farshore audit run"
+    )
+    steps: list[str] = []
+    compared = await run_child(request, steps.append)
+    assert compared.verdict is AuditVerdict.DIFFERS
+    assert [item["kind"] for item in compared.document["differences"]] == ["lost"]
+    assert steps == ["starting Spark", "reading both sites", "looking into 1 differing windows", "writing the result"]
+    assert compared.report == tmp_path / "reports" / "run-1.html"
+    assert {item.name for item in tmp_path.iterdir()} == {"runs", "ranges", "diffs", "reports", "last", "spark.log"}

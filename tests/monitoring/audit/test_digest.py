@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from monitoring.audit import digest, drill
-from monitoring.audit.model import ComparablePartition, Kind, Segment, Span, Verdict
+from monitoring.audit import diff, digest
+from monitoring.audit.model import AuditVerdict, ComparablePartition, Kind, Segment, Span
 from monitoring.audit.reader import RECORD_SCHEMA
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -53,7 +53,7 @@ def verdicts(spark: Any, source: list[Row], target: list[Row], **more: Any) -> d
 
 
 def test_equal_is_equal(spark: Any) -> None:
-    assert verdicts(spark, BASE, BASE) == {0: Verdict.EQUAL, 1_000: Verdict.EQUAL, 2_000: Verdict.EQUAL}
+    assert verdicts(spark, BASE, BASE) == {0: AuditVerdict.EQUAL, 1_000: AuditVerdict.EQUAL, 2_000: AuditVerdict.EQUAL}
 
 
 @pytest.mark.parametrize(
@@ -73,30 +73,34 @@ def test_one_changed_record_changes_its_window_only(spark: Any, at: int, row: Ro
     changed = [row if index == at else kept for index, kept in enumerate(BASE)]
     window = row[1] - row[1] % WINDOW_MS
     found = verdicts(spark, BASE, changed)
-    assert {start for start, verdict in found.items() if verdict != Verdict.EQUAL} == {window}
-    assert found[window] == Verdict.DIFFERS
+    assert {start for start, verdict in found.items() if verdict != AuditVerdict.EQUAL} == {window}
+    assert found[window] == AuditVerdict.DIFFERS
 
 
 def test_a_loss_and_a_duplicate_in_one_window_do_not_cancel(spark: Any) -> None:
     target = [BASE[0], (1, 100, b"a", b"zero", None), *BASE[2:]]
-    assert verdicts(spark, BASE, target)[0] == Verdict.DIFFERS
+    assert verdicts(spark, BASE, target)[0] == AuditVerdict.DIFFERS
 
 
 def test_two_pairs_that_an_xor_would_cancel(spark: Any) -> None:
     extra: list[Row] = [(5, 2_500, b"x", b"x", None), (6, 2_500, b"x", b"x", None)]
     other: list[Row] = [(5, 2_500, b"y", b"y", None), (6, 2_500, b"y", b"y", None)]
-    assert verdicts(spark, BASE + extra, BASE + other)[2_000] == Verdict.DIFFERS
+    assert verdicts(spark, BASE + extra, BASE + other)[2_000] == AuditVerdict.DIFFERS
 
 
 def test_swapped_records_have_moved(spark: Any) -> None:
     swapped: list[Row] = [(0, *BASE[1][1:]), (1, *BASE[0][1:]), *BASE[2:]]
-    assert verdicts(spark, BASE, swapped) == {0: Verdict.MOVED, 1_000: Verdict.EQUAL, 2_000: Verdict.EQUAL}
+    assert verdicts(spark, BASE, swapped) == {
+        0: AuditVerdict.MOVED,
+        1_000: AuditVerdict.EQUAL,
+        2_000: AuditVerdict.EQUAL,
+    }
 
 
 def test_offsets_that_differ_as_the_map_says_are_equal(spark: Any) -> None:
     shifted: list[Row] = [(row[0] + (20_000 if row[0] >= 2 else 0), *row[1:]) for row in BASE]  # type: ignore[misc]
     segments = (Segment(0, 0, 2), Segment(20_002, 2, 900))
-    assert set(verdicts(spark, BASE, shifted, segments=segments).values()) == {Verdict.EQUAL}
+    assert set(verdicts(spark, BASE, shifted, segments=segments).values()) == {AuditVerdict.EQUAL}
 
 
 def test_others_records_are_left_out_on_both_sides(spark: Any) -> None:
@@ -104,16 +108,16 @@ def test_others_records_are_left_out_on_both_sides(spark: Any) -> None:
     found = verdicts(
         spark, [*BASE, local], [*BASE, (8, 900, b"west", b"", None)], left_out=(Span(7, 8),), foreign=(Span(8, 9),)
     )
-    assert set(found.values()) == {Verdict.EQUAL}
+    assert set(found.values()) == {AuditVerdict.EQUAL}
 
 
 def test_without_comparable_timestamps_windows_are_offsets(spark: Any) -> None:
     stamped: list[Row] = [(row[0], row[1] + 77_777, *row[2:]) for row in BASE]  # type: ignore[misc]
-    assert verdicts(spark, BASE, stamped, untimed=("t",)) == {0: Verdict.EQUAL}
-    assert verdicts(spark, BASE, stamped[:4], untimed=("t",)) == {0: Verdict.DIFFERS}
+    assert verdicts(spark, BASE, stamped, untimed=("t",)) == {0: AuditVerdict.EQUAL}
+    assert verdicts(spark, BASE, stamped[:4], untimed=("t",)) == {0: AuditVerdict.DIFFERS}
 
 
-def test_drill_names_the_records(spark: Any) -> None:
+def test_diff_names_the_records(spark: Any) -> None:
     target: list[Row] = [
         (0, 100, b"a", b"zero", None),
         (2, 1_100, None, b"TWO", None),
@@ -122,8 +126,8 @@ def test_drill_names_the_records(spark: Any) -> None:
         (5, 2_000, b"e", b"four", None),
     ]
     left, right = sides(spark, BASE, target, segments=(Segment(0, 0, 5),))
-    rows = drill.uneven_contents(left, right).collect()
-    found = {item.kind: item for item in drill.classify(drill.content_of(row) for row in rows)}
+    rows = diff.uneven_contents(left, right).collect()
+    found = {item.kind: item for item in diff.classify(diff.content_of(row) for row in rows)}
     assert set(found) == {Kind.LOST, Kind.CHANGED, Kind.RETIMED, Kind.DUPLICATED}
     assert found[Kind.LOST].source_offset == 1
     assert (found[Kind.CHANGED].source_offset, found[Kind.CHANGED].window_start) == (2, 1_000)

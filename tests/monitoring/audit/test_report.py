@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from deploy.cli.audit import exit_code_of
+from monitoring.audit.document import as_document, window_label
 from monitoring.audit.model import (
     AuditResult,
-    Difference,
+    AuditVerdict,
     FrozenLink,
     FrozenPartition,
     FrozenSite,
@@ -20,13 +21,13 @@ from monitoring.audit.model import (
     PartitionResult,
     PlotBar,
     Reason,
+    RecordDifference,
     Side,
     Span,
     Step,
-    Verdict,
     WindowResult,
 )
-from monitoring.audit.report import as_document, as_html, window_label
+from monitoring.audit.report import as_html
 from monitoring.audit.store import read_summaries, write_summary
 from monitoring.errors import AuditResultDamaged
 
@@ -42,7 +43,7 @@ EQUAL = AuditResult(
     ),
     2_000,
     600_000,
-    (PartitionResult("t", 0, "t", Span(0, 5), Span(0, 5), 5, 5, 50, 50, 1, 0, 0, Verdict.EQUAL),),
+    (PartitionResult("t", 0, "t", Span(0, 5), Span(0, 5), 5, 5, 50, 50, 1, 0, 0, AuditVerdict.EQUAL),),
     (),
     (),
     (),
@@ -54,9 +55,9 @@ EQUAL = AuditResult(
 )
 DIFFERS = replace(
     EQUAL,
-    partitions=(replace(EQUAL.partitions[0], verdict=Verdict.DIFFERS, windows_differing=1),),
-    windows=(WindowResult("t", 0, 0, True, 5, 5, 50, 51, "A", "B", Verdict.DIFFERS),),
-    differences=(Difference("t", 0, Kind.CHANGED, 0, 3, 3, 1, 1, "<b>key</b>", "old", "<script>"),),
+    partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.DIFFERS, windows_differing=1),),
+    windows=(WindowResult("t", 0, 0, True, 5, 5, 50, 51, "A", "B", AuditVerdict.DIFFERS),),
+    differences=(RecordDifference("t", 0, Kind.CHANGED, 0, 3, 3, 1, 1, "<b>key</b>", "old", "<script>"),),
     records_missing=1,
     records_surplus=1,
 )
@@ -67,12 +68,12 @@ def left_out(reason: Reason) -> AuditResult:
 
 
 def test_verdict_and_exit_code() -> None:
-    assert (EQUAL.verdict, exit_code_of(EQUAL)) == (Verdict.EQUAL, 0)
-    assert (DIFFERS.verdict, exit_code_of(DIFFERS)) == (Verdict.DIFFERS, 4)
-    assert exit_code_of(left_out(Reason.NOT_MIRRORED_YET)) == 0
-    assert exit_code_of(left_out(Reason.NEVER_MIRRORED)) == 4
-    moved = replace(EQUAL, partitions=(replace(EQUAL.partitions[0], verdict=Verdict.MOVED),))
-    assert (moved.verdict, exit_code_of(moved)) == (Verdict.MOVED, 4)
+    assert (EQUAL.verdict, exit_code_of(EQUAL.verdict)) == (AuditVerdict.EQUAL, 0)
+    assert (DIFFERS.verdict, exit_code_of(DIFFERS.verdict)) == (AuditVerdict.DIFFERS, 4)
+    assert exit_code_of(left_out(Reason.NOT_MIRRORED_YET).verdict) == 0
+    assert exit_code_of(left_out(Reason.NEVER_MIRRORED).verdict) == 4
+    moved = replace(EQUAL, partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.MOVED),))
+    assert (moved.verdict, exit_code_of(moved.verdict)) == (AuditVerdict.MOVED, 4)
 
 
 def test_the_document_is_plain_json() -> None:
@@ -114,7 +115,7 @@ def test_the_last_summary_of_each_link(tmp_path: Path) -> None:
     write_summary(EQUAL, tmp_path)
     write_summary(DIFFERS, tmp_path)
     (summary,) = read_summaries(tmp_path)
-    assert (summary.verdict, summary.windows_differing, summary.source_records) == (Verdict.DIFFERS, 1, 5)
+    assert (summary.verdict, summary.windows_differing, summary.source_records) == (AuditVerdict.DIFFERS, 1, 5)
     for damage in ("", "[]", '{"schema_version": 99}', '{"schema_version": 1}'):
         (tmp_path / "last" / "east-west.json").write_text(damage)
         with pytest.raises(AuditResultDamaged):

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import functions as F
+
 from monitoring import limits
-from monitoring.audit.model import Difference, Kind, Side, Span
+from monitoring.audit.model import Kind, RecordDifference, Side, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,6 @@ def windows_to_read(rows: Iterable[Any], side: Side) -> dict[tuple[str, int], Sp
 
 def uneven_contents(source: Any, target: Any) -> Any:
     """DataFrame of contents with unequal numbers of records; both sides already cut to the differing windows."""
-    from pyspark.sql import functions as F
-
     columns = [
         "topic",
         "partition",
@@ -113,7 +113,7 @@ def content_of(row: Any) -> UnevenContent:
     )
 
 
-def classify(contents: Iterable[UnevenContent]) -> list[Difference]:
+def classify(contents: Iterable[UnevenContent]) -> list[RecordDifference]:
     """Every differing record with its kind, in the order of topic, partition and offset.
 
     A lost and a surplus record are one *changed* or *retimed* record when the map puts them at the same source
@@ -126,14 +126,14 @@ def classify(contents: Iterable[UnevenContent]) -> list[Difference]:
         place = (content.topic, content.partition)
         missing[place].extend(_unmatched(content, Side.SOURCE))
         surplus[place].extend(_unmatched(content, Side.TARGET))
-    found: list[Difference] = []
+    found: list[RecordDifference] = []
     for place in sorted(missing.keys() | surplus.keys()):
         found.extend(_pair(missing[place], surplus[place]))
     found.sort(key=lambda d: (d.topic, d.partition, _order(d)))
     return found
 
 
-def _order(difference: Difference) -> int:
+def _order(difference: RecordDifference) -> int:
     offset = difference.source_offset if difference.source_offset is not None else difference.target_offset
     return offset if offset is not None else -1
 
@@ -160,9 +160,9 @@ def _unmatched(content: UnevenContent, side: Side) -> list[_Single]:
     return [_Single(content, instance) for instance in ranked[: max(0, number)]]
 
 
-def _pair(missing: Sequence[_Single], surplus: Sequence[_Single]) -> list[Difference]:
+def _pair(missing: Sequence[_Single], surplus: Sequence[_Single]) -> list[RecordDifference]:
     left, right = list(missing), list(surplus)
-    found: list[Difference] = []
+    found: list[RecordDifference] = []
     for identity in (_by_position, _by_all_but_time, _by_key_and_time):
         waiting: Mapping[Any, list[_Single]] = _index(left, identity)
         remaining: list[_Single] = []
@@ -204,16 +204,16 @@ def _by_key_and_time(single: _Single) -> tuple[Any, ...]:
     return (single.content.key, single.content.timestamp_ms)
 
 
-def _altered(lost: _Single, single: _Single) -> Difference:
+def _altered(lost: _Single, single: _Single) -> RecordDifference:
     same = _by_all_but_time(lost) == _by_all_but_time(single)
     return _difference(Kind.RETIMED if same else Kind.CHANGED, lost, single)
 
 
-def _difference(kind: Kind, source: _Single | None, target: _Single | None) -> Difference:
+def _difference(kind: Kind, source: _Single | None, target: _Single | None) -> RecordDifference:
     either = source or target
     assert either is not None
     content = either.content
-    return Difference(
+    return RecordDifference(
         content.topic,
         content.partition,
         kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from monitoring.audit.drill import Instance, UnevenContent, classify, preview, windows_to_read
+from monitoring.audit.diff import Instance, UnevenContent, classify, preview, windows_to_read
 from monitoring.audit.model import Kind, Side, Span
 from monitoring.audit.reader import offsets_json
 

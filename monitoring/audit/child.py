@@ -1,0 +1,59 @@
+"""The process that Spark runs in: reads a ChildRequest from stdin, writes events to the descriptor in its argument.
+
+    python -m monitoring.audit.child DESCRIPTOR < request.json
+
+Its standard output and error are the log, which Spark's Java inherits. Errors that say nothing to an operator end it
+with a traceback there and without a last event.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TextIO
+
+from monitoring.audit.document import as_document
+from monitoring.audit.job import AuditJob, run_job
+from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Event, Progress, failed
+from monitoring.audit.report import as_html
+from monitoring.audit.session import SparkSettings, spark_session
+from monitoring.audit.store import write_report, write_result, write_summary, write_windows
+from monitoring.errors import AuditError
+
+
+def main() -> None:
+    """Carry out the one request."""
+    with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as events:
+        request = REQUEST.validate_json(sys.stdin.buffer.read())
+        try:
+            _tell(events, compare(request, events))
+        except (AuditError, OSError) as error:
+            _tell(events, failed(error))
+
+
+def compare(request: ChildRequest, events: TextIO) -> Compared:
+    """Compare and store. Raises AuditError, and OSError when the results cannot be written."""
+    directory, run_id = request.directory, request.run_id
+    _tell(events, Progress("starting Spark"))
+    with spark_session(SparkSettings(request.master, request.jars, request.log_file)) as spark:
+        job = AuditJob(run_id, request.frozen, request.window_ms, _now_ms, lambda step: _tell(events, Progress(step)))
+        result = run_job(spark, job, store=lambda windows: write_windows(windows, directory, run_id))
+        _tell(events, Progress("writing the result"))
+        write_result(spark, result, directory)
+    page = write_report(as_html(result, request.command), directory, run_id)
+    write_summary(result, directory)
+    return Compared(result.verdict, as_document(result), page)
+
+
+def _tell(events: TextIO, event: Event) -> None:
+    events.write(EVENT.dump_json(event).decode() + "\n")
+    events.flush()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""A run as a document, for -o json and to repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from broker.base.documents import to_document
+from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditResult, FrozenPartition, Span
+
+
+def iso(at_ms: int | None) -> str | None:
+    """ISO 8601 in UTC with milliseconds. Kafka's -1 (no timestamp) and None are None."""
+    if at_ms is None or at_ms < 0:
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def as_document(result: AuditResult) -> dict[str, Any]:
+    """One JSON document: snake_case, times in ISO 8601, spans as [start, end)."""
+    frozen = result.frozen
+    document = {
+        "run_id": result.run_id,
+        "link": frozen.link,
+        "verdict": result.verdict.value,
+        "frozen_at_ms": frozen.frozen_at_ms,
+        "finished_at_ms": result.finished_at_ms,
+        "window_ms": result.window_ms,
+        "source": dataclasses.asdict(frozen.source),
+        "target": dataclasses.asdict(frozen.target),
+        "source_records": result.source_records,
+        "target_records": result.target_records,
+        "records_missing": result.records_missing,
+        "records_surplus": result.records_surplus,
+        "partitions": [_plain(item) for item in result.partitions],
+        "windows": [{**_plain(item), "window": window_label(item.window_start, item.timed)} for item in result.windows],
+        "differences": [_plain(item) for item in result.differences],
+        "not_compared": [
+            {**_plain(item), "offsets": item.span.offsets, "explanation": item.reason.explanation}
+            for item in result.not_compared
+        ],
+        "frozen": [_frozen(item) for item in frozen.partitions],
+        "seeds": {"content": list(CONTENT_SEEDS), "position": POSITION_SEED},
+        "versions": result.versions,
+    }
+    return cast("dict[str, Any]", to_document(document))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {name: [item.start, item.end] if isinstance(item, Span) else item for name, item in fields.items()}
+
+
+def _frozen(item: FrozenPartition) -> dict[str, Any]:
+    return {
+        "topic": item.topic,
+        "partition": item.partition,
+        "target_topic": item.target_topic,
+        "source": [item.source.start, item.source.end],
+        "target": None if item.target is None else [item.target.start, item.target.end],
+        "mirrored_end": None if item.mirrored_end is None else list(item.mirrored_end),
+        "intervals": len(item.steps),
+        "timestamps_comparable": item.timestamps_comparable,
+    }
+
+
+def window_label(start: int, timed: bool) -> str:
+    """A window's name for a person: its first moment, or its first source offset."""
+    if not timed:
+        return "outside the offset map" if start < 0 else f"from offset {start:,}"
+    return iso(start) or "without timestamp"
