@@ -141,3 +141,14 @@ def test_the_names_of_both_sites_are_told() -> None:
     prefixed = Link("l", Site("east", "e:1"), Site("west", "w:1"), (".*",), "prefixed")
     lag = measure_lag(prefixed, WHERE, Ends(3, 3, 3, 8), None, NOW_MS)
     assert (lag.topic, lag.target_topic, lag.source_end_offset, lag.target_end_offset) == ("t", "east.t", 3, 8)
+
+
+def test_markers_at_the_head_of_a_long_tail_do_not_hide_it() -> None:
+    lag = measure(0, 1000, Unmirrored(marker(0), False, NOW_MS))
+    assert (lag.lag_records, lag.lag_records_estimated) == (1000, True)
+
+
+def test_a_record_without_a_timestamp_does_not_look_as_old_as_time() -> None:
+    found = (*headers(0, [1], timestamp_ms=-1), *headers(1, [1], NOW_MS - 2_001))
+    lag = measure(0, 2, Unmirrored(found, True, NOW_MS - 2_000))
+    assert (lag.lag_seconds, lag.lag_records) == (2.0, 2)

@@ -8,8 +8,10 @@ from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
+from broker.client.scan import OffsetSpan, scan_batches
+from broker.wire.batch import BatchHeader
 from broker.wire.errors import ErrorCode
-from broker.wire.records import Record, encode_batch
+from broker.wire.records import ControlKind, Record, decode_control, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.link import Link
@@ -45,7 +47,7 @@ async def test_the_earlier_writer_is_shut_out_of_data_and_state(target: Cluster,
 
     second = await fence_link(target, link)
     assert second.producer_id == first.producer_id
-    assert second.epoch > first.epoch
+    assert second.epoch == first.epoch + 2, "not the epoch of the transaction, but that after all its markers"
     before = await log_end_offsets(target, [*flights, TopicPartition(link.state_topic, 0)])
     for where, sequence in zip(flights, (1, 0), strict=True):  # into the second it had never written
         with pytest.raises(KafkaError) as refused:
@@ -71,6 +73,13 @@ async def test_a_fence_takes_one_offset_in_every_partition_that_the_link_could_w
     everywhere = [TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("orders", 0)]
     ends = await log_end_offsets(target, [*everywhere, TopicPartition(link.state_topic, 0)])
     assert list(ends.values()) == [1, 1, 0, 1]
+    kinds: list[ControlKind] = []
+
+    def visit(_where: TopicPartition, _header: BatchHeader, marker: memoryview) -> None:
+        kinds.append(decode_control(marker).kind)
+
+    await scan_batches(target, {where: OffsetSpan(0, end) for where, end in ends.items()}, visit)
+    assert kinds == [ControlKind.ABORT] * 3, "what an earlier transaction wrote is not committed by its successor"
 
 
 async def test_only_the_partitions_that_were_named_are_fenced(target: Cluster, link: Link) -> None:

@@ -27,11 +27,21 @@ def back(intervals: list[Interval], target: int, end: End) -> int:
         ([Piece(13, 0)], 20, (Interval(13, 20),)),
         ([Piece(10, 0)], 22, (Interval(10, 22),)),
         ([Piece(13, 0)], 22, (Interval(10, 22), Interval(13, 22))),
+        ([Piece(13, 0)], 21, (Interval(10, 21), Interval(13, 21))),
         ([Piece(10, 0), Piece(15, 2)], 20, (Interval(15, 22),)),
         ([Piece(10, 0), Piece(15, 2)], 25, (Interval(10, 25), Interval(15, 27))),
         ([Piece(13, 0), Piece(15, 1), Piece(20, 3)], 20, (Interval(13, 20), Interval(15, 21), Interval(20, 23))),
     ],
-    ids=["it goes on", "a hole here", "a hole there", "both", "inside", "inside and there", "everywhere"],
+    ids=[
+        "it goes on",
+        "a hole here",
+        "a hole there",
+        "both",
+        "both, by one",
+        "inside",
+        "inside and there",
+        "everywhere",
+    ],
 )
 def test_a_batch_costs_an_interval_per_hole(
     pieces: list[Piece], target_base: int, expected: tuple[Interval, ...]

@@ -13,7 +13,7 @@ from broker.client.configs import ConfigOperation, alter_topic_configs, describe
 from broker.client.errors import ClientError, KafkaError
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
-from broker.client.topics import delete_topics, describe_topics
+from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import TopicPartition
@@ -151,9 +151,10 @@ async def test_a_fenced_writer_says_so_and_nobody_is_told_that_it_was_written(ta
 
 async def test_an_error_that_is_no_fence_is_not_called_one(target: Cluster, link: Link) -> None:
     log = await open_log(target, link)
-    await delete_topics(target, [link.state_topic])
-    with pytest.raises(KafkaError, match=link.state_topic):
-        await log.append(identities(1))
+    small = {link.state_topic: [("max.message.bytes", ConfigOperation.SET, "100")]}
+    assert await alter_topic_configs(target, small) == {}
+    with pytest.raises(KafkaError, match=f"writing {link.state_topic} at west"):
+        await log.append(identities(20))
 
 
 async def test_own_topics_are_compacted_and_made_once(target: Cluster, link: Link) -> None:

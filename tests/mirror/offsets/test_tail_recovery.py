@@ -88,6 +88,7 @@ def test_the_blocks_of_an_earlier_writer_say_nothing_about_these_sequences() -> 
 
 def test_a_block_from_before_the_checkpoint_says_nothing_about_what_is_behind_it() -> None:
     assert recover([START], [block(5, (3, 3))], CHECKPOINT, [batch(10, 2, 5)]).end == End(12, 12)
+    assert recover([START], [block(6, (3, 3))], CHECKPOINT, [batch(10, 2, 5)]).end == End(12, 12)
     assert recover([START], [block(4, (30, 9))], CHECKPOINT, [batch(10, 2, 5)]).end == End(12, 12)
 
 
