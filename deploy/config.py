@@ -22,7 +22,7 @@ from broker.client.site import Site
 from broker.config import BrokerConfig
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from deploy.errors import ConfigError
-from deploy.topology import opposites, shared_targets, topology_problems
+from deploy.topology import reverse_links, shared_targets, topology_problems
 from mirror.link import Link, TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
@@ -132,7 +132,8 @@ class Configuration:
             links = [self._link(table) for table in model.links]
             shared = shared_targets(links)
             self._links = tuple(
-                replace(link, shared_targets=link.name in shared, opposites=opposites(link, links)) for link in links
+                replace(link, shared_targets=link.name in shared, reverse_links=reverse_links(link, links))
+                for link in links
             )
             problems = [f"links: {problem}" for problem in topology_problems(self._links)]
             problems += [*_shared_addresses(self._sites.values()), *_broker_problems(self)]

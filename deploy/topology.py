@@ -14,15 +14,15 @@ _LITERAL = re.compile(r"[a-zA-Z0-9_-]+")
 
 def shared_targets(links: Sequence[Link]) -> frozenset[str]:
     """Names of the links whose target topics have local writers: a link back, with the same topic names, exists."""
-    return frozenset(link.name for link in links if opposites(link, links))
+    return frozenset(link.name for link in links if reverse_links(link, links))
 
 
-def opposites(link: Link, links: Sequence[Link]) -> tuple[Link, ...]:
+def reverse_links(link: Link, links: Sequence[Link]) -> tuple[Link, ...]:
     """The links back that may write topics of this link's source by the same names."""
     return tuple(
         back
         for back in links
-        if _opposite(link, back) and _all_same((link, back)) and _same_name_may_go_round((link, back))
+        if _is_reverse(link, back) and _all_same((link, back)) and _same_name_may_go_round((link, back))
     )
 
 
@@ -84,7 +84,7 @@ def cycles(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
             yield from extend((link,), frozenset({link.source.name, link.target.name}))
 
 
-def _opposite(link: Link, other: Link) -> bool:
+def _is_reverse(link: Link, other: Link) -> bool:
     return link.source == other.target and link.target == other.source
 
 

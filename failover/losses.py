@@ -25,7 +25,7 @@ class Certainty(StrEnum):
 class PartitionLoss:
     """Source offsets [first_offset, end_offset) that the target does not have.
 
-    `records` counts offsets, which is the number of records wherever the source's log has no holes. With certainty
+    `records` counts offsets: the number of records wherever the source's log has no offset gaps. With certainty
     AT_LEAST more may have been written after `seen_at_ms`; with UNKNOWN nothing is known of the source's end at all.
     Timestamps are the records' own, Unix milliseconds, None where they cannot be known.
     """

@@ -74,7 +74,7 @@ async def _partitions(
                 target_end,
                 source_starts.get(at),
                 trusted=not (cut or at.topic in made_again or at in doubted),
-                has_local_writers=any(back.selects_topic(at.topic) for back in link.opposites),
+                has_local_writers=any(back.selects_topic(at.topic) for back in link.reverse_links),
             )
         )
     return tuple(views)

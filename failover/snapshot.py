@@ -11,9 +11,9 @@ class PartitionView:
 
     `source_end` is None when the source did not answer; then `seen_source_end`, `seen_timestamp_ms` and `seen_at_ms`
     are the last the mirror saw of it (None: it never recorded any). `mirrored_source_next` is None when nothing of the
-    partition was ever mirrored. Not `trusted`: the topic was made again or a log was cut, at either site, so that the
+    partition was ever mirrored. Not `trusted`: the topic was recreated or a log was cut, at either site, so that the
     mirrored offsets do not mean the records that are there now. `has_local_writers`: the target's
-    own producers write this topic too, and an opposite link carries that back.
+    own producers write this topic too, and a reverse link carries that back.
     """
 
     topic: str

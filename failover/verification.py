@@ -92,7 +92,7 @@ def same_content(one: Record, other: Record) -> bool:
 
 
 async def last_record(cluster: Cluster, at: TopicPartition, end: int) -> Record | None:
-    """The last record before `end`; markers and holes at the end of the log are stepped over."""
+    """The last record before `end`; markers and offset gaps at the end of the log are stepped over."""
     span = 1
     while end > 0:
         start = max(0, end - span)

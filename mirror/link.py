@@ -23,7 +23,7 @@ class Link:
     """One direction of mirroring. `topics` and `groups` are full-match regular expressions.
 
     `shared_targets`: the target topics also have local writers, because a link in the other direction with the same
-    topic names exists. `opposites` are those links, which group offsets cannot be translated without.
+    topic names exists. `reverse_links` are those links, which group offsets cannot be translated without.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Link:
     topic_names: TopicNames = "same"
     groups: tuple[str, ...] = ()
     shared_targets: bool = False
-    opposites: tuple[Link, ...] = ()
+    reverse_links: tuple[Link, ...] = ()
 
     @property
     def canary_topic(self) -> str:

@@ -131,8 +131,6 @@ def test_a_broad_except_gives_its_reason() -> None:
 LATE_IMPORTS = {
     "deploy/cli/root.py": "`farshore --help` and `--version` answer before a command's modules are loaded",
     "deploy/demo/story.py": "the report's Matplotlib is of an extra, and `farshore demo --help` needs none",
-    "broker/handlers/registry.py": "the folder's modules import the registry, which then looks for them",
-    "monitoring/audit": "PySpark is of an extra, and takes seconds to load",
 }
 """Files and folders that import inside functions, and why."""
 

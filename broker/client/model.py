@@ -34,7 +34,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic; `topic_id` is None where the cluster has no topic ids. It changes when the topic is made anew."""
+    """A topic; `topic_id` is None where the cluster has no topic ids. It changes when the topic is recreated."""
 
     name: str
     topic_id: uuid.UUID | None

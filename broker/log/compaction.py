@@ -7,7 +7,7 @@ segments never change, and nobody else writes `.cleaned`.
 What stays: the newest record of each key; everything after the pass's end; a tombstone (null value) until
 `delete.retention.ms` after the pass that first met it; a transaction marker as long, or as long as data of its
 transaction is there. What goes: older records, records of aborted transactions, records without a key. Offsets and
-sequences stay as they were; batches may get holes.
+sequences stay as they were; batches may get offset gaps.
 
 The time of that first pass is the file's modification time. Segments that wait for it are not merged with others: a
 merge would start their time again, for ever where passes are frequent (KAFKA-8522).

@@ -51,7 +51,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "stop them, or name the groups to move with --group",
     ),
     RefusalReason.OFFSETS_IN_DOUBT: (
-        "{subject} was made again or cut at one of the sites, so its offsets do not mean the mirrored records any more",
+        "{subject} was recreated or cut at one of the sites, so its offsets do not mean the mirrored records any more",
         "see the gaps in `farshore link describe`, decide, and accept them by `farshore link resume --accept-gap`",
     ),
     RefusalReason.DATA_LOSS_NOT_ALLOWED: (

@@ -71,7 +71,7 @@ class GapKind(StrEnum):
     TRUNCATED_END = "truncated_end"
     """The source's log ends before what was mirrored: an unclean election lost records there."""
     RECREATED = "recreated"
-    """The source topic was deleted and made again: its offsets mean other records now."""
+    """The source topic was deleted and recreated: its offsets mean other records now."""
     FOREIGN_WRITER = "foreign_writer"
     """Somebody else wrote into a partition that only the mirror may write."""
     UNREADABLE_BATCH = "unreadable_batch"
@@ -79,7 +79,7 @@ class GapKind(StrEnum):
     REFUSED_BATCH = "refused_batch"
     """The target refuses a batch for what is in it (size, timestamps, a missing key)."""
     TARGET_TRUNCATED = "target_truncated"
-    """The target's log ends before what it had acknowledged (a topic made anew there, an unclean election)."""
+    """The target's log ends before what it had acknowledged (a topic recreated there, an unclean election)."""
 
 
 UNTRANSLATABLE_KINDS = frozenset({GapKind.RECREATED, GapKind.TRUNCATED_END, GapKind.TARGET_TRUNCATED})

@@ -1,9 +1,9 @@
 """Intervals: where the difference between source and target offsets changes.
 
 A partition's map is a list of intervals. An interval says: the mirrored record at `source_start` lies at
-`target_start`, and so on, one by one, until the next interval begins. Where source offsets have a hole (an aborted
+`target_start`, and so on, one by one, until the next interval begins. Where source offsets have a gap (an aborted
 transaction, a control record, compaction) or target offsets do (a fence's marker, a local writer), a new interval
-begins. A source offset inside of a hole has no record; it translates to the next mirrored record.
+begins. A source offset inside of an offset gap has no record; it translates to the next mirrored record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class End(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A run of records without holes inside of one batch: its first source offset, and that record's place, from 0."""
+    """A run of records without offset gaps inside of one batch: its first source offset, and its place, from 0."""
 
     source_start: int
     ordinal: int
@@ -36,8 +36,8 @@ class Piece(NamedTuple):
 def intervals_for(end: End, pieces: Sequence[Piece], target_base: int) -> tuple[Interval, ...]:
     """The intervals that a batch needs which lands at `target_base` after `end`. Empty: the last one goes on.
 
-    A hole in the target that meets a hole in the source needs two, so that offsets of the source's hole translate
-    behind the target's hole and not into it.
+    An offset gap in the target that meets one in the source needs two, so that offsets of the source's gap translate
+    behind the target's gap and not into it.
     """
     intervals: list[Interval] = []
     source_next, target_next = end
@@ -70,7 +70,7 @@ def translate_back(intervals: Sequence[Interval], index: int, target_offset: int
     source = interval.source_start + (target_offset - interval.target_start)
     following = index + 1
     if following < len(intervals) and source >= intervals[following].source_start:
-        # The target's hole: go on at the next mirrored record, which is behind the last interval that starts there.
+        # An offset gap of the target: go on at the next mirrored record, behind the last interval that starts there.
         landing = intervals[following].target_start
         while following + 1 < len(intervals) and intervals[following + 1].target_start == landing:
             following += 1

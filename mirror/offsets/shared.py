@@ -4,7 +4,7 @@ The two sites hold the same records in different orders, so that an offset of th
 What it has is the first target offset that the group has not read: the earlier of two, one of each kind of record.
 
 - Of the source's own records, the one that this link's map says.
-- Of the target's own records, the first that the opposite link had not yet brought before the group's offset.
+- Of the target's own records, the first that the reverse link had not yet brought before the group's offset.
 
 Some records behind it may be read a second time; none is left out. Taking only the first would leave records out, and
 two links that each take the first would drive a group of both sites forward for ever.
@@ -24,10 +24,10 @@ from mirror.offsets.state import load_link_state
 
 @dataclass(frozen=True, slots=True)
 class GroupMap:
-    """An offset map for groups. `opposites`: the links back that write the same topics, each with its map."""
+    """An offset map for groups. `reverse_links`: the links back that write the same topics, each with its map."""
 
     own: OffsetMap
-    opposites: tuple[tuple[Link, OffsetMap], ...] = ()
+    reverse_links: tuple[tuple[Link, OffsetMap], ...] = ()
 
     def to_target(self, topic: str, partition: int, source_offset: int) -> int | None:
         """The first target offset that a group at `source_offset` has not read; None where it cannot be known."""
@@ -41,11 +41,11 @@ class GroupMap:
         return None if any(True for _ in self._backs(topic)) else self.own.mirrored_end(topic, partition)
 
     def _backs(self, topic: str) -> Iterable[OffsetMap]:
-        return (back for link, back in self.opposites if link.selects_topic(topic))
+        return (back for link, back in self.reverse_links if link.selects_topic(topic))
 
 
 def _first_unread(back: OffsetMap, topic: str, partition: int, offset: int) -> int | None:
-    """The opposite link's source offset of the first record that it brought to `offset` or behind it, or will."""
+    """The reverse link's source offset of the first record that it brought to `offset` or behind it, or will."""
     end, intervals = back.mirrored_end(topic, partition), back.intervals(topic, partition)
     if end is None or not intervals:
         return None
@@ -57,9 +57,9 @@ def _first_unread(back: OffsetMap, topic: str, partition: int, offset: int) -> i
 
 
 async def load_group_map(link: Link, own: OffsetMap, source: Cluster) -> GroupMap:
-    """The map with those of the opposite links, which are kept at this link's source. Raises ClientError, StateDamaged.
+    """The map with those of the reverse links, which are kept at this link's source. Raises ClientError, StateDamaged.
 
     A map that is read too early only says an earlier offset.
     """
-    backs = [(back, (await load_link_state(back, source)).map) for back in link.opposites]
+    backs = [(back, (await load_link_state(back, source)).map) for back in link.reverse_links]
     return GroupMap(own, tuple(backs))

@@ -21,7 +21,7 @@ class Event(StrEnum):
     """Something was in doubt: all in flight was dropped, the position is recomputed from the target."""
     RENEWED = "renewed"
     """Topics, partitions or leaders changed (or the fence is old): the link fences anew."""
-    PARKED = "parked"
+    PAUSED = "paused"
     """The target was promoted: the link waits, without writing, until an operator resumes it."""
     STOPPED = "stopped"
     """The link does not run any more in this process."""

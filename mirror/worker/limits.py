@@ -38,7 +38,7 @@ class WorkerLimits:
     group_sync_interval_ms: int = 5_000
     restart_backoff_ms: int = 200
     restart_backoff_max_ms: int = 10_000
-    parked_poll_ms: int = 2_000
+    paused_poll_ms: int = 2_000
     """How often a link whose target was promoted looks whether an operator resumed it."""
     fence_reason_wait_ms: int = 5_000
     """How long a fenced worker waits for its successor to say in the link's state who it is."""

@@ -1,7 +1,7 @@
-"""From fetched batches to batches to produce: what is left out, what passes closed, what must be re-encoded.
+"""From fetched batches to batches to produce: what is left out, what passes through, what must be re-encoded.
 
-A batch passes closed (its header patched in place, its records untouched and compressed as they came) unless the
-position falls inside of it, it has holes in its offsets, the broker stamped its timestamps (the target would show the
+A batch passes through (its header patched in place, its records untouched and compressed as they came) unless the
+position falls inside of it, its offsets have gaps, the broker stamped its timestamps (the target would show the
 producers' instead), or it is larger than the target allows.
 """
 

@@ -103,8 +103,8 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
         if isinstance(error, LinkFenced):
             error = await _reason_of_fence(link, error, settings)
         if isinstance(error, LinkPromoted):
-            tell(Event.PARKED, reason=str(error), hint=error.hint)
-            await until_resumed(link, settings.clock, limits.parked_poll_ms)
+            tell(Event.PAUSED, reason=str(error), hint=error.hint)
+            await until_resumed(link, settings.clock, limits.paused_poll_ms)
             continue
         if isinstance(error, FINAL_ERRORS):
             raise error

@@ -164,7 +164,7 @@ class CanaryProbe:
                         self._arrived(message)
                         position = message.offset + 1
             except OffsetOutOfRangeError:
-                # The target's topic was cut or made anew: go on at its beginning; what is missing will be lost.
+                # The target's topic was cut or recreated: go on at its beginning; what is missing will be lost.
                 position = 0
             except (KafkaError, OSError) as error:
                 if not ready.is_set() and not getattr(error, "retriable", True):

@@ -219,7 +219,7 @@ async def test_a_promoted_target_is_not_written_to(pair: Pair) -> None:
             await wait_for_records(target, where, 10)
             await promote_link(link, target, "failover-7")
             await write(source, where, some_records(10, 10))
-            (parked,) = await told.wait_for(Event.PARKED)
+            (parked,) = await told.wait_for(Event.PAUSED)
             assert "failover-7" in str(parked["reason"])
             assert len(await read_all(target, where)) == 10
             await resume_link(link, target, "resume-1", accept_gaps=False)
@@ -240,7 +240,7 @@ async def test_the_broker_s_timestamps_stay_visible(pair: Pair) -> None:
         assert contents(found) == contents(stamped) != contents(some_records(0, 20))
 
 
-async def test_opposite_links_with_the_same_names_do_not_loop(pair: Pair) -> None:
+async def test_reverse_links_with_the_same_names_do_not_loop(pair: Pair) -> None:
     """Active-active: local writers at both sites, interleaved with the mirror; restarts resume exactly."""
     topic = fresh_topic()
     where = TopicPartition(topic, 0)
@@ -301,7 +301,9 @@ async def test_prefixed_names(pair: Pair) -> None:
         assert contents(found) == contents(some_records(0, 30))
 
 
-async def test_a_compacted_source_is_mirrored_without_its_holes(shared_broker: FarshoreBroker, tmp_path: Path) -> None:
+async def test_a_compacted_source_is_mirrored_without_its_offset_gaps(
+    shared_broker: FarshoreBroker, tmp_path: Path
+) -> None:
     overrides = {"log.cleaner.backoff.ms": "200", "log.initial.task.delay.ms": "100"}
     with KafkaServer("3.9.1", tmp_path / "kafka", overrides) as kafka:
         topic = fresh_topic()
@@ -325,7 +327,7 @@ async def test_a_compacted_source_is_mirrored_without_its_holes(shared_broker: F
             await eventually(compacted, "the cleaner")
             expected = await kept()
             steps = {after.offset - before.offset for before, after in pairwise(expected)}
-            assert len(steps) > 1, "there are no holes inside of a batch"
+            assert len(steps) > 1, "there are no offset gaps inside of a batch"
             end = (await log_end_offsets(source, [where]))[where]
             async with running(link):
 

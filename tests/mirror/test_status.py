@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,11 +107,14 @@ def test_one_estimate_makes_the_sum_an_estimate(kinds: list[str]) -> None:
 
 
 def test_it_was_last_seen_by_its_newest_checkpoint_and_is_as_synced_as_its_oldest_group() -> None:
-    found = state()
-    for partition, at_ms in enumerate((300, 900, 500)):
-        end = End(0, 0)
-        found.checkpoints["flights", partition] = Checkpoint("flights", partition, end, 0, WRITER, 0, 0, 0, at_ms)
-    found.groups = GroupSyncTimes({"app-1": 800, "app-2": 200, "app-3": 700})
+    found = replace(
+        state(),
+        checkpoints={
+            ("flights", partition): Checkpoint("flights", partition, End(0, 0), 0, WRITER, 0, 0, 0, at_ms)
+            for partition, at_ms in enumerate((300, 900, 500))
+        },
+        groups=GroupSyncTimes({"app-1": 800, "app-2": 200, "app-3": 700}),
+    )
     status = seen(found, [])
     assert status.last_seen_at_ms == 900
     assert (status.groups, status.oldest_group_sync_at_ms) == (3, 200)

@@ -5,9 +5,10 @@ import os
 from concurrent.futures import Future
 from pathlib import Path
 
-from broker.log.disk import Buffer, OsDisk
+from broker.log.disk import OsDisk
 from broker.log.partition_log import PartitionLog
 from broker.wire.batch import iter_batches
+from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression
 from broker.wire.records import Record, decode_records, encode_batch
 

@@ -53,10 +53,10 @@ def test_continuity_counts_what_is_lost_and_what_is_repeated() -> None:
     assert (whole.before_records, whole.after_records) == (1000, FLIGHTS_COUNT - 1000)
     overlapping = continuity(GroupRead(list(range(1000)), {}), GroupRead(list(range(990, FLIGHTS_COUNT)), {}))
     assert (overlapping.lost_records, overlapping.repeated_records) == (0, 10)
-    with_a_hole = continuity(GroupRead(list(range(1000)), {}), GroupRead(list(range(1003, FLIGHTS_COUNT)), {}))
-    assert (with_a_hole.lost_records, with_a_hole.repeated_records) == (3, 0)
+    with_an_offset_gap = continuity(GroupRead(list(range(1000)), {}), GroupRead(list(range(1003, FLIGHTS_COUNT)), {}))
+    assert (with_an_offset_gap.lost_records, with_an_offset_gap.repeated_records) == (3, 0)
     assert not overlapping.holds
-    assert not with_a_hole.holds
+    assert not with_an_offset_gap.holds
 
 
 def test_a_group_that_would_read_another_record_is_found() -> None:

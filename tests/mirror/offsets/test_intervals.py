@@ -1,4 +1,4 @@
-"""Which intervals a batch needs, and what an offset in a hole means: the next mirrored record, never one before it."""
+"""Which intervals a batch needs, and what an offset in a gap means: the next mirrored record, never an earlier one."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def back(intervals: list[Interval], target: int, end: End) -> int:
     ],
     ids=[
         "it goes on",
-        "a hole here",
-        "a hole there",
+        "an offset gap here",
+        "an offset gap there",
         "both",
         "both, by one",
         "inside",
@@ -43,23 +43,23 @@ def back(intervals: list[Interval], target: int, end: End) -> int:
         "everywhere",
     ],
 )
-def test_a_batch_costs_an_interval_per_hole(
+def test_a_batch_costs_an_interval_per_offset_gap(
     pieces: list[Piece], target_base: int, expected: tuple[Interval, ...]
 ) -> None:
     assert intervals_for(End(10, 20), pieces, target_base) == expected
 
 
-def test_an_offset_in_a_hole_of_the_source_is_the_record_behind_it() -> None:
+def test_an_offset_in_an_offset_gap_of_the_source_is_the_record_behind_it() -> None:
     intervals, end = [Interval(0, 0), Interval(10, 5)], End(12, 7)
     assert [forth(intervals, source, end) for source in range(13)] == [0, 1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 6, 7]
 
 
-def test_an_offset_in_a_hole_of_the_target_goes_back_to_the_record_behind_it() -> None:
+def test_an_offset_in_an_offset_gap_of_the_target_goes_back_to_the_record_behind_it() -> None:
     intervals, end = [Interval(0, 0), Interval(3, 8)], End(5, 10)
     assert [back(intervals, target, end) for target in range(11)] == [0, 1, 2, 3, 3, 3, 3, 3, 3, 4, 5]
 
 
-def test_where_both_have_a_hole_neither_offset_falls_into_the_other() -> None:
+def test_where_both_have_an_offset_gap_neither_offset_falls_into_the_other() -> None:
     intervals, end = [Interval(0, 0), *intervals_for(End(3, 3), [Piece(9, 0)], 7)], End(11, 9)
     assert intervals == [Interval(0, 0), Interval(3, 7), Interval(9, 7)]
     assert [forth(intervals, source, end) for source in (2, 3, 5, 8, 9, 10)] == [2, 7, 7, 7, 7, 8]
@@ -85,16 +85,16 @@ def test_what_was_written_ahead_does_not_move_the_end() -> None:
     st.integers(0, 5),
 )
 def test_every_record_of_a_batch_has_its_own_offset_both_ways(
-    source: int, target: int, runs: list[tuple[int, int]], target_hole: int
+    source: int, target: int, runs: list[tuple[int, int]], target_offset_gap: int
 ) -> None:
-    """Runs of (hole before it, records) are sent at once behind one record at (source, target)."""
-    end, base = End(source + 1, target + 1), target + 1 + target_hole
+    """Runs of (offset gap before it, records) are sent at once behind one record at (source, target)."""
+    end, base = End(source + 1, target + 1), target + 1 + target_offset_gap
     pieces: list[Piece] = []
     offsets: list[int] = []
     here = end.source_next
-    for hole, count in runs:
-        here += hole
-        if hole or not pieces:
+    for offset_gap, count in runs:
+        here += offset_gap
+        if offset_gap or not pieces:
             pieces.append(Piece(here, len(offsets)))
         offsets += range(here, here + count)
         here += count

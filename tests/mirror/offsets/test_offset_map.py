@@ -16,8 +16,8 @@ from mirror.offsets.offset_map import OffsetMap, PartitionMap
 class Step:
     """A batch: offsets skipped at the source and at the target before it, then its records (True: mirrored)."""
 
-    source_hole: int
-    target_hole: int
+    source_offset_gap: int
+    target_offset_gap: int
     records: list[bool]
 
 
@@ -39,12 +39,12 @@ def build(steps: list[Step], first: tuple[int, int]) -> tuple[PartitionMap, list
     source, target = first
     pairs: list[tuple[int, int]] = []
     for step in steps:
-        source += step.source_hole
+        source += step.source_offset_gap
         offsets = [source + at for at, mirrored in enumerate(step.records) if mirrored]
         source += len(step.records)
         if not offsets:
             continue
-        target += step.target_hole
+        target += step.target_offset_gap
         pieces = [
             Piece(offset, ordinal)
             for ordinal, offset in enumerate(offsets)
@@ -76,7 +76,7 @@ def test_every_source_offset_translates_to_the_next_mirrored_record(
 def test_every_target_offset_translates_back(steps: list[Step], source: int, target: int) -> None:
     found, pairs = build(steps, (source, target))
     assert found.end is not None
-    first = found.intervals[0].target_start  # a target hole before the first record belongs to no interval
+    first = found.intervals[0].target_start  # a target offset gap before the first record belongs to no interval
     for offset in range(first, found.end.target_next):
         expected = next(here for here, there in pairs if there >= offset)
         assert found.to_source(offset) == expected, (offset, found.intervals)
@@ -86,10 +86,10 @@ def test_every_target_offset_translates_back(steps: list[Step], source: int, tar
 
 
 @given(steps)
-def test_only_holes_cost_intervals(steps: list[Step]) -> None:
+def test_only_offset_gaps_cost_intervals(steps: list[Step]) -> None:
     found, pairs = build(steps, (0, 0))
-    holes = sum((after[0] - before[0], after[1] - before[1]) != (1, 1) for before, after in pairwise(pairs))
-    assert len(found.intervals) <= 2 * holes + 2
+    offset_gaps = sum((after[0] - before[0], after[1] - before[1]) != (1, 1) for before, after in pairwise(pairs))
+    assert len(found.intervals) <= 2 * offset_gaps + 2
 
 
 def test_an_unknown_partition_has_no_translation() -> None:

@@ -71,7 +71,7 @@ def test_a_group_goes_on_at_the_first_record_of_either_kind_that_it_has_not_read
     assert GroupMap(back, ((THERE, there),)).to_target(*WHERE, 3) == 3
 
 
-def test_without_the_opposite_map_it_is_not_guessed() -> None:
+def test_without_the_reverse_map_it_is_not_guessed() -> None:
     there = mirror_map(["e0", "e1"], ["e0", "e1"], "e")
     assert GroupMap(there, ((BACK, OffsetMap()),)).to_target(*WHERE, 1) is None
     assert GroupMap(there).to_target(*WHERE, 1) == 1

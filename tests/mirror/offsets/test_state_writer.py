@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.configs import ConfigOperation, alter_topic_configs, describe_topic_configs
+from broker.client.configs import alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import (

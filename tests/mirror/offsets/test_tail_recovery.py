@@ -38,13 +38,13 @@ def test_what_landed_counts_and_the_block_says_which_records_it_was() -> None:
     assert found.intervals == (START, Interval(14, 10))
 
 
-def test_a_batch_without_a_block_goes_on_without_a_hole() -> None:
+def test_a_batch_without_a_block_goes_on_without_an_offset_gap() -> None:
     found = recover([START], [], CHECKPOINT, [batch(10, 3, 5), batch(13, 1, 8)])
     assert (found.end, found.landed_records) == (End(14, 14), 4)
     assert found.intervals == (START,)
 
 
-def test_holes_inside_of_a_batch_are_found_by_their_sequences() -> None:
+def test_offset_gaps_inside_of_a_batch_are_found_by_their_sequences() -> None:
     found = recover([START], [block(5, (14, 10), (20, 12))], CHECKPOINT, [batch(10, 4, 5)])
     assert found.intervals == (START, Interval(14, 10), Interval(20, 12))
     assert found.end == End(22, 14)
@@ -120,15 +120,15 @@ def test_stepping_over_replaces_an_interval_that_begins_there() -> None:
 def test_of_any_prefix_that_landed_the_position_is_the_record_behind_it(
     sent: list[tuple[int, int, int]], sequence: int, data: st.DataObject
 ) -> None:
-    """Batches of (hole at the source, records, offsets that somebody else takes before it at the target)."""
+    """Batches of (offset gap at the source, records, offsets that somebody else takes before it at the target)."""
     checkpoint = replace(CHECKPOINT, sequence=sequence, position=10)
     blocks, landed, tail = [], [], []
     source, planned, target = 10, 10, 10
     durable = data.draw(st.integers(0, len(sent)))
-    for at, (hole, count, taken) in enumerate(sent):
-        source += hole
+    for at, (offset_gap, count, taken) in enumerate(sent):
+        source += offset_gap
         offset = (sequence + planned - 10) & SEQUENCE_MASK
-        if hole:
+        if offset_gap:
             blocks.append(block(offset, (source, planned)))
         if at < durable:
             tail += [batch(target, taken, 0, OTHER)] if taken else []

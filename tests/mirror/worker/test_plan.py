@@ -1,4 +1,4 @@
-"""What passes closed, what is left out, what is re-encoded: pure."""
+"""What passes through, what is left out, what is re-encoded: pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_batch_that_the_position_falls_into_loses_its_head() -> None:
     assert cursor.end == End(4, 102)
 
 
-def test_holes_are_closed_and_mapped() -> None:
+def test_offset_gaps_are_closed_and_mapped() -> None:
     plan, cursor = plan_of(batch_of([1, 2, 5, 9], base=0, last_offset=9))
     (batch,) = plan.batches
     header = peek(batch.batch)
@@ -142,7 +142,7 @@ def test_damage_is_never_passed_on(at: int) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=6), st.integers(0, 12))
-def test_whatever_the_holes_the_plan_is_whole_and_dense(shapes: list[list[int]], position: int) -> None:
+def test_whatever_the_offset_gaps_the_plan_is_whole_and_dense(shapes: list[list[int]], position: int) -> None:
     batches, offset, expected = [], 0, []
     for gaps in shapes:
         offsets = []

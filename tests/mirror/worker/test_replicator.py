@@ -30,7 +30,7 @@ source_batches = st.lists(
     min_size=1,
     max_size=4,
 )
-"""What one fetch brings: per batch a hole before it, then whether compaction left each offset its record."""
+"""What one fetch brings: per batch an offset gap before it, then whether compaction left each offset its record."""
 
 
 @dataclass
@@ -49,8 +49,8 @@ def new_replicator(state: Submissions, *, shared: bool) -> Replicator:
 def source_log(first: int, shape: list[tuple[int, list[bool]]]) -> tuple[bytearray, list[list[int]], int]:
     """A source's log from `first` on -> its bytes, the offsets of each batch that has records, and its end."""
     log, batches, offset = bytearray(), [], first
-    for hole, present in shape:
-        base = offset + hole
+    for offset_gap, present in shape:
+        base = offset + offset_gap
         offsets = [base + at for at, here in enumerate(present) if here]
         offset = base + len(present)
         records = [Record(at, 1, b"k", b"v%d" % at) for at in offsets]

@@ -60,7 +60,7 @@ def test_a_marker_at_the_target_belongs_to_no_segment() -> None:
     assert partition.foreign == ()
 
 
-def test_holes_on_both_sides_at_once_give_exact_segments() -> None:
+def test_offset_gaps_on_both_sides_at_once_give_exact_segments() -> None:
     # Source offsets 40 and 41 have no record (a marker and an aborted one), target offset 40 is a marker.
     steps = (Step(0, 0), Step(40, 41), Step(42, 41))
     partition, _ = comparable(frozen(target=Span(0, 99), steps=steps, mirrored_end=(100, 99)))
@@ -129,14 +129,14 @@ def test_an_accepted_gap_is_left_out_and_said() -> None:
 def test_segments_pair_exactly_the_records_both_sites_have(
     runs: list[tuple[int, int, int]], trims: tuple[int, int, int]
 ) -> None:
-    """Against a brute-force list of (source, target) pairs, with holes on both sides and both starts trimmed."""
+    """Against a brute-force list of (source, target) pairs, with offset gaps on both sides and both starts trimmed."""
     pairs: list[tuple[int, int]] = []
     steps: list[Step] = []
     source, target = 0, 0
-    for source_hole, target_hole, length in runs:
-        if target_hole and source_hole and pairs:
-            steps.append(Step(source, target + target_hole))
-        source, target = source + source_hole, target + target_hole
+    for source_offset_gap, target_offset_gap, length in runs:
+        if target_offset_gap and source_offset_gap and pairs:
+            steps.append(Step(source, target + target_offset_gap))
+        source, target = source + source_offset_gap, target + target_offset_gap
         steps.append(Step(source, target))
         pairs += [(source + i, target + i) for i in range(length)]
         source, target = source + length, target + length
