@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from typing import Final, Protocol, cast
 
@@ -33,14 +32,13 @@ from broker.wire.api import API, ApiKey
 from broker.wire.buffers import Buffer, grow_buffer
 from broker.wire.codec import decode
 from broker.wire.errors import MalformedMessage, UnsupportedVersion, WireError
-from broker.wire.frames import SIZE_BYTES, decode_request_header, encode_response
+from broker.wire.frame_head import BegunFrame, FrameHead, FrameRefused
+from broker.wire.frames import decode_request_header, encode_response
 
 log = logging.getLogger(__name__)
 
 HEADER_BYTES_MIN: Final = 10
 """API key, version, correlation id, length of the client id: no request is smaller."""
-
-_SIZE = struct.Struct(">i")
 
 
 class ConnectionServer(Protocol):
@@ -69,8 +67,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._host = ""
         # Receiving. The head takes sizes and small frames; `_frame` is the larger frame that is coming in.
-        self._head = bytearray(RECEIVE_HEAD_BYTES)
-        self._head_filled = 0
+        self._head = FrameHead(
+            RECEIVE_HEAD_BYTES,
+            size_min_bytes=HEADER_BYTES_MIN,
+            size_max_bytes=self._broker.config.socket_request_max_bytes,
+        )
         self._frame: bytearray | None = None
         self._frame_filled = 0
         self._frame_bytes = 0
@@ -117,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         frame = self._frame
         if frame is None:
-            return memoryview(self._head)[self._head_filled :]
+            return self._head.room()
         if self._frame_filled == len(frame):
             # Granted by `_ask_growth`. Not done in `buffer_updated`, where the loop still holds the buffer.
             grow_buffer(frame, self._growth_bytes())
@@ -126,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.active_at = self._broker.clock.monotonic()
         if self._frame is None:
-            self._head_filled += nbytes
+            self._head.add(nbytes)
             self._take_frames_from_head()
         else:
             self._frame_filled += nbytes
@@ -137,30 +138,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_frames_from_head(self) -> None:
         """Whole frames out of the head; the beginning of a larger one moves to its own buffer."""
-        start = 0
-        while self._frame is None and self._head_filled - start >= SIZE_BYTES and not self._closed:
-            (size_bytes,) = _SIZE.unpack_from(self._head, start)
-            if not HEADER_BYTES_MIN <= size_bytes <= self._broker.config.socket_request_max_bytes:
-                self.abort(f"a frame of {size_bytes} bytes was announced")
-                return
-            start += SIZE_BYTES
-            have = min(self._head_filled - start, size_bytes)
-            if have == size_bytes:
-                self._server.memory.charge(size_bytes)
-                self._held_bytes += size_bytes
-                self._queue(bytearray(memoryview(self._head)[start : start + have]))
-            else:
-                self._begin_frame(size_bytes, memoryview(self._head)[start : start + have])
-            start += have
-        left = self._head_filled - start
-        if start:
-            self._head[:left] = bytes(self._head[start : self._head_filled])
-            self._head_filled = left
+        try:
+            while not self._closed and (frame := self._head.next_frame()) is not None:
+                if isinstance(frame, BegunFrame):
+                    self._begin_frame(frame)
+                else:
+                    self._server.memory.charge(len(frame))
+                    self._held_bytes += len(frame)
+                    self._queue(frame)
+        except FrameRefused as refused:
+            self.abort(str(refused))
 
-    def _begin_frame(self, size_bytes: int, beginning: memoryview) -> None:
-        self._frame, self._frame_filled, self._frame_bytes = bytearray(beginning), len(beginning), size_bytes
-        self._server.memory.charge(len(beginning))
-        self._held_bytes += len(beginning)
+    def _begin_frame(self, begun: BegunFrame) -> None:
+        self._frame, self._frame_bytes = bytearray(begun.beginning), begun.size_bytes
+        self._frame_filled = len(self._frame)
+        self._server.memory.charge(self._frame_filled)
+        self._held_bytes += self._frame_filled
         self._ask_growth()
 
     def _go_on_with_frame(self) -> None:
@@ -280,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.busy and not unread:
             return
         quiet_ms = (now - self.active_at) * 1000
-        receiving = self._frame is not None or self._head_filled > 0
+        receiving = self._frame is not None or not self._head.is_empty
         if receiving and self._reading and not self._requests and quiet_ms > FRAME_STALL_MS:
             self.abort("a frame stopped coming in")
         elif quiet_ms > self._broker.config.connections_max_idle_ms and (unread or not self._requests):

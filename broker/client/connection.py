@@ -16,10 +16,11 @@ from typing import Any, Final, TypeVar, cast
 
 from broker.base.address import Address
 from broker.client.errors import ClientError, ConnectionLost, RequestTimedOut, ResponseTooLarge, UnsupportedByCluster
-from broker.client.limits import RECEIVE_SCRATCH_BYTES, ClientLimits
+from broker.client.limits import RECEIVE_HEAD_BYTES, ClientLimits
 from broker.wire.api import API, ApiKey
 from broker.wire.buffers import receive_buffer
 from broker.wire.errors import ErrorCode, WireError
+from broker.wire.frame_head import BegunFrame, FrameHead, FrameRefused
 from broker.wire.frames import RequestHeader, decode_response, encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.schema import Message
@@ -59,9 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._reason: ClientError | None = None
-        self._scratch = bytearray(RECEIVE_SCRATCH_BYTES)
-        self._scratch_view = memoryview(self._scratch)
-        self._scratch_filled = 0
+        self._head = FrameHead(RECEIVE_HEAD_BYTES, size_min_bytes=1, size_max_bytes=limits.max_frame_bytes)
         self._frame: bytearray | None = None
         self._frame_filled = 0
 
@@ -151,12 +150,12 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
             return memoryview(self._frame)[self._frame_filled :]
-        return self._scratch_view[self._scratch_filled :]
+        return self._head.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._frame is None:
-            self._scratch_filled += nbytes
-            self._take_scratch()
+            self._head.add(nbytes)
+            self._take_head()
             return
         self._frame_filled += nbytes
         if self._frame_filled == len(self._frame):
@@ -165,28 +164,18 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- receiving
 
-    def _take_scratch(self) -> None:
-        """Hand on the whole frames in the scratch buffer; give a larger one its own buffer and begin it."""
-        position, filled = 0, self._scratch_filled
-        while filled - position >= _SIZE.size and self._reason is None:
-            (size,) = _SIZE.unpack_from(self._scratch, position)
-            if not 0 < size <= self._limits.max_frame_bytes:
-                return self.abort(ResponseTooLarge(f"{self.address} announced a response of {size} bytes"))
-            start, end = position + _SIZE.size, position + _SIZE.size + size
-            if end > filled:
-                if end - position > len(self._scratch):  # it would never fit: receive the rest in place
-                    self._frame = receive_buffer(size)
-                    self._frame_filled = filled - start
-                    self._frame[: self._frame_filled] = self._scratch_view[start:filled]
-                    position = filled
-                break
-            self._receive(bytearray(self._scratch_view[start:end]))
-            position = end
-        rest = 0 if self._reason is not None else filled - position
-        if rest and position:
-            self._scratch[:rest] = self._scratch[position:filled]
-        self._scratch_filled = rest
-        return None
+    def _take_head(self) -> None:
+        """Hand on the whole frames in the head; give a larger one its own buffer and begin it."""
+        try:
+            while self._reason is None and (frame := self._head.next_frame()) is not None:
+                if isinstance(frame, BegunFrame):
+                    self._frame = receive_buffer(frame.size_bytes)
+                    self._frame_filled = len(frame.beginning)
+                    self._frame[: self._frame_filled] = frame.beginning
+                else:
+                    self._receive(frame)
+        except FrameRefused as refused:
+            self.abort(ResponseTooLarge(f"{self.address} announced a response of {refused.size_bytes} bytes"))
 
     def _receive(self, frame: bytearray) -> None:
         """Match a frame (without its size) to the request that it answers."""

@@ -7,7 +7,7 @@ from typing import Final
 
 MIB: Final = 1024 * 1024
 
-RECEIVE_SCRATCH_BYTES: Final = 64 * 1024
+RECEIVE_HEAD_BYTES: Final = 64 * 1024
 """Small responses are read through one buffer of this size per connection; larger ones get their own."""
 
 REPLICA_ID_CONSUMER: Final = -1
