@@ -8,11 +8,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
 from broker.client.limits import ClientLimits
 from broker.client.site import Site
-from mirror.errors import MirrorError
 from mirror.lag import PartitionLag, link_lag
 from mirror.link import Link
 from mirror.offsets.entries import Gap, RunState
@@ -82,7 +81,7 @@ async def link_status(link: Link) -> LinkStatus:
                 state = await load_link_state(link, target)
             if source is not None and target is not None:
                 lags = await link_lag(link, source, target, state)
-        except (MirrorError, ClientError) as error:
+        except FarshoreError as error:
             trouble.append(str(error))
         entries = state.entries if state is not None else None
         return summarise(link, source is not None, target is not None, entries, lags, "; ".join(trouble))
@@ -135,6 +134,6 @@ def condition_of(entries: StateEntries | None) -> LinkCondition:
 async def _enter(stack: AsyncExitStack, site: Site, trouble: list[str]) -> Cluster | None:
     try:
         return await stack.enter_async_context(Cluster(site, client_id="farshore-status", limits=STATUS_LIMITS))
-    except (MirrorError, ClientError) as error:
+    except FarshoreError as error:
         trouble.append(str(error))
         return None

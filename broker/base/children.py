@@ -27,12 +27,13 @@ async def stop_child(process: asyncio.subprocess.Process, timeout_s: float) -> N
         process.terminate()
         process.send_signal(signal.SIGCONT)
     try:
-        async with asyncio.timeout(timeout_s):
-            await process.wait()
-    except TimeoutError:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await process.wait()
+    finally:  # also when the wait itself is cancelled
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+    await process.wait()
 
 
 async def stop_group(process: asyncio.subprocess.Process, timeout_s: float) -> None:
@@ -63,8 +64,9 @@ def _signal_group(leader: int, number: int) -> bool:
 
 
 def stop_child_now(process: subprocess.Popen[bytes], timeout_s: float) -> None:
-    """The same for code that is not on an event loop; it waits."""
+    """`stop_child` for code that is not on an event loop."""
     process.terminate()
+    process.send_signal(signal.SIGCONT)
     try:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:

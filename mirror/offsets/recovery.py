@@ -1,7 +1,7 @@
 """Where a partition stands after a crash or a takeover: a pure function of what the target holds.
 
 The last checkpoint is proved. After it, the target's log holds a prefix of what its writer sent (one producer id and
-epoch, sequences without offset gaps), maybe a local writer's batches in between, and the markers of later fences. The
+epoch, sequences without gaps), maybe a local writer's batches in between, and the markers of later fences. The
 blocks that were written ahead say which source offset a sequence stands for; the batches' headers say where it landed.
 """
 

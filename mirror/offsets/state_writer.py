@@ -13,6 +13,7 @@ from broker.client.topics import NewTopic, create_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import ALL_REPLICAS
 from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Entry, VoidBlock, Writer, encode_key, encode_value, encode_void_key
@@ -64,7 +65,7 @@ class StateLog:
         connection = await self._target.connection(node_id, "admin")
         data = [TopicProduceData(link.state_topic, [PartitionProduceData(0, batch)])]
         timeout_ms = self._target.limits.delivery_timeout_ms
-        response: ProduceResponse = await connection.request(ProduceRequest(None, -1, timeout_ms, data))
+        response: ProduceResponse = await connection.request(ProduceRequest(None, ALL_REPLICAS, timeout_ms, data))
         code = response.responses[0].partition_responses[0].error_code
         if code:
             self._target.forget_leaders([link.state_topic])

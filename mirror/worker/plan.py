@@ -126,13 +126,13 @@ class RecordTooLarge(Exception):
 
 def _add(plan: Plan, header: BatchHeader, batch: memoryview, rules: Rules) -> None:
     cursor = plan.cursor
-    closed = (
+    passes_through = (
         header.base_offset >= cursor.position
         and header.record_count == header.last_offset_delta + 1
         and not header.is_log_append_time
         and header.size_bytes <= rules.max_batch_bytes
     )
-    if not closed:
+    if not passes_through:
         kept = [record for record in decode_records(batch) if record.offset >= cursor.position]
         _add_encoded(plan, kept, header, rules)
         return

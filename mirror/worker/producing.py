@@ -114,7 +114,8 @@ def _account(
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, what, "the answer does not name the partition")
     if not answer.error_code:
         replicator.acknowledge(answer.base_offset)
-        session.count_acknowledged(len(batch.batch))
+        if replicator.gap is None:
+            session.count_acknowledged(len(batch.batch))
         return
     refusal = KafkaError(answer.error_code, what, answer.error_message)
     if refusal.code in FENCED_CODES:

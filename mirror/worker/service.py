@@ -119,7 +119,7 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
 
 
 async def _run_session(link: Link, settings: WorkerSettings, tell: EventSink) -> SessionEnd:
-    """One session -> why it ended. Anything but the errors of this folder is a fault of ours, and raised."""
+    """One session -> why it ended. Anything but SESSION_ENDS is a fault of ours, and raised."""
     try:
         async with (
             Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock) as source,
@@ -206,7 +206,7 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
                 await clock.sleep(limits.fence_reason_poll_ms / 1000)
                 entries = await read_entries(link, target)
         refuse_promoted(entries)
-    except (MirrorError, ClientError) as error:
+    except FarshoreError as error:
         return error
     run, owner = entries.run, entries.owner
     if run is None or owner is None or run.state is not RunState.RUNNING:
@@ -220,7 +220,7 @@ async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:
     """Return when the link's state no longer says that its target is promoted."""
     while True:
         await clock.sleep(poll_ms / 1000)
-        with suppress(ClientError):
+        with suppress(ClientError, WireError):
             async with Cluster(link.target, client_id=f"farshore-{link.name}") as target:
                 entries = await read_entries(link, target)
             if entries.run is None or entries.run.state is not RunState.PROMOTED:

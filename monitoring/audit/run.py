@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -28,7 +29,9 @@ from monitoring.errors import AuditError, SparkFailed, SparkMissing
 
 CLIENT_ID = "farshore-audit"
 RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
-CHILD = (sys.executable, "-m", "monitoring.audit.child")
+ROOT = Path(__file__).parents[2]
+# -P: a folder that the operator stands in may have modules of our names.
+CHILD = (sys.executable, "-P", "-m", "monitoring.audit.child")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
     report("asking both sites where they stand")
     frozen = await _freeze(request.link)
     plan(frozen)  # before Spark is started: the child says the same after a wait
-    request.directory.mkdir(parents=True, exist_ok=True)
+    directory = request.directory.resolve()  # the child stands elsewhere
+    directory.mkdir(parents=True, exist_ok=True)
     compared = await run_child(
         ChildRequest(
             run_id,
@@ -68,8 +72,8 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
             request.window_ms,
             request.master,
             request.jars,
-            request.directory,
-            request.directory / "spark.log",
+            directory,
+            directory / "spark.log",
             _command(request),
         ),
         report,
@@ -90,19 +94,29 @@ async def run_child(request: ChildRequest, report: Callable[[str], None]) -> Com
     with request.log_file.open("ab") as log:
         async with _child(log.fileno()) as (process, events):
             await _give(process, REQUEST.dump_json(request))
-            last: Compared | Failed | None = None
-            async for line in events:
-                event = EVENT.validate_json(line)
-                if isinstance(event, Progress):
-                    report(event.step)
-                else:
-                    last = event
-            status = await process.wait()
-    if isinstance(last, Compared):
-        return last
-    if last is None:
-        raise SparkFailed(f"Spark's process ended with status {status} and no result", f"see {request.log_file}")
-    raise error_of(last)
+            try:
+                last = await _last_event(events, report)
+            except ValueError as error:
+                text = "Spark's process ended while it told its result"
+                raise SparkFailed(text, f"see {request.log_file}") from error
+            if last is None:
+                status = await process.wait()
+                raise SparkFailed(
+                    f"Spark's process ended with status {status} and no result", f"see {request.log_file}"
+                )
+    if isinstance(last, Failed):
+        raise error_of(last)
+    return last
+
+
+async def _last_event(events: asyncio.StreamReader, report: Callable[[str], None]) -> Compared | Failed | None:
+    """Raises ValueError for what is no event, such as a line that was cut."""
+    async for line in events:
+        event = EVENT.validate_json(line)
+        if not isinstance(event, Progress):
+            return event
+        report(event.step)
+    return None
 
 
 @asynccontextmanager
@@ -110,7 +124,11 @@ async def _child(log: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, as
     """The child and what it tells. Only it holds the pipe's other end: Java gets its standard descriptors alone."""
     events = asyncio.StreamReader(limit=limits.AUDIT_EVENT_MAX_BYTES)
     reading, writing = os.pipe()
-    with os.fdopen(writing, "wb") as end_of_child:
+    with (
+        # What a child that is stopped leaves behind is gone when it is.
+        tempfile.TemporaryDirectory(prefix="farshore-audit-", ignore_cleanup_errors=True) as scratch,
+        os.fdopen(writing, "wb") as end_of_child,
+    ):
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(events), os.fdopen(reading, "rb")
         )
@@ -124,6 +142,7 @@ async def _child(log: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, as
                 pass_fds=(writing,),
                 start_new_session=True,
                 preexec_fn=die_with_parent,
+                env=_environment(scratch),
             )
             try:
                 end_of_child.close()
@@ -132,6 +151,12 @@ async def _child(log: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, as
                 await stop_group(process, limits.AUDIT_SPARK_STOP_MS / limits.SECOND_MS)
         finally:
             transport.close()
+
+
+def _environment(scratch: str) -> dict[str, str]:
+    """Of the child: our modules wherever it was started, and its temporary files in `scratch`."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": path, "TMPDIR": scratch}
 
 
 async def _give(process: asyncio.subprocess.Process, request: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from monitoring.errors import SparkFailed
 
+JAVA_STOP_S = 30.0
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -113,7 +115,11 @@ def _stop_java() -> None:
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.stdin.close()
-        process.wait()
+        try:
+            process.wait(JAVA_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
 

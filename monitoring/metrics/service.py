@@ -10,13 +10,12 @@ from pathlib import Path
 from prometheus_client import Histogram
 
 from broker.base.address import Address
-from broker.client.errors import ClientError
-from mirror.api import Link, MirrorError
+from broker.base.errors import FarshoreError
+from mirror.api import Link
 from monitoring import limits
 from monitoring.canary.probe import CanaryProbe
 from monitoring.canary.run import new_run, now_ms
 from monitoring.canary.verdict import CanaryJudge
-from monitoring.errors import CanaryError
 from monitoring.metrics.canary import latency_histogram
 from monitoring.metrics.observation import Board
 from monitoring.metrics.server import metrics_server, registry_of
@@ -56,7 +55,7 @@ async def _canary_for_ever(link: Link, judge: CanaryJudge, latency: Histogram) -
         try:
             await probe.prepare()
             break
-        except (MirrorError, ClientError, CanaryError, OSError):
+        except (FarshoreError, OSError):
             # farshore_link_up says that a site is away, farshore_canary_sent_records_total that no canary flies.
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, limits.CANARY_RETRY_MAX_MS)

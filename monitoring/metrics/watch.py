@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
 from broker.client.site import Site
-from mirror.api import Link, LinkState, MirrorError, PartitionLag, RunState, StateEntries, link_lag, load_link_state
+from mirror.api import Link, LinkState, PartitionLag, RunState, StateEntries, link_lag, load_link_state
 from monitoring import limits
 from monitoring.metrics.observation import Board, LagSample, LinkObservation
 
@@ -73,7 +73,7 @@ class LinkWatch:
         try:
             async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
                 state = await load_link_state(self.link, await self._target.cluster())
-        except (MirrorError, ClientError, OSError, TimeoutError) as trouble:
+        except (FarshoreError, OSError, TimeoutError) as trouble:
             error = type(trouble).__name__
             await self._target.drop()
         if state is not None:
@@ -81,7 +81,7 @@ class LinkWatch:
                 async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
                     source, target = await self._source.cluster(), await self._target.cluster()
                     lags = await link_lag(self.link, source, target, state)
-            except (MirrorError, ClientError, OSError, TimeoutError) as trouble:
+            except (FarshoreError, OSError, TimeoutError) as trouble:
                 error = type(trouble).__name__
                 # Which of the two failed is not worth guessing: both are asked anew.
                 await self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -59,7 +60,10 @@ def has_ended(process: int) -> bool:
 def starting_java(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """An audit whose Java is on its way."""
     command = [sys.executable, "-c", SCRIPT, str(folder)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as audit:
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    environment = os.environ | {"TMPDIR": str(scratch)}
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=environment) as audit:
         try:
             wait_until(lambda: bool(java_of(audit.pid)), 60, "Java to be started")
             (java,) = java_of(audit.pid)
@@ -74,6 +78,7 @@ def test_an_interrupt_while_java_starts_leaves_no_java(tmp_path: Path) -> None:
         audit.send_signal(signal.SIGINT)
         assert audit.wait(20) == ExitCode.INTERRUPTED
         assert has_ended(java)
+        assert not list((tmp_path / "scratch").glob("farshore-*"))
 
 
 @pytest.mark.timeout(120)

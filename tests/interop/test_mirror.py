@@ -219,8 +219,8 @@ async def test_a_promoted_target_is_not_written_to(pair: Pair) -> None:
             await wait_for_records(target, where, 10)
             await promote_link(link, target, "failover-7")
             await write(source, where, some_records(10, 10))
-            (parked,) = await told.wait_for(Event.PAUSED)
-            assert "failover-7" in str(parked["reason"])
+            (paused,) = await told.wait_for(Event.PAUSED)
+            assert "failover-7" in str(paused["reason"])
             assert len(await read_all(target, where)) == 10
             await resume_link(link, target, "resume-1", accept_gaps=False)
             assert contents(await wait_for_records(target, where, 20)) == contents(some_records(0, 20))

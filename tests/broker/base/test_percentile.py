@@ -17,3 +17,7 @@ def test_percentiles_are_values_that_were_measured(values: list[int]) -> None:
 
 def test_of_nothing_there_is_none() -> None:
     assert percentile([], 0.5) is None
+
+
+def test_one_outlier_in_a_hundred_is_above_p99() -> None:
+    assert percentile([1.0] * 99 + [5_000.0], 0.99) == 1.0

@@ -62,7 +62,7 @@ class MetadataStoreContract:
         assert store.topics()["a"] == a
         assert self.open(tmp_path).topics()["a"] == a
 
-    def test_a_topic_made_again_is_not_the_old_one(self, tmp_path: Path) -> None:
+    def test_a_topic_recreated_is_not_the_old_one(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         old = store.create_topic(topic("flights"))
         store.delete_topic(old)

@@ -140,7 +140,7 @@ async def test_a_name_twice_in_one_request_makes_nothing(tmp_path: Path) -> None
         assert (await metadata(client, "t")).topics[0].error_code == 3
 
 
-async def test_a_topic_made_again_is_another_one_and_empty(tmp_path: Path) -> None:
+async def test_a_topic_recreated_is_another_one_and_empty(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as address, connect(address) as client:
         ids = set()
         for _ in range(3):

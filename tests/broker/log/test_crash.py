@@ -162,7 +162,7 @@ def test_a_clean_marker_that_tells_of_another_end_is_not_believed(tmp_path: Path
     assert records_in(PartitionLog.open(tmp_path, CONFIG, ManualClock())) == before
 
 
-def test_a_log_deleted_and_made_again_is_empty(tmp_path: Path) -> None:
+def test_a_log_deleted_and_recreated_is_empty(tmp_path: Path) -> None:
     log = filled(tmp_path / "topic-0", 10)
     log.delete()
     assert list(tmp_path.iterdir()) == []

@@ -217,7 +217,7 @@ async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses
         assert contents(found) == contents([*some_records(0, 15), *some_records(15, 5)])
 
 
-async def test_a_group_is_not_moved_by_the_map_of_a_topic_that_was_made_again(brokers: tuple[str, str]) -> None:
+async def test_a_group_is_not_moved_by_the_map_of_a_topic_that_was_recreated(brokers: tuple[str, str]) -> None:
     group = f"readers-{uuid.uuid4().hex[:8]}"
     link, where = fresh(brokers, groups=(f"{group}.*",))
     later = TopicPartition(f"{where.topic}-later", 0)

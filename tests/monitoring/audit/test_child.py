@@ -127,3 +127,23 @@ def is_gone(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
+
+
+async def test_a_child_that_ends_in_the_middle_of_its_result(
+    monkeypatch: pytest.MonkeyPatch, request_: ChildRequest
+) -> None:
+    plays(monkeypatch, 'os.write(int(sys.argv[1]), b\'{"event": "compared", "verd\')\n')
+    with pytest.raises(SparkFailed, match="while it told its result") as caught:
+        await carry_out(request_)
+    assert str(request_.log_file) in caught.value.hint
+
+
+async def test_a_folder_with_modules_of_our_names_is_not_loaded(
+    monkeypatch: pytest.MonkeyPatch, request_: ChildRequest, tmp_path: Path
+) -> None:
+    (tmp_path / "monitoring").mkdir()
+    (tmp_path / "monitoring" / "__init__.py").write_text("raise SystemExit(7)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "CHILD", (*run.CHILD[:-1], "monitoring.audit.protocol"))
+    with pytest.raises(SparkFailed, match="status 0 and no result"):
+        await carry_out(request_)
