@@ -314,8 +314,9 @@ class Group(GroupMembership):
             del self.pending_members[member_id]
             if self.state is GroupState.PREPARING_REBALANCE:
                 self._maybe_close_rebalance(effects, now_ms)
-        for member in [m for m in self.members.values() if self.session_deadline_ms(m) <= now_ms]:
-            if member.member_id in self.members:
+        for member in list(self.members.values()):
+            # Asked one by one: one that is dropped may end a rebalance, and the others' sessions then begin anew.
+            if member.member_id in self.members and self.session_deadline_ms(member) <= now_ms:
                 self._remove(member, effects, now_ms)
         if self.sync_deadline_ms is not None and self.sync_deadline_ms <= now_ms:
             self.sync_deadline_ms = None

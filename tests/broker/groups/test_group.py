@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import inf
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.groups.model import Effects
@@ -306,6 +306,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@example([("join", 0, 0), ("join", 0, 0), ("beat", 1, 0), ("time", 0, 10_000)])
 def test_whatever_happens_only_the_current_generation_is_obeyed(steps: list[tuple[str, int, int]]) -> None:
     """Generations never go back; nobody of an older one may commit; every answered member is told a true generation."""
     story = Story()
