@@ -1,6 +1,7 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
 from mirror.errors import MirrorError
+from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.lag import PartitionLag, link_lag
 from mirror.link import Link
 from mirror.offsets.entries import GapStatus, RunState
@@ -8,17 +9,23 @@ from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import promote_link
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.state import LinkState, StateEntries, load_link_state, read_entries
+from mirror.status import LinkCondition, condition_now
 
 __all__ = [
     "GapStatus",
     "GroupMap",
+    "Heartbeat",
+    "HeartbeatWatch",
     "Link",
+    "LinkCondition",
     "LinkState",
     "MirrorError",
     "OffsetMap",
     "PartitionLag",
+    "Pulse",
     "RunState",
     "StateEntries",
+    "condition_now",
     "link_lag",
     "load_group_map",
     "load_link_state",

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, describe_topics, list_topics
+from mirror.heartbeat import judge_heartbeat
 from mirror.link import Link
 from mirror.offsets.entries import Gap
 from mirror.offsets.state import read_entries
-from mirror.status import LinkCondition, condition_of
+from mirror.status import LinkCondition, condition_now
 from mirror.topics.plan import ConfigChange, Finding, MirroredTopic, pair_topics, select_topics
 from mirror.topics.sync import find_concerns, plan_config_sync, plan_link_topics
 
@@ -79,7 +80,7 @@ async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
         source_answers=False,
         topic_names=link.topic_names,
         shared_targets=link.shared_targets,
-        condition=condition_of(entries),
+        condition=condition_now(entries, judge_heartbeat(entries.owner, target.clock.now_ms())),
         operation_id=entries.run.operation_id if entries.run is not None else "",
         mirrored=None,
         topics_to_create=None,

@@ -6,9 +6,11 @@ Per partition, from what both clusters say now:
 - `lag_records`: the records between the two. Exact, from batch headers, when they fit one fetch; otherwise the
   difference of offsets, which also counts markers and compacted records (`lag_records_estimated`).
 - `lag_seconds`: how long ago, by its own timestamp, the oldest record that is not mirrored was written; 0 when all is.
+  Unknown (None) where records are behind and none of them that has a timestamp could be looked at.
 - `lag_span_seconds`: the newest source timestamp minus that of the oldest unmirrored record; says more than
   `lag_seconds` for records whose timestamps are not of today.
-- `lag_bytes`: the size of the unmirrored batches as they are stored; beyond one fetch estimated from their mean size.
+- `lag_bytes`: the size of the unmirrored batches as they are stored; beyond one fetch estimated from their mean size;
+  unknown (None) where none could be looked at.
 """
 
 from __future__ import annotations
@@ -47,10 +49,10 @@ class PartitionLag:
     lag_offsets: int
     lag_records: int
     lag_records_estimated: bool
-    lag_bytes: int
+    lag_bytes: int | None
     lag_bytes_estimated: bool
-    lag_seconds: float
-    lag_span_seconds: float
+    lag_seconds: float | None
+    lag_span_seconds: float | None
     oldest_unmirrored_timestamp_ms: int | None
 
 
@@ -78,7 +80,8 @@ def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrore
     offsets = max(0, ends.source_end - ends.start)
     headers = sample.headers if sample is not None and offsets else ()
     records, estimated = offsets, offsets > 0
-    size, oldest = 0, None
+    size: int | None = None if offsets else 0
+    oldest: int | None = None
     if headers and sample is not None:
         covered = headers[-1].next_offset - headers[0].base_offset
         inside = min(headers[-1].next_offset, ends.source_end) - ends.start
@@ -93,6 +96,8 @@ def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrore
         if sample.complete and all(header.is_control for header in headers):
             records = 0
     newest = sample.newest_timestamp_ms if sample is not None else None
+    age_s = 0.0 if records == 0 else None if oldest is None else max(0, now_ms - oldest) / 1000
+    span_s = 0.0 if records == 0 else None if oldest is None or newest is None else max(0, newest - oldest) / 1000
     return PartitionLag(
         where.topic,
         where.partition,
@@ -105,8 +110,8 @@ def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrore
         estimated,
         size,
         offsets > 0 and estimated,
-        0.0 if oldest is None else max(0, now_ms - oldest) / 1000,
-        0.0 if oldest is None or newest is None else max(0, newest - oldest) / 1000,
+        age_s,
+        span_s,
         oldest,
     )
 

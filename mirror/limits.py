@@ -13,3 +13,14 @@ GROUP_SYNC_TIMEOUT_MS: Final = 4_000
 LAG_SCAN_MAX_BYTES: Final = MIB
 """The unmirrored tail of a partition is read up to this size for an exact lag; beyond it the lag is estimated."""
 STATUS_REFRESH_INTERVAL_MS: Final = 2_000
+HEARTBEAT_INTERVAL_MS: Final = 5_000
+"""How often a worker says in the link's state that it lives."""
+HEARTBEAT_MAX_AGE_MS: Final = 15_000
+"""A worker whose newest heartbeat is older is taken for gone."""
+CLOCK_DIFFERENCE_MAX_MS: Final = 5_000
+"""By how much the clocks of a worker and of who looks may differ before a stamp means nothing."""
+RESTARTS_IN_A_LOOP: Final = 2
+"""So many sessions in a row that ended by an error, none of which lasted, are a link that restarts in a loop."""
+
+assert 3 * HEARTBEAT_INTERVAL_MS <= HEARTBEAT_MAX_AGE_MS, "one late heartbeat is no death"
+assert CLOCK_DIFFERENCE_MAX_MS < HEARTBEAT_MAX_AGE_MS

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.limits import ClientLimits
 from broker.client.site import Site
+from mirror.findings import LinkFinding, link_findings
+from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.lag import PartitionLag, link_lag
+from mirror.limits import RESTARTS_IN_A_LOOP
 from mirror.link import Link
 from mirror.offsets.entries import Gap, RunState
 from mirror.offsets.state import LinkState, StateEntries, load_link_state
+
+T = TypeVar("T", int, float)
 
 STATUS_LIMITS = ClientLimits(
     connect_timeout_ms=2_000, bootstrap_timeout_ms=2_500, retry_timeout_ms=5_000, request_timeout_ms=10_000,
@@ -29,17 +35,25 @@ class LinkCondition(StrEnum):
 
     NEVER_RAN = "never_ran"
     RUNNING = "running"
-    """Allowed to run; `last_seen_at_ms` says when its worker last proved a position."""
+    """Its worker lives; `last_seen_at_ms` says when it last proved a position."""
     STOPPED_PARTITIONS = "stopped_partitions"
-    """Some partitions wait for a person's decision on a gap."""
+    """Its worker lives, and some partitions wait for a person's decision on a gap."""
+    RESTARTING = "restarting"
+    """Its worker lives, and none of its sessions lasts."""
+    SILENT = "silent"
+    """It may run, and no worker gave a sign of life for longer than the limit."""
     PROMOTED = "promoted"
     UNKNOWN = "unknown"
-    """The target does not answer."""
+    """The target does not answer, or the worker's clock and this one differ too much to tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One link now. Sums and maxima are over partitions, None while a site does not answer."""
+    """One link now. Sums and maxima are over partitions, None where they cannot be known.
+
+    `worker` is the one whose heartbeat stands in the link's state, "" where none does; `heartbeat_age_ms` is by the
+    clock of who looked. `partition_lags` begins with the partitions that stand still.
+    """
 
     link: str
     source: str
@@ -53,22 +67,29 @@ class LinkStatus:
     lag_bytes: int | None
     lag_seconds: float | None
     lag_is_estimated: bool
+    partitions_stopped: int
+    worker: str
+    heartbeat_at_ms: int | None
+    heartbeat_age_ms: int | None
+    restarts: int
+    restart_reason: str
     last_seen_at_ms: int | None
     groups: int
     oldest_group_sync_at_ms: int | None
+    findings: tuple[LinkFinding, ...]
     gaps: tuple[Gap, ...]
     partition_lags: tuple[PartitionLag, ...]
     trouble: str
 
 
-async def link_statuses(links: Sequence[Link]) -> list[LinkStatus]:
-    """Look at all of them at once, in their order."""
+async def link_statuses(links: Sequence[Link], heartbeats: HeartbeatWatch) -> list[LinkStatus]:
+    """Look at all of them at once, in their order. `heartbeats` remembers the looks before."""
     async with asyncio.TaskGroup() as group:
-        looks = [group.create_task(link_status(link)) for link in links]
+        looks = [group.create_task(link_status(link, heartbeats)) for link in links]
     return [look.result() for look in looks]
 
 
-async def link_status(link: Link) -> LinkStatus:
+async def link_status(link: Link, heartbeats: HeartbeatWatch) -> LinkStatus:
     """Look at both sites; one that does not answer is part of the answer, not an error."""
     async with AsyncExitStack() as stack:
         trouble: list[str] = []
@@ -84,44 +105,72 @@ async def link_status(link: Link) -> LinkStatus:
         except FarshoreError as error:
             trouble.append(str(error))
         entries = state.entries if state is not None else None
-        return summarise(link, source is not None, target is not None, entries, lags, "; ".join(trouble))
+        heartbeat = heartbeats.judge(link.name, entries.owner if entries is not None else None)
+        answers = (source is not None, target is not None)
+        return summarise(link, answers, entries, lags, heartbeat, "; ".join(trouble))
 
 
 def summarise(
     link: Link,
-    source_answers: bool,
-    target_answers: bool,
+    answers: tuple[bool, bool],
     entries: StateEntries | None,
     lags: Sequence[PartitionLag] | None,
+    heartbeat: Heartbeat,
     trouble: str,
 ) -> LinkStatus:
-    """Put together what was seen. Pure."""
+    """Put together what was seen; `answers`: whether source and target do. Pure."""
+    stopped = entries.open_gaps() if entries is not None else {}
+    owner = entries.owner if entries is not None else None
     checkpoints = entries.checkpoints.values() if entries is not None else ()
     synced = entries.groups.synced_at_ms if entries is not None else {}
     return LinkStatus(
         link=link.name,
         source=link.source.name,
         target=link.target.name,
-        condition=condition_of(entries),
-        source_answers=source_answers,
-        target_answers=target_answers,
+        condition=condition_now(entries, heartbeat),
+        source_answers=answers[0],
+        target_answers=answers[1],
         topics=None if lags is None else len({lag.topic for lag in lags}),
         partitions=None if lags is None else len(lags),
         lag_records=None if lags is None else sum(lag.lag_records for lag in lags),
-        lag_bytes=None if lags is None else sum(lag.lag_bytes for lag in lags),
-        lag_seconds=None if lags is None else max((lag.lag_seconds for lag in lags), default=0.0),
+        lag_bytes=None if lags is None else _known(sum, [lag.lag_bytes for lag in lags]),
+        lag_seconds=None if lags is None else _known(max, [0.0, *(lag.lag_seconds for lag in lags)]),
         lag_is_estimated=any(lag.lag_bytes_estimated or lag.lag_records_estimated for lag in lags or ()),
+        partitions_stopped=len(stopped),
+        worker=heartbeat.worker,
+        heartbeat_at_ms=heartbeat.at_ms,
+        heartbeat_age_ms=heartbeat.age_ms,
+        restarts=owner.restarts if owner is not None else 0,
+        restart_reason=owner.restart_reason if owner is not None else "",
         last_seen_at_ms=max((checkpoint.observed_at_ms for checkpoint in checkpoints), default=None),
         groups=len(synced),
         oldest_group_sync_at_ms=min(synced.values(), default=None),
+        findings=link_findings(link, answers, entries, lags, heartbeat, trouble),
         gaps=tuple(entries.gaps.values()) if entries is not None else (),
-        partition_lags=tuple(lags or ()),
+        partition_lags=tuple(sorted(lags or (), key=lambda lag: (lag.topic, lag.partition) not in stopped)),
         trouble=trouble,
     )
 
 
+def condition_now(entries: StateEntries | None, heartbeat: Heartbeat) -> LinkCondition:
+    """The one word for a link: what its state says, and whether its worker lives."""
+    condition = condition_of(entries)
+    if condition not in (LinkCondition.RUNNING, LinkCondition.STOPPED_PARTITIONS):
+        return condition
+    if heartbeat.pulse is not Pulse.ALIVE:
+        return LinkCondition.SILENT if heartbeat.pulse is Pulse.SILENT else LinkCondition.UNKNOWN
+    owner = entries.owner if entries is not None else None
+    return LinkCondition.RESTARTING if owner and owner.restarts >= RESTARTS_IN_A_LOOP else condition
+
+
+def _known(combine: Callable[[Sequence[T]], T], values: Sequence[T | None]) -> T | None:
+    """What the values come to; unknown where one of them is."""
+    known = [value for value in values if value is not None]
+    return combine(known) if len(known) == len(values) else None
+
+
 def condition_of(entries: StateEntries | None) -> LinkCondition:
-    """The one word for a link's state topic; None: it could not be read."""
+    """The one word for a link's state topic, whoever lives; None: it could not be read."""
     if entries is None:
         return LinkCondition.UNKNOWN
     if entries.run is not None and entries.run.state is RunState.PROMOTED:

@@ -8,24 +8,28 @@ from collections.abc import Sequence
 
 import click
 
-from deploy.cli.terminal import AppContext, Output, emit, output_option, run_async
+from broker.base.clock import SystemClock
+from broker.base.durations import human_seconds
+from deploy.cli.parameters import Duration
+from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, emit, output_option, run_async
+from deploy.cli.until import Goal, GoalOption
+from mirror.heartbeat import HeartbeatWatch
 from mirror.limits import STATUS_REFRESH_INTERVAL_MS
 from mirror.link import Link
-from mirror.status import LinkCondition, LinkStatus, link_statuses
+from mirror.status import LinkStatus, link_statuses
 
 LINK_COLUMNS = (
     "link",
-    "source",
-    "target",
     "condition",
     "partitions",
     "lag_records",
     "lag_bytes",
     "lag_seconds",
-    "last_seen_at",
+    "heartbeat_age_seconds",
     "groups",
-    "oldest_group_sync_at",
 )
+FINDING_COLUMNS = ("kind", "topic", "partition", "detail")
+GAP_COLUMNS = ("topic", "partition", "kind", "status", "source_from", "source_to", "at")
 LAG_COLUMNS = (
     "topic",
     "partition",
@@ -34,36 +38,81 @@ LAG_COLUMNS = (
     "lag_records",
     "lag_bytes",
     "lag_seconds",
-    "lag_span_seconds",
 )
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 @click.command("status")
 @click.option("--link", "link_name", metavar="LINK", help="Only this link.")
+@click.option("--all", "every_partition", is_flag=True, help="Show partitions without a finding, and past gaps, too.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until interrupted.")
+@click.option("--until", "goal", type=GoalOption(), help="Wait until every link is `healthy`, or its `lag<5s`.")
+@click.option("--timeout", "timeout_ms", type=Duration(1), default="60s", show_default=True, help="Of --until.")
 @output_option
 @click.pass_obj
-def status(context: AppContext, link_name: str | None, watch: bool, output: str) -> None:
-    """Links, their lag in records, bytes and seconds, and their groups."""
+def status(
+    context: AppContext,
+    link_name: str | None,
+    every_partition: bool,
+    watch: bool,
+    goal: Goal | None,
+    timeout_ms: int,
+    output: str,
+) -> None:
+    """Links, their lag in records, bytes and seconds, their groups, and what needs a decision.
+
+    Exit code 4 when there is a finding, and when --until was not reached in time.
+    """
+    if watch and goal is not None:
+        raise click.UsageError("--watch never ends and --until does: give one of them")
     links = (context.link(link_name),) if link_name else context.links()
+    heartbeats = HeartbeatWatch(SystemClock())
     if watch:
-        run_async(_watch(links, output), service=True)
+        run_async(_watch(links, heartbeats, output, every_partition), service=True)
         return
-    show(run_async(link_statuses(links)), output)
+    if goal is not None:
+        statuses, reached = run_async(_wait(links, heartbeats, goal, timeout_ms))
+        show(statuses, output, every_partition)
+        if not reached:
+            text = f"not {goal.text} after {human_seconds(timeout_ms / 1000)}: {goal.missing(statuses)}"
+            raise CommandRefused(text, "wait longer with --timeout", ExitCode.FINDINGS)
+        return
+    statuses = run_async(link_statuses(links, heartbeats))
+    show(statuses, output, every_partition)
+    raise SystemExit(ExitCode.FINDINGS if any(found.findings for found in statuses) else ExitCode.DONE)
 
 
-async def _watch(links: Sequence[Link], output: str) -> None:
+async def _watch(links: Sequence[Link], heartbeats: HeartbeatWatch, output: str, every_partition: bool) -> None:
     while True:
-        statuses = await link_statuses(links)
+        statuses = await link_statuses(links, heartbeats)
         if output == Output.TABLE and sys.stdout.isatty():
             click.echo(CLEAR_SCREEN, nl=False)
-        show(statuses, output)
+        show(statuses, output, every_partition)
         await asyncio.sleep(STATUS_REFRESH_INTERVAL_MS / 1000)
 
 
-def show(statuses: Sequence[LinkStatus], output: str) -> None:
-    """Print them: as tables the links first, then each link's gaps and partitions."""
+async def _wait(
+    links: Sequence[Link], heartbeats: HeartbeatWatch, goal: Goal, timeout_ms: int
+) -> tuple[list[LinkStatus], bool]:
+    """Look until the goal is reached or the time is over -> the last look, and whether it is."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_ms / 1000
+    told = ""
+    while True:
+        statuses = await link_statuses(links, heartbeats)
+        if goal.reached(statuses):
+            return statuses, True
+        left_s = deadline_s - loop.time()
+        if left_s <= 0:
+            return statuses, False
+        if (missing := goal.missing(statuses)) != told:
+            click.echo(f"waiting until {goal.text}: {missing}", err=True)
+            told = missing
+        await asyncio.sleep(min(left_s, STATUS_REFRESH_INTERVAL_MS / 1000))
+
+
+def show(statuses: Sequence[LinkStatus], output: str, every_partition: bool) -> None:
+    """Print them: as tables the links first, then what needs attention, and the rest only when it is asked for."""
     if output != Output.TABLE:
         emit(list(statuses), output)
         return
@@ -71,11 +120,11 @@ def show(statuses: Sequence[LinkStatus], output: str) -> None:
     for found in statuses:
         if found.trouble:
             click.echo(f"{found.link}: {found.trouble}", err=True)
-        if found.gaps:
-            emit(list(found.gaps), output, title=f"gaps of {found.link}")
-        if found.condition is LinkCondition.STOPPED_PARTITIONS:
-            click.echo(
-                f"hint: to go on behind these gaps: farshore link resume --link {found.link} --accept-gap", err=True
-            )
-        if found.partition_lags:
+        if found.findings:
+            emit(list(found.findings), output, columns=FINDING_COLUMNS, title=f"findings of {found.link}")
+            for step in dict.fromkeys(finding.next_step for finding in found.findings if finding.next_step):
+                click.echo(f"next: {step}")
+        if every_partition and found.gaps:
+            emit(list(found.gaps), output, columns=GAP_COLUMNS, title=f"gaps of {found.link}")
+        if every_partition and found.partition_lags:
             emit(list(found.partition_lags), output, columns=LAG_COLUMNS, title=f"partitions of {found.link}")

@@ -14,7 +14,7 @@ from rich.text import Text
 from broker.base.durations import human_seconds
 from deploy.cli.table_layout import column_widths
 
-NO_TERMINAL_WIDTH_CHARS = 160
+NO_TERMINAL_WIDTH_CHARS = 100
 COLUMN_GAP_CHARS = 2
 EDGES_CHARS = 2
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -101,6 +101,8 @@ def heading(name: str) -> str:
 
 def cell(name: str, value: Any) -> str:
     """A value as text, in units for people where the name has one."""
+    if value is None and name.startswith("lag_"):
+        return "unknown"
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):

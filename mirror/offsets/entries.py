@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 from mirror.offsets.intervals import End, Interval
 
 ENTRY_VERSION = 1
+OPERATION_PREFIX = "operation "
+"""Before an operation's id, where the owner is no worker."""
 
 
 class Writer(NamedTuple):
@@ -130,11 +132,21 @@ class LinkRun:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The last worker (or operation) that fenced the link, and when it was last known to live."""
+    """The last worker (or operation) that fenced the link, and when it was last known to live, by its own clock.
+
+    `restarts` sessions before this one ended in a row by an error before they had lasted, the last by `restart_reason`.
+    """
 
     writer: Writer
     worker: str
     at_ms: int
+    restarts: int = 0
+    restart_reason: str = ""
+
+    @property
+    def is_worker(self) -> bool:
+        """False for an operator's command, which fences the link and does not stay."""
+        return not self.worker.startswith(OPERATION_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +251,8 @@ def _value(entry: Entry) -> dict[str, Any]:
             return {"writer": entry.writer, "sequence": entry.sequence, "intervals": _pack(entry.intervals)}
         case GroupSyncTimes():
             return {"synced_at_ms": entry.synced_at_ms}
+        case Owner(restarts=0):  # as versions before there were restarts wrote it, and read it
+            return {"writer": entry.writer, "worker": entry.worker, "at_ms": entry.at_ms}
     in_key = {"topic", "partition", "source_from"}
     return {name: getattr(entry, name) for name in entry.__slots__ if name not in in_key}
 

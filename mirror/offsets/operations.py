@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from mirror.link import Link
-from mirror.offsets.entries import Gap, GapStatus, LinkRun, Owner, RunState, Writer
+from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, Owner, RunState, Writer
 from mirror.offsets.fence import fence_link
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import StateLog, ensure_own_topics
@@ -41,5 +41,5 @@ async def resume_link(link: Link, target: Cluster, operation_id: str, *, accept_
 async def _take_over(link: Link, target: Cluster, operation_id: str) -> tuple[StateLog, Owner]:
     await ensure_own_topics(target, link)
     writer: Writer = await fence_link(target, link)
-    owner = Owner(writer, f"operation {operation_id}", target.clock.now_ms())
+    owner = Owner(writer, f"{OPERATION_PREFIX}{operation_id}", target.clock.now_ms())
     return StateLog(target, link, writer), owner

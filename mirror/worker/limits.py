@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from mirror.limits import HEARTBEAT_INTERVAL_MS
+
 MIB: Final = 1024 * 1024
 
 
@@ -36,6 +38,7 @@ class WorkerLimits:
     """A checkpoint comes earlier when this much was acknowledged since the last: a takeover reads what is behind."""
     topic_refresh_interval_ms: int = 5_000
     group_sync_interval_ms: int = 5_000
+    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
     restart_backoff_ms: int = 200
     restart_backoff_max_ms: int = 10_000
     paused_poll_ms: int = 2_000

@@ -20,7 +20,7 @@ from mirror.coordinator.embedded import EmbeddedCoordinator
 from mirror.coordinator.model import Coordinator
 from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
-from mirror.offsets.entries import RunState
+from mirror.offsets.entries import OPERATION_PREFIX, RunState
 from mirror.offsets.state import read_entries
 from mirror.topics.sync import TopicSyncReport
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap
@@ -29,8 +29,8 @@ from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.producing import run_producer
 from mirror.worker.session import Session
-from mirror.worker.startup import open_link, refuse_promoted
-from mirror.worker.watching import SessionOutdated, run_checkpoints, run_groups, run_topics
+from mirror.worker.startup import Restarts, open_link, refuse_promoted
+from mirror.worker.watching import SessionOutdated, run_checkpoints, run_groups, run_heartbeat, run_topics
 
 FINAL_ERRORS = (LinkFenced, LinkInvalid, SiteInvalid, AddressInvalid, LinkPromoted, StateDamaged)
 """After these, only a person can let the link run again."""
@@ -92,14 +92,16 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
     and would be gone when an operator resumes the link.
     """
     limits, clock, tell = settings.limits, settings.clock, settings.sink(link.name)
-    pause_ms = limits.restart_backoff_ms
+    pause_ms, restarts = limits.restart_backoff_ms, Restarts()
     while True:
         started = clock.monotonic()
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
         async with asyncio.TaskGroup() as tasks:
-            session = tasks.create_task(_run_session(link, settings, tell))
+            session = tasks.create_task(_run_session(link, settings, tell, restarts))
         error = session.result()
+        if clock.monotonic() - started > limits.healthy_after_ms / 1000:
+            pause_ms, restarts = limits.restart_backoff_ms, Restarts()
         if isinstance(error, LinkFenced):
             error = await _reason_of_fence(link, error, settings)
         if isinstance(error, LinkPromoted):
@@ -111,14 +113,13 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
         if isinstance(error, SessionOutdated):
             tell(Event.RENEWED, reason=str(error))
             continue
-        if clock.monotonic() - started > limits.healthy_after_ms / 1000:
-            pause_ms = limits.restart_backoff_ms
+        restarts = Restarts(restarts.count + 1, f"{type(error).__name__}: {error}")
         tell(Event.RESTARTING, error=type(error).__name__, detail=str(error), pause_ms=pause_ms)
         await clock.sleep(pause_ms / 1000)
         pause_ms = min(2 * pause_ms, limits.restart_backoff_max_ms)
 
 
-async def _run_session(link: Link, settings: WorkerSettings, tell: EventSink) -> SessionEnd:
+async def _run_session(link: Link, settings: WorkerSettings, tell: EventSink, restarts: Restarts) -> SessionEnd:
     """One session -> why it ended. Anything but SESSION_ENDS is a fault of ours, and raised."""
     try:
         async with (
@@ -126,7 +127,7 @@ async def _run_session(link: Link, settings: WorkerSettings, tell: EventSink) ->
             Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock) as target,
         ):
             registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
-            opened = await open_link(link, source, target, registry, tell)
+            opened = await open_link(link, source, target, registry, tell, restarts)
             session = Session(link, (source, target), opened, registry, settings.limits, tell)
             _tell_start(session, opened.topics)
             for gap in opened.passed:
@@ -149,6 +150,7 @@ async def _run_tasks(session: Session) -> None:
         for node_id, replicators in fetchers.items():
             tasks.create_task(run_fetcher(session, node_id, replicators))
         tasks.create_task(run_checkpoints(session))
+        tasks.create_task(run_heartbeat(session))
         tasks.create_task(run_topics(session))
         tasks.create_task(run_groups(session))
 
@@ -211,7 +213,7 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
     run, owner = entries.run, entries.owner
     if run is None or owner is None or run.state is not RunState.RUNNING:
         return fenced
-    if owner.worker == f"operation {run.operation_id}":
+    if owner.worker == f"{OPERATION_PREFIX}{run.operation_id}":
         return SessionOutdated(f"operation {run.operation_id} resumed the link")
     return fenced
 

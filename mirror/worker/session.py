@@ -44,6 +44,7 @@ class Session:
         self.tell = tell
         self.registry = registry
         self.owner = opened.owner
+        self.started_s = self.target.clock.monotonic()
         self.topics = opened.topics
         self.replicators = opened.replicators
         self.by_target = {replicator.target: replicator for replicator in opened.replicators.values()}
@@ -93,7 +94,10 @@ class Session:
 
     def write_owner(self) -> None:
         """Say that this worker lives. An idle worker that was fenced notices it by this: the write is refused."""
-        self.state_writer.submit([replace(self.owner, at_ms=self.target.clock.now_ms())])
+        clock = self.target.clock
+        if clock.monotonic() - self.started_s > self.limits.healthy_after_ms / 1000:
+            self.owner = replace(self.owner, restarts=0, restart_reason="")
+        self.state_writer.submit([replace(self.owner, at_ms=clock.now_ms())])
 
     def write_checkpoints(self) -> None:
         """Queue the positions that moved since they were last written."""

@@ -32,6 +32,14 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default of max.message.bytes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """Sessions in a row that ended by an error before they had lasted, and why the last one did."""
+
+    count: int = 0
+    reason: str = ""
+
+
 @dataclass(slots=True)
 class Opened:
     """A link that may write: its fence, its state, and its partitions (those with a `gap` stand still)."""
@@ -68,7 +76,12 @@ def refuse_own_source(link: Link, source: Cluster, target: Cluster) -> None:
 
 
 async def open_link(
-    link: Link, source: Cluster, target: Cluster, registry: OriginRegistry | None, tell: EventSink
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    registry: OriginRegistry | None,
+    tell: EventSink,
+    restarts: Restarts,
 ) -> Opened:
     """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError."""
     refuse_own_source(link, source, target)
@@ -80,7 +93,8 @@ async def open_link(
     entries = await read_entries(link, target)
     refuse_promoted(entries)
     await register_producer(target, link, writer.producer_id)
-    owner = Owner(writer, f"{socket.gethostname()}:{os.getpid()}", target.clock.now_ms())
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    owner = Owner(writer, worker, target.clock.now_ms(), restarts.count, restarts.reason)
     state_log = StateLog(target, link, writer)
     evidence = await _gather(link, source, target, entries, topics.mirrored, pairs)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}

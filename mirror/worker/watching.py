@@ -33,6 +33,13 @@ async def run_checkpoints(session: Session) -> None:
         session.write_checkpoints()
 
 
+async def run_heartbeat(session: Session) -> None:
+    """Say that this worker lives, whatever its other tasks wait for."""
+    while True:
+        await session.target.clock.sleep(session.limits.heartbeat_interval_ms / 1000)
+        session.write_owner()
+
+
 async def run_topics(session: Session) -> None:
     """Notice new topics, partitions, leaders and ids, and carry configs over. Raises SessionOutdated, ClientError."""
     clock = session.target.clock
@@ -58,7 +65,6 @@ async def run_topics(session: Session) -> None:
         for topic, failure in configs.failures.items():
             tell(Event.TOPIC_FAILED, topic, str(failure))
         shown = frozenset(configs.planned)
-        session.write_owner()
         await clock.sleep(session.limits.topic_refresh_interval_ms / 1000)
         now = _shape(session.link, await list_topics(session.source))
         if now != known:

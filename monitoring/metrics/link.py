@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mirror.api import LinkCondition
 from monitoring.metrics.observation import Board
 
-# One sample per state and link, 1 for the one it is in: a graph of states needs the zeros.
-STATES = ("running", "promoted")
+UP_HELP = "1 when both sites answered in the last pass and the link's worker gives signs of life."
 
 
 class LinkCollector(Collector):
@@ -18,9 +18,9 @@ class LinkCollector(Collector):
         self._board = board
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("farshore_link_up", "1 when both sites answered in the last pass.", labels=["link"])
+        up = GaugeMetricFamily("farshore_link_up", UP_HELP, labels=["link"])
         state = GaugeMetricFamily(
-            "farshore_link_state", "1 for the state that the link is in.", labels=["link", "state"]
+            "farshore_link_state", "1 for the link's state, as farshore status says it.", labels=["link", "state"]
         )
         gaps = GaugeMetricFamily(
             "farshore_link_gaps_open", "Partitions that stand still until an operator decides.", labels=["link"]
@@ -28,14 +28,20 @@ class LinkCollector(Collector):
         at = GaugeMetricFamily(
             "farshore_link_observed_timestamp_seconds", "When the link was last looked at.", labels=["link"]
         )
+        heartbeat = GaugeMetricFamily(
+            "farshore_link_heartbeat_timestamp_seconds",
+            "The newest heartbeat of the link's worker, by its own clock.",
+            labels=["link"],
+        )
         errors = CounterMetricFamily("farshore_link_observe_errors", "Passes in which a site failed.", labels=["link"])
         for seen in self._board.observations():
             up.add_metric([seen.link], int(seen.up))
             at.add_metric([seen.link], seen.observed_at_ms / 1000)
             errors.add_metric([seen.link], self._board.errors(seen.link))
-            if seen.up:
+            if seen.heartbeat_at_ms is not None:
+                heartbeat.add_metric([seen.link], seen.heartbeat_at_ms / 1000)
+            if seen.condition is not None:
                 gaps.add_metric([seen.link], seen.gaps_open)
-            if seen.state is not None:
-                for name in STATES:
-                    state.add_metric([seen.link, name], int(seen.state == name))
-        yield from (up, state, gaps, at, errors)
+                for name in LinkCondition:  # the zeros too: a graph of states needs them
+                    state.add_metric([seen.link, name.value], int(seen.condition == name.value))
+        yield from (up, state, gaps, at, heartbeat, errors)

@@ -19,20 +19,22 @@ class LagSample:
 
 @dataclass(frozen=True, slots=True)
 class LinkObservation:
-    """What one pass saw. `error` is the class of the trouble when the link could not be asked, `up` is then False.
+    """What one pass saw. `answered`: both sites did; where not, `error` is the class of the trouble.
 
-    `state` is the link's own word ("running", "promoted"), None when there is no state yet. `groups_synced_at_ms` are
-    milliseconds since 1970.
+    `up`: they did, and a worker of the link lives. `condition` is the link's word as `farshore status` says it
+    (`LinkCondition`), None where it could not be read. Times are milliseconds since 1970.
     """
 
     link: str
     observed_at_ms: int
+    answered: bool
     up: bool
     error: str | None = None
-    state: str | None = None
+    condition: str | None = None
     lags: tuple[LagSample, ...] = ()
     groups_synced_at_ms: Mapping[str, int] = field(default_factory=dict)
     gaps_open: int = 0
+    heartbeat_at_ms: int | None = None
 
 
 class Board:

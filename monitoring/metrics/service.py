@@ -10,6 +10,7 @@ from pathlib import Path
 from prometheus_client import Histogram
 
 from broker.base.address import Address
+from broker.base.clock import SystemClock
 from broker.base.errors import FarshoreError
 from mirror.api import Link
 from monitoring import limits
@@ -42,7 +43,7 @@ async def run_monitor(settings: MonitorSettings, ready: Callable[[str], None]) -
         ready(url)
         async with asyncio.TaskGroup() as group:
             for link in settings.links:
-                group.create_task(LinkWatch(link, board, now_ms).run())
+                group.create_task(LinkWatch(link, board, SystemClock()).run())
             for link, judge in zip(settings.links, judges, strict=False):
                 group.create_task(_canary_for_ever(link, judge, latency))
 

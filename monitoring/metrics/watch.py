@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from mirror.api import Link, LinkState, PartitionLag, RunState, StateEntries, link_lag, load_link_state
+from mirror.api import (
+    Heartbeat,
+    HeartbeatWatch,
+    Link,
+    LinkState,
+    PartitionLag,
+    Pulse,
+    StateEntries,
+    condition_now,
+    link_lag,
+    load_link_state,
+)
 from monitoring import limits
 from monitoring.metrics.observation import Board, LagSample, LinkObservation
 
@@ -37,12 +48,13 @@ class _Connection:
 
 
 class LinkWatch:
-    """Looks at one link and posts what it saw. `clock_ms` gives milliseconds since 1970."""
+    """Looks at one link and posts what it saw."""
 
-    def __init__(self, link: Link, board: Board, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, link: Link, board: Board, clock: Clock) -> None:
         self.link = link
         self._board = board
-        self._clock_ms = clock_ms
+        self._clock = clock
+        self._heartbeats = HeartbeatWatch(clock)
         self._source = _Connection(link.source)
         self._target = _Connection(link.target)
 
@@ -54,7 +66,9 @@ class LinkWatch:
                 observation = await self.look()
                 self._board.post(observation)
                 pause_ms = (
-                    limits.MONITOR_REFRESH_MS if observation.up else min(2 * pause_ms, limits.MONITOR_RETRY_MAX_MS)
+                    limits.MONITOR_REFRESH_MS
+                    if observation.answered
+                    else min(2 * pause_ms, limits.MONITOR_RETRY_MAX_MS)
                 )
                 await asyncio.sleep(pause_ms / 1000)
         finally:
@@ -85,27 +99,32 @@ class LinkWatch:
                 error = type(trouble).__name__
                 # Which of the two failed is not worth guessing: both are asked anew.
                 await self.close()
-        return observed(self.link.name, self._clock_ms(), state.entries if state is not None else None, lags, error)
-
-
-def _run_state(entries: StateEntries) -> RunState:
-    """What the link may do; as long as no operation decided otherwise, it runs."""
-    return RunState.RUNNING if entries.run is None else entries.run.state
+        entries = state.entries if state is not None else None
+        heartbeat = self._heartbeats.judge(self.link.name, entries.owner if entries is not None else None)
+        return observed(self.link.name, self._clock.now_ms(), entries, lags, heartbeat, error)
 
 
 def observed(
-    link: str, at_ms: int, entries: StateEntries | None, lags: list[PartitionLag], error: str | None
+    link: str,
+    at_ms: int,
+    entries: StateEntries | None,
+    lags: list[PartitionLag],
+    heartbeat: Heartbeat,
+    error: str | None,
 ) -> LinkObservation:
     """What the pass saw, as a value."""
+    condition = condition_now(entries, heartbeat)
     return LinkObservation(
         link,
         at_ms,
-        up=error is None,
+        answered=error is None,
+        up=error is None and heartbeat.pulse is Pulse.ALIVE,
         error=error,
-        state=None if entries is None or not entries.exists else _run_state(entries).value,
+        condition=None if entries is None else condition.value,
         lags=tuple(
             LagSample(lag.topic, lag.partition, lag.lag_records, lag.lag_seconds, lag.lag_bytes) for lag in lags
         ),
         groups_synced_at_ms={} if entries is None else dict(entries.groups.synced_at_ms),
         gaps_open=0 if entries is None else len(entries.open_gaps()),
+        heartbeat_at_ms=heartbeat.at_ms,
     )

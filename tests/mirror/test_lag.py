@@ -74,6 +74,7 @@ def test_without_a_look_the_offsets_are_told_as_an_estimate() -> None:
     assert lag.lag_records == 7
     assert lag.lag_records_estimated
     assert lag.lag_bytes_estimated
+    assert (lag.lag_bytes, lag.lag_seconds, lag.lag_span_seconds) == (None, None, None)
 
 
 def test_a_position_inside_of_a_batch() -> None:
@@ -146,6 +147,21 @@ def test_the_names_of_both_sites_are_told() -> None:
 def test_markers_at_the_head_of_a_long_tail_do_not_hide_it() -> None:
     lag = measure(0, 1000, Unmirrored(marker(0), False, NOW_MS))
     assert (lag.lag_records, lag.lag_records_estimated) == (1000, True)
+    assert (lag.lag_seconds, lag.lag_span_seconds) == (None, None)
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.booleans(), st.sampled_from([-1, NOW_MS - 5_000]))
+def test_no_time_is_said_to_be_zero_while_records_are_behind(
+    start: int, behind: int, looked: bool, timestamp_ms: int
+) -> None:
+    found = headers(start, [behind], timestamp_ms) if behind else ()
+    sample = Unmirrored(found, True, None) if looked and found else None
+    lag = measure(start, start + behind, sample)
+    if lag.lag_records:
+        assert lag.lag_seconds != 0.0
+        assert lag.lag_bytes != 0
+    else:
+        assert (lag.lag_seconds, lag.lag_bytes) == (0.0, 0)
 
 
 def test_a_record_without_a_timestamp_does_not_look_as_old_as_time() -> None:

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.client.site import Site
+from mirror.findings import LinkFindingKind
+from mirror.heartbeat import judge_heartbeat
 from mirror.lag import PartitionLag
+from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, HEARTBEAT_MAX_AGE_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
 from mirror.offsets.entries import (
     Checkpoint,
@@ -51,8 +54,14 @@ def lag(topic: str, partition: int, records: int, seconds: float, *, estimated: 
     )  # fmt: skip
 
 
-def seen(found: StateEntries | None, lags: list[PartitionLag] | None, trouble: str = "") -> LinkStatus:
-    return summarise(LINK, lags is not None, found is not None, found, lags, trouble)
+def unseen(lag: PartitionLag) -> PartitionLag:
+    """The lag where no unmirrored batch could be looked at."""
+    return replace(lag, lag_bytes=None, lag_seconds=None, lag_span_seconds=None, lag_records_estimated=True)
+
+
+def seen(found: StateEntries | None, lags: list[PartitionLag] | None, trouble: str = "", now_ms: int = 2) -> LinkStatus:
+    heartbeat = judge_heartbeat(found.owner if found is not None else None, now_ms)
+    return summarise(LINK, (lags is not None, found is not None), found, lags, heartbeat, trouble)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +144,71 @@ def test_it_says_which_way_it_goes() -> None:
     status = seen(None, None)
     assert (status.link, status.source, status.target) == ("east-west", "east", "west")
     assert (status.condition, status.target_answers) == (LinkCondition.UNKNOWN, False)
+
+
+@pytest.mark.parametrize(
+    ("found", "allowed"),
+    [
+        (None, LinkCondition.UNKNOWN),
+        (state(owned=False), LinkCondition.NEVER_RAN),
+        (state(), LinkCondition.SILENT),
+        (state(gap(GapStatus.STOPPED)), LinkCondition.SILENT),
+        (state(run=RunState.PROMOTED), LinkCondition.PROMOTED),
+    ],
+)
+def test_ten_minutes_after_the_last_heartbeat_nothing_is_running(
+    found: StateEntries | None, allowed: LinkCondition
+) -> None:
+    assert seen(found, [], now_ms=600_000).condition is allowed
+
+
+def test_a_heartbeat_of_tomorrow_says_nothing() -> None:
+    found = replace(state(), owner=Owner(WRITER, "host:1", 600_000))
+    status = seen(found, [], now_ms=0)
+    assert status.condition is LinkCondition.UNKNOWN
+    assert [finding.kind for finding in status.findings] == [LinkFindingKind.CLOCKS_DIFFER]
+    assert status.heartbeat_age_ms == -600_000
+    near = replace(state(), owner=Owner(WRITER, "host:1", CLOCK_DIFFERENCE_MAX_MS))
+    assert seen(near, [], now_ms=0).condition is LinkCondition.RUNNING
+
+
+def test_the_limit_has_room_for_clocks_that_differ_a_little() -> None:
+    oldest_ms = 1 + HEARTBEAT_MAX_AGE_MS + CLOCK_DIFFERENCE_MAX_MS
+    assert seen(state(), [], now_ms=oldest_ms).condition is LinkCondition.RUNNING
+    assert seen(state(), [], now_ms=oldest_ms + 1).condition is LinkCondition.SILENT
+
+
+@pytest.mark.parametrize("restarts", range(RESTARTS_IN_A_LOOP + 2))
+def test_a_link_that_restarts_in_a_loop_is_not_running(restarts: int) -> None:
+    found = replace(state(), owner=Owner(WRITER, "host:1", 1, restarts, "KafkaError: LEADER_NOT_AVAILABLE"))
+    status = seen(found, [])
+    loops = restarts >= RESTARTS_IN_A_LOOP
+    assert status.condition is (LinkCondition.RESTARTING if loops else LinkCondition.RUNNING)
+    assert [finding.kind for finding in status.findings] == ([LinkFindingKind.RESTARTING] if loops else [])
+    assert all("LEADER_NOT_AVAILABLE" in finding.detail for finding in status.findings)
+
+
+def test_one_partition_that_could_not_be_looked_at_makes_the_whole_unknown_and_is_named() -> None:
+    blind = unseen(lag("orders", 3, 7, 0.0))
+    status = seen(state(), [lag("flights", 0, 3, 1.5), blind])
+    assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (10, None, None)
+    (finding,) = status.findings
+    assert (finding.kind, finding.topic, finding.partition) == (LinkFindingKind.LAG_UNKNOWN, "orders", 3)
+
+
+def test_stopped_partitions_come_first_with_the_command_that_goes_on() -> None:
+    status = seen(state(gap(GapStatus.STOPPED, 2)), [lag("flights", at, 0, 0.0) for at in range(3)])
+    assert [lag.partition for lag in status.partition_lags] == [2, 0, 1]
+    assert status.partitions_stopped == 1
+    (finding,) = status.findings
+    assert (finding.kind, finding.topic, finding.partition) == (LinkFindingKind.PARTITION_STOPPED, "flights", 2)
+    assert finding.next_step.startswith("farshore link resume --link east-west")
+
+
+def test_a_running_link_that_lags_has_no_finding_and_a_lost_site_has() -> None:
+    assert seen(state(), [lag("flights", 0, 3, 1_000.0)]).findings == ()
+    assert seen(state(run=RunState.PROMOTED), [], now_ms=600_000).findings == ()
+    kinds = [finding.kind for finding in seen(state(), None, "east does not answer").findings]
+    assert kinds == [LinkFindingKind.SITE_LOST]
+    (never,) = seen(state(owned=False, exists=False), []).findings
+    assert (never.kind, never.next_step) == (LinkFindingKind.NEVER_RAN, "farshore mirror run --link east-west")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
@@ -21,6 +22,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.groups import GroupAction, GroupSyncMemory, sync_groups
+from mirror.heartbeat import HeartbeatWatch
 from mirror.lag import link_lag
 from mirror.link import Link
 from mirror.offsets.intervals import End, Interval
@@ -221,7 +223,7 @@ async def test_lag_of_a_link_that_never_ran_is_all_of_the_source(pair: Pair) -> 
     assert full.lag_span_seconds == pytest.approx(0.009)
     assert full.mirrored_offset is None
     assert (empty.lag_records, empty.lag_bytes, empty.lag_seconds) == (0, 0, 0.0)
-    status = await link_status(pair.link)
+    status = await link_status(pair.link, HeartbeatWatch(SystemClock()))
     assert status.condition is LinkCondition.NEVER_RAN
     assert (status.lag_records, status.partitions, status.trouble) == (30, 2, "")
 
@@ -229,7 +231,7 @@ async def test_lag_of_a_link_that_never_ran_is_all_of_the_source(pair: Pair) -> 
 async def test_status_of_a_link_whose_source_is_lost(pair: Pair, unused_tcp_port: int) -> None:
     lost = Site("east", f"127.0.0.1:{unused_tcp_port}")
     link = Link(pair.link.name, lost, pair.link.target, pair.link.topics)
-    status = await link_status(link)
+    status = await link_status(link, HeartbeatWatch(SystemClock()))
     assert (status.source_answers, status.target_answers) == (False, True)
     assert status.lag_records is None
     assert "east" in status.trouble

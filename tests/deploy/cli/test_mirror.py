@@ -57,8 +57,8 @@ class Shell:
         assert result.exit_code == code, result.output
         return result
 
-    def json(self, line: str) -> dict[str, object]:
-        document = json.loads(self.run(f"{line} -o json").stdout)
+    def json(self, line: str, code: int = ExitCode.DONE) -> dict[str, object]:
+        document = json.loads(self.run(f"{line} -o json", code).stdout)
         assert document["schema_version"] == 1
         assert isinstance(document, dict)
         return document
@@ -128,10 +128,16 @@ def test_a_link_that_never_ran(shell: Shell) -> None:
     assert "never ran" in shell.run("link resume --yes", ExitCode.ERROR).stderr
     failed = shell.run("offsets translate --topic flights --partition 0 --offset 5", ExitCode.ERROR)
     assert "mirrored nothing" in failed.stderr
-    (status,) = shell.json("status")["items"]  # type: ignore[misc]
+    (status,) = shell.json("status", ExitCode.FINDINGS)["items"]  # type: ignore[misc]
     assert status["condition"] == "never_ran"
     assert status["source_answers"] is True
-    assert "east-west" in shell.run("status").stdout
+    told = shell.run("status", ExitCode.FINDINGS).stdout
+    assert "east-west" in told
+    assert "next: farshore mirror run --link east-west" in told
+    late = shell.run("status --until healthy --timeout 10ms", ExitCode.FINDINGS).stderr
+    assert "error: not healthy after 10 ms: east-west: never_ran" in late
+    shell.run("status --until healthy --watch", ExitCode.USAGE)
+    assert shell.json("status --until lag<5s")["items"], "there is no topic, so nothing is behind"
 
 
 async def fill(bootstrap: str) -> None:
@@ -151,6 +157,8 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
     command = [sys.executable, "-m", "deploy.cli", "--config", str(shell.config), "mirror", "run"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as mirror:
         try:
+            waited = shell.run("status --until healthy --timeout 30s")
+            assert "waiting until healthy: east-west: never_ran" in waited.stderr
             wait_until(lambda: group_at_west(shell) == [40, 40], 30, "the group to be carried over")
             (status,) = shell.json("status")["items"]  # type: ignore[misc]
             assert (status["condition"], status["lag_records"], status["groups"]) == ("running", 0, 1)
@@ -169,6 +177,7 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
             assert shell.json("link describe")["condition"] == "promoted"
             assert "--yes" in shell.run("link resume", ExitCode.REFUSED).stderr
             shell.run("link resume --yes")
+            shell.run("status --until healthy --timeout 30s")
             assert shell.json("link describe")["condition"] == "running"
             asyncio.run(fill(bootstrap["east"]["bootstrap_servers"]))
             wait_until(lambda: lag_records(shell) == 0, 30, "the resumed link to mirror on")
@@ -179,7 +188,9 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
 
 
 def lag_records(shell: Shell) -> int:
-    (status,) = shell.json("status")["items"]  # type: ignore[misc]
+    (status,) = json.loads(CliRunner().invoke(cli, ["--config", str(shell.config), "status", "-o", "json"]).stdout)[
+        "items"
+    ]
     return int(status["lag_records"])
 
 

@@ -65,7 +65,7 @@ def test_every_line_fits_and_no_number_breaks(
     columns: int | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = printed(capsys, monkeypatch, columns)
-    assert all(len(line) <= (columns or 160) for line in lines)
+    assert all(len(line) <= (columns or 100) for line in lines)
     assert sum("1,234,567" in line for line in lines) == 2
     assert sum("east-west" in line for line in lines) == 2
 

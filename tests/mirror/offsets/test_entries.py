@@ -69,6 +69,11 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
     ),
     (LinkRun(RunState.PROMOTED, "op-1", 5), ["link"], {"state": "promoted", "operation_id": "op-1", "at_ms": 5}),
     (Owner(WRITER, "host:1", 5), ["owner"], {"writer": [7, 3], "worker": "host:1", "at_ms": 5}),
+    (
+        Owner(WRITER, "host:1", 5, 2, "KafkaError: why"),
+        ["owner"],
+        {"writer": [7, 3], "worker": "host:1", "at_ms": 5, "restarts": 2, "restart_reason": "KafkaError: why"},
+    ),
     (TopicIdentity("flights", "an-id"), ["identity", "flights"], {"topic_id": "an-id"}),
     (GroupSyncTimes({"g": 5}), ["groups"], {"synced_at_ms": {"g": 5}}),
 ]
@@ -95,6 +100,7 @@ entries = st.one_of(
     ),
     st.builds(LinkRun, st.sampled_from(RunState), names, numbers),
     st.builds(Owner, writers, names, numbers),
+    st.builds(Owner, writers, names, numbers, st.integers(1, 9), names),
     st.builds(TopicIdentity, names, names),
     st.builds(GroupSyncTimes, st.dictionaries(names, numbers, max_size=5)),
 )

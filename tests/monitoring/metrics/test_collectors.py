@@ -38,8 +38,9 @@ def observation(**changes: object) -> LinkObservation:
     values: dict[str, object] = {
         "link": "east-west",
         "observed_at_ms": NOW_MS,
+        "answered": True,
         "up": True,
-        "state": "running",
+        "condition": "running",
         "lags": (LagSample("flights", 0, 12, 1.5, 3_400),),
         "groups_synced_at_ms": {"analysts": NOW_MS - 2_500},
     }
@@ -68,7 +69,7 @@ def test_an_observed_link(tmp_path: Path) -> None:
 def test_a_lost_site_leaves_no_old_values(tmp_path: Path) -> None:
     board = Board()
     board.post(observation())
-    board.post(LinkObservation("east-west", NOW_MS, up=False, error="ClusterUnreachable"))
+    board.post(LinkObservation("east-west", NOW_MS, answered=False, up=False, error="ClusterUnreachable"))
     found = read(registry_for(board, tmp_path))
     assert found["farshore_link_up", (("link", "east-west"),)] == 0
     assert found["farshore_link_observe_errors_total", (("link", "east-west"),)] == 1

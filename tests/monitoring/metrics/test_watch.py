@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.base.clock import SystemClock
 from broker.client.site import Site
 from mirror.link import Link
 from monitoring.metrics.observation import Board
@@ -11,10 +12,10 @@ from tests.ports import free_port
 
 async def test_sites_that_are_away_are_said_and_end_nothing() -> None:
     east, west = (Site(name, f"127.0.0.1:{free_port()}") for name in ("east", "west"))
-    watch = LinkWatch(Link("east-west", east, west, ("flights",)), Board(), clock_ms=lambda: 7)
+    watch = LinkWatch(Link("east-west", east, west, ("flights",)), Board(), SystemClock())
     try:
         for _ in range(2):
             seen = await watch.look()
-            assert (seen.up, seen.error, seen.lags, seen.observed_at_ms) == (False, "ClusterUnreachable", (), 7)
+            assert (seen.answered, seen.up, seen.error, seen.lags) == (False, False, "ClusterUnreachable", ())
     finally:
         await watch.close()

@@ -1,0 +1,60 @@
+"""What `farshore status --until` waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from broker.base.durations import DurationInvalid, human_seconds, parse_duration_ms
+from mirror.status import LinkStatus
+
+HEALTHY = "healthy"
+LAG_BELOW = "lag<"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A state of all links: without a finding, or where `lag_below_ms` is given, with a known lag below it."""
+
+    text: str
+    lag_below_ms: int | None = None
+
+    def reached(self, statuses: Sequence[LinkStatus]) -> bool:
+        return all(self._reached(status) for status in statuses)
+
+    def missing(self, statuses: Sequence[LinkStatus]) -> str:
+        """What each link that is not there yet lacks, in a line."""
+        return "; ".join(f"{status.link}: {self._lacks(status)}" for status in statuses if not self._reached(status))
+
+    def _reached(self, status: LinkStatus) -> bool:
+        if self.lag_below_ms is None:
+            return not status.findings
+        return status.lag_seconds is not None and status.lag_seconds * 1000 < self.lag_below_ms
+
+    def _lacks(self, status: LinkStatus) -> str:
+        if self.lag_below_ms is None:
+            first, *others = [finding.kind.value for finding in status.findings]
+            return f"{first} and {len(others)} more" if others else first
+        return "lag unknown" if status.lag_seconds is None else f"lag {human_seconds(status.lag_seconds)}"
+
+
+class GoalOption(click.ParamType[Goal]):
+    """`healthy` or `lag<DURATION`."""
+
+    name = "healthy|lag<DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Goal:
+        if isinstance(value, Goal):
+            return value
+        text = "".join(str(value).split())
+        if text == HEALTHY:
+            return Goal(text)
+        if not text.startswith(LAG_BELOW):
+            self.fail(f"{value!r} is neither `healthy` nor such as 'lag<5s'", param, ctx)
+        try:
+            return Goal(text, parse_duration_ms(text.removeprefix(LAG_BELOW)))
+        except DurationInvalid as error:
+            self.fail(str(error), param, ctx)

@@ -1,0 +1,104 @@
+"""What about a link needs somebody's attention, each with the next step. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mirror.heartbeat import Heartbeat, Pulse
+from mirror.lag import PartitionLag
+from mirror.limits import RESTARTS_IN_A_LOOP
+from mirror.link import Link
+from mirror.offsets.entries import Gap, RunState
+from mirror.offsets.state import StateEntries
+
+
+class LinkFindingKind(StrEnum):
+    """Why a link is not healthy."""
+
+    SITE_LOST = "site_lost"
+    TROUBLE = "trouble"
+    """A site answered, and then something of it could not be read."""
+    NEVER_RAN = "never_ran"
+    SILENT = "silent"
+    """No worker gave a sign of life for longer than the limit."""
+    CLOCKS_DIFFER = "clocks_differ"
+    """The heartbeat is of the future: whether the worker lives cannot be told from one look."""
+    RESTARTING = "restarting"
+    PARTITION_STOPPED = "partition_stopped"
+    LAG_UNKNOWN = "lag_unknown"
+    """Records are missing at the target, and how many or how old they are could not be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFinding:
+    """One thing that is not as it should be; of the whole link where `topic` is None. `next_step` may be ""."""
+
+    kind: LinkFindingKind
+    topic: str | None
+    partition: int | None
+    detail: str
+    next_step: str
+
+
+def link_findings(
+    link: Link,
+    answers: tuple[bool, bool],
+    entries: StateEntries | None,
+    lags: Sequence[PartitionLag] | None,
+    heartbeat: Heartbeat,
+    trouble: str,
+) -> tuple[LinkFinding, ...]:
+    """All of a link: of the whole first, then stopped partitions, then the rest. `answers`: source and target.
+
+    A link whose target was promoted is not mirrored because somebody decided so: that is no finding.
+    """
+    found = [
+        LinkFinding(LinkFindingKind.SITE_LOST, None, None, f"site {site.name} does not answer", "")
+        for site, answered in zip((link.source, link.target), answers, strict=True)
+        if not answered
+    ]
+    if trouble and all(answers):
+        found.append(LinkFinding(LinkFindingKind.TROUBLE, None, None, trouble, ""))
+    if entries is not None:
+        found += _of_worker(link, entries, heartbeat)
+        found += [_stopped(link, gap) for gap in sorted(entries.open_gaps().values(), key=_place)]
+    for lag in sorted(lags or (), key=_place):
+        if lag.lag_bytes is None:
+            text = f"up to {lag.lag_records} records are missing at {link.target.name}; they could not be looked at"
+            found.append(LinkFinding(LinkFindingKind.LAG_UNKNOWN, lag.topic, lag.partition, text, ""))
+    return tuple(found)
+
+
+def resume_command(link_name: str, gap: Gap) -> str:
+    """What lets the partition that stands at the gap go on behind it."""
+    del gap  # every open gap of the link is accepted at once
+    return f"farshore link resume --link {link_name} --accept-gap"
+
+
+def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Iterable[LinkFinding]:
+    run, owner = entries.run, entries.owner
+    start = f"farshore mirror run --link {link.name}"
+    if run is not None and run.state is RunState.PROMOTED:
+        return
+    if owner is None:
+        yield LinkFinding(LinkFindingKind.NEVER_RAN, None, None, "no mirror ever ran", start)
+    elif heartbeat.pulse is Pulse.SILENT:
+        yield LinkFinding(LinkFindingKind.SILENT, None, None, heartbeat.detail, start)
+    elif heartbeat.pulse is Pulse.UNKNOWN:
+        watch = f"set the clocks right; farshore status --link {link.name} --watch sees whether it moves"
+        yield LinkFinding(LinkFindingKind.CLOCKS_DIFFER, None, None, heartbeat.detail, watch)
+    elif owner.restarts >= RESTARTS_IN_A_LOOP:
+        text = f"{owner.restarts} restarts in a row, the last for {owner.restart_reason}"
+        yield LinkFinding(LinkFindingKind.RESTARTING, None, None, text, "see event=restarting in the mirror's output")
+
+
+def _stopped(link: Link, gap: Gap) -> LinkFinding:
+    text = f"{gap.kind.value}: {gap.detail}" if gap.detail else gap.kind.value
+    command = resume_command(link.name, gap)
+    return LinkFinding(LinkFindingKind.PARTITION_STOPPED, gap.topic, gap.partition, text, command)
+
+
+def _place(where: Gap | PartitionLag) -> tuple[str, int]:
+    return where.topic, where.partition

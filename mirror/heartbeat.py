@@ -1,0 +1,99 @@
+"""Whether a link's worker lives, judged from the heartbeat that it keeps in the link's state.
+
+The heartbeat is stamped by the worker's clock: Kafka's protocol has no way to ask a cluster for the time, and a stamp
+by the target's append time could be compared with nothing either. So a stamp is compared with the clock of who looks,
+and allowed to differ by `CLOCK_DIFFERENCE_MAX_MS`. A stamp further in the future says only that two clocks differ, and
+what it says of the worker is unknown. Who looks more than once needs no stamp: an entry that changed between two looks
+was written by a living worker, one that did not change for the limit was not, whatever the clocks say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from broker.base.clock import Clock
+from broker.base.durations import human_seconds
+from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, HEARTBEAT_MAX_AGE_MS
+from mirror.offsets.entries import Owner
+
+OLDEST_ALIVE_MS = HEARTBEAT_MAX_AGE_MS + CLOCK_DIFFERENCE_MAX_MS
+
+
+class Pulse(StrEnum):
+    """Whether a worker of the link lives."""
+
+    ALIVE = "alive"
+    SILENT = "silent"
+    """No heartbeat for longer than the limit: no worker runs, or none gets as far as to own the link."""
+    UNKNOWN = "unknown"
+    """The heartbeat's stamp cannot be from this clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What the newest heartbeat says. `age_ms` is by the clock of who looked, below zero where the clocks differ.
+
+    `worker` is "" and the numbers None where there never was an owner. `detail` says why it is not alive, else "".
+    """
+
+    pulse: Pulse
+    worker: str = ""
+    at_ms: int | None = None
+    age_ms: int | None = None
+    detail: str = ""
+
+
+def judge_heartbeat(owner: Owner | None, now_ms: int) -> Heartbeat:
+    """One look. Pure."""
+    if owner is None:
+        return Heartbeat(Pulse.SILENT, detail="no worker ever owned the link")
+    age_ms = now_ms - owner.at_ms
+    pulse, detail = Pulse.ALIVE, ""
+    if not owner.is_worker:
+        pulse, detail = Pulse.SILENT, f"no worker has taken the link over since {owner.worker}"
+    elif age_ms < -CLOCK_DIFFERENCE_MAX_MS:
+        early = human_seconds(-age_ms / 1000)
+        pulse, detail = Pulse.UNKNOWN, f"the heartbeat of {owner.worker} is {early} ahead of this clock"
+    elif age_ms > OLDEST_ALIVE_MS:
+        pulse, detail = Pulse.SILENT, _silence(owner, age_ms, "by this clock")
+    return Heartbeat(pulse, owner.worker, owner.at_ms, age_ms, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """An owner's entry, since when it stands as it is (steady seconds), and whether it was seen to change."""
+
+    owner: Owner
+    since_s: float
+    moved: bool
+
+
+class HeartbeatWatch:
+    """Judges the links' heartbeats by several looks: of each, whether it moves."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sightings: dict[str, _Sighting] = {}
+
+    def judge(self, link: str, owner: Owner | None) -> Heartbeat:
+        """Another look at the link's owner; call it with what was just read."""
+        stamped = judge_heartbeat(owner, self._clock.now_ms())
+        if owner is None or not owner.is_worker:
+            self._sightings.pop(link, None)
+            return stamped
+        now_s = self._clock.monotonic()
+        seen = self._sightings.get(link)
+        if seen is None or seen.owner != owner:
+            seen = self._sightings[link] = _Sighting(owner, now_s, moved=seen is not None)
+        still_ms = round((now_s - seen.since_s) * 1000)
+        if still_ms > OLDEST_ALIVE_MS:
+            detail = _silence(owner, still_ms, "while it was watched")
+            return Heartbeat(Pulse.SILENT, owner.worker, owner.at_ms, stamped.age_ms, detail)
+        if seen.moved:
+            return Heartbeat(Pulse.ALIVE, owner.worker, owner.at_ms, stamped.age_ms)
+        return stamped
+
+
+def _silence(owner: Owner, silent_ms: int, by: str) -> str:
+    return f"no heartbeat of {owner.worker} for {human_seconds(silent_ms / 1000)} {by}"

@@ -1,0 +1,109 @@
+"""How a link's status is printed, and what `farshore status --until` waits for. Pure."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+
+from broker.client.site import Site
+from deploy.cli.status import show
+from deploy.cli.until import Goal, GoalOption
+from mirror.heartbeat import judge_heartbeat
+from mirror.lag import PartitionLag
+from mirror.link import Link
+from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, Writer
+from mirror.offsets.state import StateEntries
+from mirror.status import LinkStatus, summarise
+
+LINK = Link("frankfurt-virginia", Site("frankfurt", "f:1"), Site("virginia", "v:1"), (".*",))
+AT_MS = 1_700_000_000_000
+LAGGING = PartitionLag(
+    "bookings-confirmed-v2", 11, "bookings-confirmed-v2", 12_345_678_901, 12_345_978_901, 1, 300_000, 300_000, True,
+    987_654_321, True, 7_265.0, 1.0, AT_MS,
+)  # fmt: skip
+EVEN = PartitionLag("flights", 0, "flights", 9, 9, 9, 0, 0, False, 0, False, 0.0, 0.0, None)
+BLIND = PartitionLag("orders", 1, "orders", 9, 19, 9, 10, 10, True, None, True, None, None, None)
+GAP = Gap(
+    "bookings-confirmed-v2", 11, GapKind.TARGET_TRUNCATED, 12_345_678_901, 5, 4, GapStatus.STOPPED, AT_MS,
+    "the target's log ends at 123456, up to 12345678901 was acknowledged",
+)  # fmt: skip
+
+
+def status(*lags: PartitionLag, gaps: tuple[Gap, ...] = (), age_ms: int = 0, restarts: int = 0) -> LinkStatus:
+    owner = Owner(Writer(7, 3), "mirror-0.frankfurt.example.com:4711", AT_MS, restarts, "KafkaError: no leader")
+    entries = StateEntries(
+        LINK, exists=True, owner=owner, gaps={(gap.topic, gap.partition, gap.source_from): gap for gap in gaps}
+    )
+    return summarise(LINK, (True, True), entries, lags, judge_heartbeat(owner, AT_MS + age_ms), "")
+
+
+def shown(capsys: pytest.CaptureFixture[str], *statuses: LinkStatus, every_partition: bool = False) -> str:
+    show(statuses, "table", every_partition)
+    return capsys.readouterr().out
+
+
+def test_tables_fit_a_hundred_columns_as_tables(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    text = shown(capsys, status(LAGGING, EVEN, BLIND, gaps=(GAP,), restarts=7), every_partition=True)
+    tables = [line for line in text.splitlines() if not line.startswith("next: ")]
+    assert max(map(len, tables)) <= 100
+    assert sum("─" * 20 in line for line in tables) == 4, "links, findings, gaps, partitions: each as a table"
+    assert "12,345,678,901" in text
+
+
+def test_partitions_without_a_finding_are_shown_on_request_and_stopped_ones_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = status(EVEN, BLIND, LAGGING, gaps=(GAP,))
+    brief = shown(capsys, found)
+    assert "flights" not in brief
+    assert brief.index("bookings-confirmed-v2") < brief.index("orders")
+    assert "next: farshore link resume --link frankfurt-virginia" in brief
+    whole = shown(capsys, found, every_partition=True)
+    assert "flights" in whole
+    partitions = whole[whole.index("partitions of") :]
+    assert partitions.index("bookings-confirmed") < partitions.index("flights")
+
+
+def test_what_is_unknown_is_said_in_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "unknown" in shown(capsys, status(BLIND))
+    show([status(BLIND)], "json", False)
+    (found,) = json.loads(capsys.readouterr().out)["items"]
+    assert (found["lag_seconds"], found["lag_bytes"], found["lag_records"]) == (None, None, 10)
+    assert [finding["kind"] for finding in found["findings"]] == ["lag_unknown"]
+
+
+@pytest.mark.parametrize(
+    ("goal", "found", "reached"),
+    [
+        ("healthy", status(EVEN, LAGGING), True),
+        ("healthy", status(EVEN, gaps=(GAP,)), False),
+        ("healthy", status(EVEN, age_ms=600_000), False),
+        ("healthy", status(BLIND), False),
+        ("lag<5s", status(EVEN), True),
+        ("lag<5s", status(LAGGING), False),
+        ("lag < 3h", status(LAGGING), True),
+        ("lag<5s", status(BLIND), False),
+    ],
+)
+def test_a_goal_is_reached_by_what_is_known(goal: str, found: LinkStatus, reached: bool) -> None:
+    wanted = GoalOption().convert(goal, None, None)
+    assert wanted.reached([found]) is reached
+    assert (wanted.missing([found]) == "") is reached
+
+
+def test_every_link_must_be_there_and_the_limit_itself_is_not_below_it() -> None:
+    lagging = status(LAGGING)
+    assert not Goal("lag", 10_000_000).reached([lagging, status(BLIND)])
+    assert Goal("lag", 7_265_001).reached([lagging])
+    assert not Goal("lag", 7_265_000).reached([lagging])
+
+
+@pytest.mark.parametrize("text", ["", "health", "lag", "lag<", "lag<5", "lag>5s", "lag<fast"])
+def test_what_is_no_goal_is_refused(text: str) -> None:
+    with pytest.raises(click.UsageError):
+        GoalOption().convert(text, None, None)

@@ -1,0 +1,85 @@
+"""Whether a worker lives: by one look's stamp, and by several looks, which no clock that is off can deceive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.heartbeat import OLDEST_ALIVE_MS, HeartbeatWatch, Pulse, judge_heartbeat
+from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, HEARTBEAT_INTERVAL_MS
+from mirror.offsets.entries import Owner, Writer
+
+WRITER = Writer(7, 3)
+
+
+@dataclass
+class HandClock:
+    """A clock that a test sets; its wall may be off by `wrong_ms`."""
+
+    steady_ms: int = 0
+    wrong_ms: int = 0
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self.steady_ms + self.wrong_ms
+
+    def monotonic(self) -> float:
+        return self.steady_ms / 1000
+
+    async def sleep(self, seconds: float) -> None:
+        self.steady_ms += round(seconds * 1000)
+
+
+def owner(clock: HandClock, worker: str = "host:1") -> Owner:
+    """The heartbeat of a worker whose clock is right."""
+    return Owner(WRITER, worker, 1_700_000_000_000 + clock.steady_ms)
+
+
+@given(st.integers(-(10**9), 10**9))
+def test_one_look_says_alive_only_of_a_stamp_that_is_near(age_ms: int) -> None:
+    found = judge_heartbeat(Owner(WRITER, "host:1", 10**12), 10**12 + age_ms)
+    if age_ms < -CLOCK_DIFFERENCE_MAX_MS:
+        assert found.pulse is Pulse.UNKNOWN
+    else:
+        assert found.pulse is (Pulse.ALIVE if age_ms <= OLDEST_ALIVE_MS else Pulse.SILENT)
+    assert (found.detail == "") == (found.pulse is Pulse.ALIVE)
+
+
+def test_an_operation_is_no_worker() -> None:
+    clock = HandClock()
+    found = judge_heartbeat(owner(clock, "operation resume-1"), clock.now_ms())
+    assert found.pulse is Pulse.SILENT
+    assert "operation resume-1" in found.detail
+    assert judge_heartbeat(None, clock.now_ms()).pulse is Pulse.SILENT
+
+
+@pytest.mark.parametrize("wrong_ms", [-3_600_000, -10_000, 0, 10_000, 600_000, 3_600_000])
+def test_who_looks_again_is_not_deceived_by_a_clock(wrong_ms: int) -> None:
+    clock = HandClock(wrong_ms=wrong_ms)
+    watch = HeartbeatWatch(clock)
+    beat = owner(clock)
+    watch.judge("l", beat)
+    for _ in range(10):
+        clock.steady_ms += HEARTBEAT_INTERVAL_MS
+        beat = owner(clock)
+        assert watch.judge("l", beat).pulse is Pulse.ALIVE
+    clock.steady_ms += OLDEST_ALIVE_MS
+    assert watch.judge("l", beat).pulse is Pulse.ALIVE, "it may only be late"
+    clock.steady_ms += 1
+    assert watch.judge("l", beat).pulse is Pulse.SILENT
+    clock.steady_ms += 600_000
+    assert watch.judge("l", beat).pulse is Pulse.SILENT, "also when the wrong clock passes the stamp"
+    assert watch.judge("l", owner(clock)).pulse is Pulse.ALIVE, "it lives again"
+
+
+def test_links_are_watched_each_for_itself_and_a_lost_state_is_looked_at_anew() -> None:
+    clock = HandClock(wrong_ms=600_000)
+    watch = HeartbeatWatch(clock)
+    beat = owner(clock)
+    assert watch.judge("a", beat).pulse is Pulse.SILENT
+    clock.steady_ms += 1_000
+    assert watch.judge("b", owner(clock)).pulse is Pulse.SILENT, "a first look at b"
+    assert watch.judge("a", None).pulse is Pulse.SILENT
+    assert watch.judge("a", owner(clock)).pulse is Pulse.SILENT, "a first look at a, again"

@@ -1,0 +1,100 @@
+"""What a worker leaves in the link's state for those who ask whether it lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from broker.base.clock import SystemClock
+from broker.client.cluster import Cluster
+from broker.client.topics import delete_topics
+from mirror.heartbeat import HeartbeatWatch, judge_heartbeat
+from mirror.link import Link
+from mirror.offsets.entries import Owner
+from mirror.offsets.operations import resume_link
+from mirror.offsets.state import read_entries
+from mirror.status import LinkCondition, LinkStatus, condition_now, link_status
+from mirror.worker.events import Event
+from monitoring.metrics.observation import Board
+from monitoring.metrics.watch import LinkWatch
+from tests.mirror.harness import QUICK, eventually, link_between, running
+
+
+@dataclass
+class Later(SystemClock):
+    """The machine's clock, so much later."""
+
+    by_ms: int = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.by_ms
+
+
+async def status_of(link: Link, later_ms: int = 0) -> LinkStatus:
+    return await link_status(link, HeartbeatWatch(Later(later_ms)))
+
+
+async def test_a_mirror_that_was_killed_is_not_running_ten_minutes_later(brokers: tuple[str, str]) -> None:
+    link = link_between(*brokers, ["nothing"])
+    async with running(link) as told:
+        await told.wait_for(Event.STARTED)
+        assert (await status_of(link)).condition is LinkCondition.RUNNING
+    status = await status_of(link, 600_000)
+    assert status.condition is LinkCondition.SILENT
+    assert [finding.next_step for finding in status.findings] == [f"farshore mirror run --link {link.name}"]
+    watch = LinkWatch(link, Board(), Later(600_000))
+    try:
+        seen = await watch.look()
+    finally:
+        await watch.close()
+    assert (seen.answered, seen.up, seen.condition) == (True, False, "silent")
+
+
+async def test_the_heartbeat_goes_on_while_nothing_moves(brokers: tuple[str, str]) -> None:
+    link = link_between(*brokers, ["nothing"])
+    slow = replace(QUICK, topic_refresh_interval_ms=600_000, checkpoint_interval_ms=600_000)
+    async with running(link, limits=slow) as told, Cluster(link.target) as target:
+        await told.wait_for(Event.STARTED)
+        first = await owner_of(link, target)
+
+        async def later() -> bool:
+            return (await owner_of(link, target)).at_ms > first.at_ms
+
+        await eventually(later, "the next heartbeat")
+
+
+async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(brokers: tuple[str, str]) -> None:
+    """A session without its state topic ends by an error at its next heartbeat."""
+    link = link_between(*brokers, ["nothing"])
+    lasting = replace(QUICK, healthy_after_ms=3_000)
+    async with running(link, limits=lasting) as told, Cluster(link.target) as target:
+        for times in (1, 2):
+            await told.wait_for(Event.STARTED, times)
+            await delete_topics(target, [link.state_topic])
+            await told.wait_for(Event.RESTARTING, times)
+        await told.wait_for(Event.STARTED, 3)
+        owner = await owner_of(link, target)
+        assert owner.restarts == 2
+        assert owner.restart_reason.endswith(str(told.of(Event.RESTARTING)[-1]["detail"]))
+        status = await status_of(link)
+        assert status.condition is LinkCondition.RESTARTING
+        assert owner.restart_reason in status.findings[0].detail
+
+        async def lasts() -> bool:
+            return (await status_of(link)).condition is LinkCondition.RUNNING
+
+        await eventually(lasts, "a session that lasts to say so")
+
+
+async def test_an_operation_that_fences_a_link_is_no_running_mirror(brokers: tuple[str, str]) -> None:
+    link = link_between(*brokers, ["nothing"])
+    async with Cluster(link.target) as target:
+        await resume_link(link, target, "resume-1", accept_gaps=False)
+        entries = await read_entries(link, target)
+    heartbeat = judge_heartbeat(entries.owner, SystemClock().now_ms())
+    assert condition_now(entries, heartbeat) is LinkCondition.SILENT
+
+
+async def owner_of(link: Link, target: Cluster) -> Owner:
+    owner = (await read_entries(link, target)).owner
+    assert owner is not None
+    return owner
