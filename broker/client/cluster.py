@@ -84,9 +84,9 @@ class Cluster:
         """The brokers of the last metadata seen."""
         return dict(self._nodes)
 
-    def retry(self) -> Retry:
-        """The retry policy for one operation that begins now."""
-        return Retry(self.limits, self.clock, self._jitter)
+    def retry(self, patience_ms: int | None = None) -> Retry:
+        """The retry policy for one operation that begins now; `patience_ms` (None: no other limit) bounds it."""
+        return Retry(self.limits, self.clock, self._jitter, patience_ms)
 
     # -- metadata
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
 from broker.client.connection import Connection
@@ -13,61 +13,112 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
 A = TypeVar("A")
+K = TypeVar("K")
 R = TypeVar("R")
 
 MOVED_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+Ask: TypeAlias = Callable[[Connection, Mapping[TopicPartition, A]], Awaitable[Mapping[TopicPartition, R | ErrorCode]]]
+"""Asks one leader for its share -> per partition the answer or the error code."""
 
 
 async def ask_leaders(
     cluster: Cluster,
     what: str,
     wanted: Mapping[TopicPartition, A],
-    ask: Callable[[Connection, Mapping[TopicPartition, A]], Awaitable[Mapping[TopicPartition, R | ErrorCode]]],
+    ask: Ask[A, R],
     purpose: Purpose = "admin",
 ) -> dict[TopicPartition, R]:
     """One request per leader for its share of `wanted` -> an answer for every partition.
 
-    `ask` gives per partition the answer or the error code. Retriable failures are tried again, for their partitions
-    only; the first other failure is raised as KafkaError, naming its partition.
+    Retriable failures are tried again, for their partitions only; the first other failure is raised as KafkaError,
+    naming its partition.
     """
     done: dict[TopicPartition, R] = {}
-    retry = cluster.retry()
+    retry, young = cluster.retry(), cluster.retry(cluster.limits.unknown_topic_timeout_ms)
     while len(done) < len(wanted):
-        failed: dict[TopicPartition, ClientError] = {}
-
-        async def ask_node(
-            node_id: int, share: dict[TopicPartition, A], failed: dict[TopicPartition, ClientError]
-        ) -> None:
-            try:
-                answers = await ask(await cluster.connection(node_id, purpose), share)
-            except ClientError as error:
-                failed.update(dict.fromkeys(share, error))
-                return
-            for where in share:
-                answer = answers.get(where, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                if isinstance(answer, ErrorCode):
-                    failed[where] = KafkaError(answer, f"{what} of {where} at {cluster.site.name}")
-                else:
-                    done[where] = answer
-
-        missing = [where for where in wanted if where not in done]
-        grouped = await _grouped(cluster, missing)
-        for where in set(missing) - {where for share in grouped.values() for where in share}:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            failed[where] = KafkaError(code, f"{what} of {where} at {cluster.site.name}")
-        async with asyncio.TaskGroup() as group:
-            for node_id, share in grouped.items():
-                group.create_task(ask_node(node_id, {where: wanted[where] for where in share}, failed))
+        answered, failed = await _ask_once(cluster, what, _without(wanted, done), ask, purpose)
+        done |= answered
         if failed:
-            cluster.forget_leaders({where.topic for where in failed})
-            await retry.pause(next((e for e in failed.values() if not e.retriable), next(iter(failed.values()))))
+            error = next((e for e in failed.values() if not e.retriable), next(iter(failed.values())))
+            unled = isinstance(error, KafkaError) and error.code is ErrorCode.LEADER_NOT_AVAILABLE
+            await (young if unled else retry).pause(error)
     return done
 
 
-async def _grouped(cluster: Cluster, partitions: list[TopicPartition]) -> dict[int, list[TopicPartition]]:
-    grouped = await cluster.by_leader(partitions)
-    grouped.pop(NO_LEADER, None)
-    return grouped
+async def ask_each_leader(
+    cluster: Cluster,
+    what: str,
+    wanted: Mapping[TopicPartition, A],
+    ask: Ask[A, R],
+    purpose: Purpose = "admin",
+) -> dict[TopicPartition, R | ClientError]:
+    """As `ask_leaders`, but each partition stands alone: it has its answer, or the reason why there is none.
+
+    A retriable failure holds up the others for `partition_patience_ms` at most. Raises ClientError only when no broker
+    of the cluster answers at all.
+    """
+    done: dict[TopicPartition, R | ClientError] = {}
+    retry = cluster.retry(cluster.limits.partition_patience_ms)
+    while len(done) < len(wanted):
+        answered, failed = await _ask_once(cluster, what, _without(wanted, done), ask, purpose)
+        done |= answered
+        done |= {where: error for where, error in failed.items() if not error.retriable}
+        passing = [error for error in failed.values() if error.retriable]
+        if passing:
+            try:
+                await retry.pause(passing[0])
+            except ClientError:  # it is over: what failed now has failed
+                done |= failed
+    return done
+
+
+async def _ask_once(
+    cluster: Cluster, what: str, wanted: Mapping[TopicPartition, A], ask: Ask[A, R], purpose: Purpose
+) -> tuple[dict[TopicPartition, R], dict[TopicPartition, ClientError]]:
+    """One request per leader -> the answers, and what failed; the leaders of those are asked for anew next time."""
+    done: dict[TopicPartition, R] = {}
+    failed: dict[TopicPartition, ClientError] = {}
+
+    async def ask_node(node_id: int, share: dict[TopicPartition, A]) -> None:
+        try:
+            answers = await ask(await cluster.connection(node_id, purpose), share)
+        except ClientError as error:
+            failed.update(dict.fromkeys(share, error))
+            return
+        for where in share:
+            answer = answers.get(where, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if isinstance(answer, ErrorCode):
+                failed[where] = KafkaError(answer, f"{what} of {where} at {cluster.site.name}")
+            else:
+                done[where] = answer
+
+    grouped = await cluster.by_leader(wanted)
+    unled = grouped.pop(NO_LEADER, [])
+    unknown = set(wanted) - {where for share in grouped.values() for where in share} - set(unled)
+    for code, partitions in (
+        (ErrorCode.LEADER_NOT_AVAILABLE, unled),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, sorted(unknown)),
+    ):
+        for where in partitions:
+            failed[where] = KafkaError(code, f"{what} of {where} at {cluster.site.name}")
+    async with asyncio.TaskGroup() as group:
+        for node_id, share in grouped.items():
+            group.create_task(ask_node(node_id, {where: wanted[where] for where in share}))
+    if failed:
+        cluster.forget_leaders({where.topic for where in failed})
+    return done, failed
+
+
+def split_failures(found: Mapping[K, R | ClientError]) -> tuple[dict[K, R], dict[K, ClientError]]:
+    """The answers, and the reasons where there is none."""
+    failures = {key: answer for key, answer in found.items() if isinstance(answer, ClientError)}
+    return {key: answer for key, answer in found.items() if not isinstance(answer, ClientError)}, failures
+
+
+def _without(wanted: Mapping[TopicPartition, A], done: Mapping[TopicPartition, object]) -> dict[TopicPartition, A]:
+    return {where: asked for where, asked in wanted.items() if where not in done}
 
 
 async def ask_coordinator(

@@ -17,6 +17,8 @@ SCAN_MAX_BYTES: Final = 32 * MIB
 """One fetch while a log is scanned."""
 SCAN_PARTITION_MAX_BYTES: Final = 4 * MIB
 SCAN_MAX_WAIT_MS: Final = 500
+EMPTY_ANSWERS_MAX: Final = 2
+"""So often a leader may have nothing to give before its log's end, until that counts as: there is nothing."""
 
 assert SCAN_PARTITION_MAX_BYTES <= SCAN_MAX_BYTES
 
@@ -31,7 +33,9 @@ class ClientLimits:
     retry_timeout_ms: int = 30_000
     """A retriable error is tried again until this much time has passed."""
     unknown_topic_timeout_ms: int = 3_000
-    """An unknown topic may only be young: tried again this long."""
+    """An unknown topic, or one without a leader, may only be young: tried again this long."""
+    partition_patience_ms: int = 1_000
+    """Where each partition has its own result: how long one partition's retriable error holds up the others."""
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 1_000
     max_frame_bytes: int = 100 * MIB
@@ -45,6 +49,7 @@ class ClientLimits:
 
     def __post_init__(self) -> None:
         assert self.retry_backoff_ms <= self.retry_backoff_max_ms <= self.retry_timeout_ms
+        assert self.retry_backoff_ms < self.partition_patience_ms <= self.retry_timeout_ms
         assert self.fetch_partition_max_bytes <= self.fetch_max_bytes < self.max_frame_bytes
         assert self.fetch_max_wait_ms < self.request_timeout_ms
         assert self.delivery_timeout_ms <= self.request_timeout_ms

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
-from broker.client.fanout import ask_leaders
+from broker.client.errors import ClientError
+from broker.client.fanout import Ask, ask_each_leader, ask_leaders, split_failures
 from broker.client.limits import REPLICA_ID_CONSUMER
 from broker.client.model import OffsetAndTimestamp
 from broker.wire.errors import ErrorCode
@@ -28,7 +30,19 @@ async def list_offsets(
 
     With READ_COMMITTED, LATEST is the last stable offset. Raises ClientError.
     """
+    return await ask_leaders(cluster, "offsets", timestamps_ms, _ask(isolation))
 
+
+async def list_each_offset(
+    cluster: Cluster,
+    timestamps_ms: Mapping[TopicPartition, int],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, OffsetAndTimestamp | ClientError]:
+    """As `list_offsets`; a partition that cannot be asked has its error instead, and holds up no other."""
+    return await ask_each_leader(cluster, "offsets", timestamps_ms, _ask(isolation))
+
+
+def _ask(isolation: IsolationLevel) -> Ask[int, OffsetAndTimestamp]:
     async def ask(
         connection: Connection, share: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | ErrorCode]:
@@ -41,7 +55,7 @@ async def list_offsets(
         )
         return _answers(await connection.request(request))
 
-    return await ask_leaders(cluster, "offsets", timestamps_ms, ask)
+    return ask
 
 
 def _answers(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAndTimestamp | ErrorCode]:
@@ -68,3 +82,22 @@ async def log_start_offsets(cluster: Cluster, partitions: Iterable[TopicPartitio
     """The first offset that is still there."""
     found = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     return {where: at.offset for where, at in found.items()}
+
+
+class LogSpan(NamedTuple):
+    """The first offset that is still there, and the next one to be read."""
+
+    start: int
+    end: int
+
+
+async def log_spans(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, LogSpan | ClientError]:
+    """Start and end of each log, or why it cannot be asked. Raises ClientError when no broker answers at all."""
+    starts, failures = split_failures(await list_each_offset(cluster, dict.fromkeys(partitions, EARLIEST)))
+    ends, failed = split_failures(await list_each_offset(cluster, dict.fromkeys(starts, LATEST), isolation))
+    spans = {where: LogSpan(starts[where].offset, end.offset) for where, end in ends.items()}
+    return {**spans, **failures, **failed}

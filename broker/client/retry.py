@@ -17,10 +17,13 @@ def backoff_seconds(attempt: int, limits: ClientLimits, jitter: float) -> float:
 
 
 class Retry:
-    """The retries of one operation; its time begins when this is made."""
+    """The retries of one operation; its time begins when this is made, and is `patience_ms` long at most."""
 
-    def __init__(self, limits: ClientLimits, clock: Clock, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, limits: ClientLimits, clock: Clock, jitter: Callable[[], float], patience_ms: int | None = None
+    ) -> None:
         self._limits = limits
+        self._patience_ms = limits.retry_timeout_ms if patience_ms is None else patience_ms
         self._clock = clock
         self._jitter = jitter
         self._started = clock.monotonic()
@@ -44,4 +47,4 @@ class Retry:
     def _limit_seconds(self, error: ClientError) -> float:
         young = isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         limit_ms = self._limits.unknown_topic_timeout_ms if young else self._limits.retry_timeout_ms
-        return limit_ms / 1000
+        return min(limit_ms, self._patience_ms) / 1000

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
-from broker.client.limits import SCAN_MAX_BYTES, SCAN_MAX_WAIT_MS, SCAN_PARTITION_MAX_BYTES
-from broker.client.offsets import log_start_offsets
+from broker.client.limits import EMPTY_ANSWERS_MAX, SCAN_MAX_BYTES, SCAN_MAX_WAIT_MS, SCAN_PARTITION_MAX_BYTES
+from broker.client.offsets import list_each_offset
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.buffers import Records
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from broker.wire.vocabulary import NO_LEADER, IsolationLevel, TopicPartition
+from broker.wire.vocabulary import EARLIEST, NO_LEADER, IsolationLevel, TopicPartition
 
 
 class OffsetSpan(NamedTuple):
@@ -32,58 +33,131 @@ async def scan_batches(cluster: Cluster, spans: Mapping[TopicPartition, OffsetSp
     """Visit every batch that has an offset in its partition's span, reading uncommitted.
 
     Offsets below the log start are passed over: they are gone. Retriable errors are tried again from where the scan
-    stands. Raises ClientError.
+    stands; a log that ends before its span does is one (OFFSET_NOT_AVAILABLE). Raises ClientError, and what `visit`
+    raises.
     """
-    at = {where: span.start for where, span in spans.items() if span.start < span.end}
+    at = _starts(spans)
     retry = cluster.retry()
     while at:
         before = dict(at)
-        try:
-            await _scan_by_leader(cluster, spans, at, visit)
-        except* ClientError as errors:
-            error = _first(errors)
-            cluster.forget_leaders({where.topic for where in at})
-            if before != at:
+        failed = await _scan_once(cluster, spans, at, visit)
+        if failed:
+            if any(at[where] != before[where] for where in failed):
                 retry = cluster.retry()
-            await retry.pause(error)
+            await retry.pause(next((e for e in failed.values() if not e.retriable), next(iter(failed.values()))))
 
 
-async def _scan_by_leader(
+async def scan_each(
+    cluster: Cluster, spans: Mapping[TopicPartition, OffsetSpan], visit: Visit
+) -> dict[TopicPartition, ClientError]:
+    """As `scan_batches`, but each partition stands alone -> those that could not be read to their ends, and why.
+
+    A retriable failure holds up the others for `partition_patience_ms` at most. Raises ClientError only when no broker
+    of the cluster answers at all.
+    """
+    at = _starts(spans)
+    failures: dict[TopicPartition, ClientError] = {}
+    retry = cluster.retry(cluster.limits.partition_patience_ms)
+    while at:
+        before = dict(at)
+        failed = await _scan_once(cluster, spans, at, visit)
+        if any(at[where] != before[where] for where in failed):
+            retry = cluster.retry(cluster.limits.partition_patience_ms)
+        failures |= {where: error for where, error in failed.items() if not error.retriable}
+        passing = [error for error in failed.values() if error.retriable]
+        if passing:
+            try:
+                await retry.pause(passing[0])
+            except ClientError:  # it is over: what failed now has failed
+                failures |= failed
+        for where in failures:
+            at.pop(where, None)
+    return failures
+
+
+def _starts(spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, int]:
+    return {where: span.start for where, span in spans.items() if span.start < span.end}
+
+
+async def _scan_once(
     cluster: Cluster, spans: Mapping[TopicPartition, OffsetSpan], at: dict[TopicPartition, int], visit: Visit
-) -> None:
+) -> dict[TopicPartition, ClientError]:
+    """Scan every partition to its end, or until it fails -> the failures. Who is at its end leaves `at`."""
     grouped = await cluster.by_leader(at)
-    unled = set(at) - {where for node_id, share in grouped.items() if node_id != NO_LEADER for where in share}
-    if unled:
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{min(unled)} at {cluster.site.name}")
-    async with asyncio.TaskGroup() as group:
-        for node_id, share in grouped.items():
-            group.create_task(_scan_node(cluster, node_id, share, spans, at, visit))
+    grouped.pop(NO_LEADER, None)
+    led = {where for share in grouped.values() for where in share}
+    failed: dict[TopicPartition, ClientError] = {
+        where: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} at {cluster.site.name}")
+        for where in at
+        if where not in led
+    }
+    try:
+        async with asyncio.TaskGroup() as group:
+            for node_id, share in grouped.items():
+                group.create_task(_scan_node(cluster, node_id, _Scan(share, spans, at, visit, failed)))
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+    if failed:
+        cluster.forget_leaders({where.topic for where in failed})
+    return failed
 
 
-async def _scan_node(
-    cluster: Cluster,
-    node_id: int,
-    share: list[TopicPartition],
-    spans: Mapping[TopicPartition, OffsetSpan],
-    at: dict[TopicPartition, int],
-    visit: Visit,
-) -> None:
-    connection = await cluster.connection(node_id)
-    waiting = list(share)
-    while waiting:
-        response: FetchResponse = await connection.request(_request(waiting, at))
-        if response.error_code:
-            raise KafkaError(response.error_code, f"reading the log at {cluster.site.name}")
-        progressed: set[TopicPartition] = set()
-        for topic in response.responses:
-            for data in topic.partitions:
-                where = TopicPartition(topic.topic, data.partition_index)
-                if where in at and await _take(cluster, where, data, spans[where].end, at, visit):
+@dataclass(slots=True)
+class _Scan:
+    """One node's share of a scan; `at` and `failed` are shared by all nodes, each changes its own partitions' only."""
+
+    waiting: list[TopicPartition]
+    spans: Mapping[TopicPartition, OffsetSpan]
+    at: dict[TopicPartition, int]
+    visit: Visit
+    failed: dict[TopicPartition, ClientError]
+    idle: int = 0
+    """How often in a row the first partition of a request had nothing to give, though its log goes on."""
+
+
+async def _scan_node(cluster: Cluster, node_id: int, scan: _Scan) -> None:
+    try:
+        connection = await cluster.connection(node_id)
+        while scan.waiting:
+            response: FetchResponse = await connection.request(_request(scan.waiting, scan.at))
+            if response.error_code:
+                raise KafkaError(response.error_code, f"reading the log at {cluster.site.name}")
+            await _take_all(cluster, scan, response)
+    except ClientError as error:
+        scan.failed.update(dict.fromkeys(scan.waiting, error))
+
+
+async def _take_all(cluster: Cluster, scan: _Scan, response: FetchResponse) -> None:
+    first = scan.waiting[0]
+    progressed: set[TopicPartition] = set()
+    for topic in response.responses:
+        for data in topic.partitions:
+            where = TopicPartition(topic.topic, data.partition_index)
+            if where not in scan.waiting:
+                continue
+            try:
+                if await _take(cluster, where, data, scan.spans[where].end, scan.at, scan.visit):
                     progressed.add(where)
-        # Those that got nothing go first in the next request: its first partition always gets a whole batch.
-        waiting = [w for w in waiting if w in at and w not in progressed] + [
-            w for w in waiting if w in progressed & set(at)
-        ]
+                elif where == first:
+                    _pass_over_nothing(scan, where)
+            except ClientError as error:
+                scan.failed[where] = error
+    if first in progressed:
+        scan.idle = 0
+    # Those that got nothing go first in the next request: its first partition always gets a whole batch.
+    left = [where for where in scan.waiting if where in scan.at and where not in scan.failed]
+    scan.waiting = [w for w in left if w not in progressed] + [w for w in left if w in progressed]
+
+
+def _pass_over_nothing(scan: _Scan, where: TopicPartition) -> None:
+    """The log goes on behind the span, but nothing of the span is left in it (compaction): that is its end, too.
+
+    The first partition of a request always gets a batch if there is one. Asked twice, since much hangs on it.
+    """
+    scan.idle += 1
+    if scan.idle >= EMPTY_ANSWERS_MAX:
+        scan.idle = 0
+        del scan.at[where]
 
 
 async def _take(
@@ -94,17 +168,32 @@ async def _take(
     at: dict[TopicPartition, int],
     visit: Visit,
 ) -> bool:
-    """Visit what came for one partition; it leaves `at` when it has reached its end -> whether it moved."""
+    """Visit what came for one partition; it leaves `at` when it has reached its end -> whether it moved.
+
+    Raises KafkaError for an error in the answer, and where the log was cut: it ends before `end` does.
+    """
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        start = (await log_start_offsets(cluster, [where]))[where]
+        found = (await list_each_offset(cluster, {where: EARLIEST}))[where]
+        if isinstance(found, ClientError):
+            raise found
+        start = found.offset
         if start <= at[where]:
             raise KafkaError(data.error_code, f"reading {where} at {cluster.site.name}")
         at[where] = start
-    elif data.error_code:
+        if start >= end:
+            del at[where]
+        return True
+    if data.error_code:
         raise KafkaError(data.error_code, f"reading {where} at {cluster.site.name}")
     moved = False
-    for header, batch in iter_batches(as_buffer(data.records)):
+    records = as_buffer(data.records)
+    if not len(records) and data.high_watermark < end:
+        what = f"reading {where} at {cluster.site.name} up to {end}"
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, what, f"its log ends at {data.high_watermark} now")
+    for header, batch in iter_batches(records):
         if header.base_offset >= end:
+            at[where] = end  # what was before it is compacted away
+            moved = True
             break
         if header.next_offset > at[where]:
             visit(where, header, batch)
@@ -137,6 +226,7 @@ def _request(waiting: list[TopicPartition], at: Mapping[TopicPartition, int]) ->
     )
 
 
-def _first(errors: BaseExceptionGroup[ClientError]) -> ClientError:
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What `visit` raised, as itself: whoever gave it expects it so."""
     found = errors.exceptions[0]
     return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
@@ -23,6 +23,8 @@ from mirror.offsets.recovery import SEQUENCE_MASK
 FENCED_CODES = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
+
+REGISTRY_CONTENT: Final = "what tells mirrored records from local ones"
 
 Change: TypeAlias = Entry | VoidBlock
 
@@ -128,17 +130,20 @@ async def ensure_own_topics(target: Cluster, link: Link) -> None:
     for failure in failures.values():
         if failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise failure
-    await _check_compacted(target, link)
+    await check_compacted(target, {link.state_topic: "the offset map", PRODUCERS_TOPIC: REGISTRY_CONTENT})
 
 
-async def _check_compacted(target: Cluster, link: Link) -> None:
-    """Retention by time would delete the map: refuse to run on such a topic."""
-    described = (await describe_topic_configs(target, [link.state_topic]))[link.state_topic]
-    if isinstance(described, KafkaError):
-        raise described
-    policy = described["cleanup.policy"].value
-    if policy != "compact":
-        raise ClientError(
-            f"{link.state_topic} at {link.target.name} has cleanup.policy={policy}: the offset map would be deleted",
-            f"set cleanup.policy=compact on {link.state_topic}",
-        )
+async def check_compacted(cluster: Cluster, topics: Mapping[str, str]) -> None:
+    """Refuse to run where retention would delete what these topics (name -> what they hold) keep. Raises ClientError.
+
+    Without its entries a state topic is no map, and a registry of producers cuts no loop.
+    """
+    for topic, described in (await describe_topic_configs(cluster, topics)).items():
+        if isinstance(described, KafkaError):
+            raise described
+        policy = described["cleanup.policy"].value
+        if policy != "compact":
+            raise ClientError(
+                f"{topic} at {cluster.site.name} has cleanup.policy={policy}: {topics[topic]} would be deleted",
+                f"set cleanup.policy=compact on {topic} at {cluster.site.name}",
+            )

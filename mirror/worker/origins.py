@@ -18,6 +18,7 @@ from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.offsets.state_writer import REGISTRY_CONTENT, check_compacted
 
 REGISTRY_VERSION = 1
 _REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
@@ -54,6 +55,11 @@ class OriginRegistry:
         if unknown:
             await self.refresh()
             self._local |= unknown - self._origins.keys()
+
+    async def check_kept(self) -> None:
+        """Refuse to run where retention would delete registrations: records would go round. Raises ClientError."""
+        if await describe_topics(self._cluster, [PRODUCERS_TOPIC]):
+            await check_compacted(self._cluster, {PRODUCERS_TOPIC: REGISTRY_CONTENT})
 
     async def refresh(self) -> None:
         """Read on to the registry's present end."""

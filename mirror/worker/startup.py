@@ -86,6 +86,8 @@ async def open_link(
     """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError."""
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
+    if registry is not None:
+        await registry.check_kept()
     refuse_promoted(await read_entries(link, target))
     topics = await sync_topics(link, source, target)
     pairs = _partitions(topics.mirrored)

@@ -170,9 +170,14 @@ async def test_own_topics_are_compacted_and_made_once(target: Cluster, link: Lin
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-async def test_a_state_topic_with_retention_is_refused(target: Cluster, link: Link, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("own", "lost"), [("state", "the offset map"), ("producers", "what tells mirrored records from local ones")]
+)
+async def test_an_own_topic_with_retention_is_refused(
+    target: Cluster, link: Link, policy: str, own: str, lost: str
+) -> None:
     await ensure_own_topics(target, link)
-    change = {link.state_topic: [("cleanup.policy", ConfigOperation.SET, policy)]}
-    assert await alter_topic_configs(target, change) == {}
-    with pytest.raises(ClientError, match=f"cleanup.policy={policy}: the offset map would be deleted"):
+    topic = link.state_topic if own == "state" else PRODUCERS_TOPIC
+    assert await alter_topic_configs(target, {topic: [("cleanup.policy", ConfigOperation.SET, policy)]}) == {}
+    with pytest.raises(ClientError, match=f"{topic} at west has cleanup.policy={policy}: {lost} would be deleted"):
         await ensure_own_topics(target, link)

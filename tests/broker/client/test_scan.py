@@ -1,0 +1,109 @@
+"""A scan ends: at its span's end, where the log was cut away, and with what its visitor raises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
+from broker.client.limits import ClientLimits
+from broker.client.log import append
+from broker.client.scan import OffsetSpan, scan_batches, scan_each
+from broker.client.site import Site
+from broker.client.topics import NewTopic, create_topics
+from broker.wire.api import ApiKey
+from broker.wire.batch import BatchHeader
+from broker.wire.errors import ErrorCode
+from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
+from tests.broker.faults import Faults, injected
+from tests.broker.running import running_server
+
+HERE, THERE = TopicPartition("flights", 0), TopicPartition("flights", 1)
+QUICK = ClientLimits(retry_timeout_ms=1_000, unknown_topic_timeout_ms=500, partition_patience_ms=300)
+BATCHES = 4
+
+
+@dataclass
+class Stage:
+    cluster: Cluster
+    faults: Faults
+    seen: dict[TopicPartition, list[int]]
+
+    def visit(self, where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
+        self.seen.setdefault(where, []).append(header.base_offset)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    """Two partitions of four batches of one record each."""
+    faults = Faults()
+    async with running_server(tmp_path) as server, Cluster(Site("east", server.address), limits=QUICK) as cluster:
+        with injected(monkeypatch, {server.broker: faults}):
+            assert not await create_topics(cluster, [NewTopic("flights", 2, 1)])
+            for where in (HERE, THERE):
+                for _ in range(BATCHES):
+                    await append(cluster, where, encode_batch([Record(0, 1, b"k", b"v")]))
+            yield Stage(cluster, faults, {})
+
+
+async def test_a_log_that_was_cut_before_its_spans_end_is_an_error_not_an_endless_scan(stage: Stage) -> None:
+    async with asyncio.timeout(20):
+        with pytest.raises(KafkaError, match="its log ends at 4 now") as raised:
+            await scan_batches(stage.cluster, {HERE: OffsetSpan(0, BATCHES + 3)}, stage.visit)
+    assert raised.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert stage.seen == {HERE: [0, 1, 2, 3]}
+
+
+async def test_one_partition_that_was_cut_does_not_hold_up_the_other(stage: Stage) -> None:
+    async with asyncio.timeout(20):
+        spans = {HERE: OffsetSpan(1, BATCHES + 3), THERE: OffsetSpan(0, BATCHES)}
+        failures = await scan_each(stage.cluster, spans, stage.visit)
+    assert list(failures) == [HERE]
+    assert stage.seen == {HERE: [1, 2, 3], THERE: [0, 1, 2, 3]}
+
+
+async def test_where_nothing_is_left_of_the_span_the_scan_is_done(stage: Stage) -> None:
+    stage.faults.empty.add(HERE)
+    async with asyncio.timeout(20):
+        await scan_batches(stage.cluster, {HERE: OffsetSpan(0, 3), THERE: OffsetSpan(2, 4)}, stage.visit)
+    assert stage.seen == {THERE: [2, 3]}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.KAFKA_STORAGE_ERROR])
+async def test_each_partition_stands_alone(stage: Stage, code: ErrorCode) -> None:
+    stage.faults.refuse(HERE, code, ApiKey.FETCH)
+    spans = dict.fromkeys((HERE, THERE), OffsetSpan(0, BATCHES))
+    async with asyncio.timeout(20):
+        failures = await scan_each(stage.cluster, spans, stage.visit)
+        with pytest.raises(KafkaError, match=code.name):
+            await scan_batches(stage.cluster, spans, stage.visit)
+    assert list(failures) == [HERE]
+    assert stage.seen[THERE][:BATCHES] == [0, 1, 2, 3]
+
+
+async def test_a_partition_without_a_leader_is_named(stage: Stage) -> None:
+    stage.faults.leaderless.add(HERE)
+    async with asyncio.timeout(20):
+        failures = await scan_each(stage.cluster, dict.fromkeys((HERE, THERE), OffsetSpan(0, BATCHES)), stage.visit)
+    (error,) = failures.values()
+    assert isinstance(error, KafkaError)
+    assert str(HERE) in str(error)
+    assert stage.seen == {THERE: [0, 1, 2, 3]}
+
+
+class Unreadable(Exception):
+    """What a visitor raises."""
+
+
+async def test_what_the_visitor_raises_comes_as_itself(stage: Stage) -> None:
+    def visit(_where: TopicPartition, _header: BatchHeader, _batch: memoryview) -> None:
+        raise Unreadable
+
+    with pytest.raises(Unreadable):
+        await scan_batches(stage.cluster, dict.fromkeys((HERE, THERE), OffsetSpan(0, BATCHES)), visit)
