@@ -4,6 +4,7 @@ MirrorError
 ├── LinkInvalid                 a link that cannot work as declared
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
+├── SourceTruncated             the source lost records while they were read
 ├── OffsetNotMirrored           an offset has no exact translation
 └── StateDamaged                the link's state topic cannot be read
 
@@ -42,6 +43,12 @@ class LinkPromoted(MirrorError):
     """The target was promoted, so nothing may be mirrored to it."""
 
     hint = "after the failback decision, `farshore link resume` lets the link run again"
+
+
+class SourceTruncated(MirrorError):
+    """The source's log parted from what was read of it; where exactly, the next session's start finds out."""
+
+    hint = "the partition stops at its next start, and `farshore status` names the command that goes on"
 
 
 class OffsetNotMirrored(MirrorError):

@@ -22,7 +22,13 @@ from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.vocabulary import GROUP_COORDINATOR, NO_LEADER, TRANSACTION_COORDINATOR, TopicPartition
+from broker.wire.vocabulary import (
+    GROUP_COORDINATOR,
+    NO_LEADER,
+    NO_LEADER_EPOCH,
+    TRANSACTION_COORDINATOR,
+    TopicPartition,
+)
 
 Purpose = Literal["fetch", "produce", "admin"]
 CoordinatorKind = Literal["group", "transaction"]
@@ -55,6 +61,7 @@ class Cluster:
         self._controller_id = NO_LEADER
         self._nodes: dict[int, Node] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._leader_epochs: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._connections: dict[tuple[int, Purpose], Connection] = {}
         self._opening: dict[tuple[int, Purpose], asyncio.Lock] = {}
@@ -127,11 +134,16 @@ class Cluster:
                 grouped.setdefault(self._leaders[where], []).append(where)
         return grouped
 
+    def leader_epoch(self, where: TopicPartition) -> int:
+        """The leader's epoch as the metadata last said it, NO_LEADER_EPOCH where it did not (KIP-320)."""
+        return self._leader_epochs.get(where, NO_LEADER_EPOCH)
+
     def forget_leaders(self, topics: Iterable[str]) -> None:
         """Ask again for the leaders of these topics when they are next needed (after NOT_LEADER, a lost connection)."""
         names = set(topics)
         for where in [where for where in self._leaders if where.topic in names]:
             del self._leaders[where]
+            self._leader_epochs.pop(where, None)
 
     async def _ask_metadata(self, connection: Connection, topics: Iterable[str] | None) -> ClusterMetadata:
         names = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(set(topics))]
@@ -145,7 +157,9 @@ class Cluster:
         self.forget_leaders([*metadata.topics, *metadata.topic_errors])
         for topic in metadata.topics.values():
             for partition in topic.partitions:
-                self._leaders[TopicPartition(topic.name, partition.partition)] = partition.leader_id
+                where = TopicPartition(topic.name, partition.partition)
+                self._leaders[where] = partition.leader_id
+                self._leader_epochs[where] = partition.leader_epoch
         return metadata
 
     # -- connections

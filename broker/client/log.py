@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.committed import CommittedFilter
@@ -23,7 +23,7 @@ from broker.wire.messages.produce import (
     TopicProduceData,
 )
 from broker.wire.records import Record, decode_records
-from broker.wire.vocabulary import ALL_REPLICAS, IsolationLevel, TopicPartition
+from broker.wire.vocabulary import ALL_REPLICAS, NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 
 SESSIONLESS_EPOCH: Final = -1
 
@@ -38,15 +38,37 @@ class FetchLimits:
     min_bytes: int = 1
 
 
+class FetchEpochs(NamedTuple):
+    """What the asker knows: the leader's epoch (from Fetch 9), and that of the last record before the offset (12).
+
+    A broker that is not that leader refuses (KIP-320); one whose log parted from what was read before the offset says
+    so in `diverging_epoch` (KIP-595).
+    """
+
+    current_leader: int = NO_LEADER_EPOCH
+    last_fetched: int = NO_LEADER_EPOCH
+
+
+_NO_EPOCHS: Final = FetchEpochs()
+
+
 def fetch_request(
     positions: Mapping[TopicPartition, int],
     limits: FetchLimits,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    epochs: Mapping[TopicPartition, FetchEpochs] | None = None,
 ) -> FetchRequest:
     """A sessionless fetch from these offsets on, the partitions in the order given (Kafka fills them in that order)."""
     topics: dict[str, list[FetchPartition]] = {}
     for where, offset in positions.items():
-        asked = FetchPartition(where.partition, fetch_offset=offset, partition_max_bytes=limits.partition_max_bytes)
+        known = epochs.get(where, _NO_EPOCHS) if epochs else _NO_EPOCHS
+        asked = FetchPartition(
+            where.partition,
+            current_leader_epoch=known.current_leader,
+            fetch_offset=offset,
+            last_fetched_epoch=known.last_fetched,
+            partition_max_bytes=limits.partition_max_bytes,
+        )
         topics.setdefault(where.topic, []).append(asked)
     return FetchRequest(
         replica_id=REPLICA_ID_CONSUMER,

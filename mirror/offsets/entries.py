@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval
 
 ENTRY_VERSION = 1
@@ -45,6 +46,24 @@ class Block:
         return self.intervals[0].source_start
 
 
+class LastRecord(NamedTuple):
+    """The last record that was mirrored: its offsets, and the producer id that it was written with."""
+
+    source_offset: int
+    target_offset: int
+    producer_id: int
+
+
+class TopicIds(NamedTuple):
+    """Which topics a partition's offsets speak of, "" where a cluster has no ids: a recreated topic has another."""
+
+    source: str = ""
+    target: str = ""
+
+
+NO_TOPIC_IDS: Final = TopicIds()
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A proved position, and what was last seen of the source: its end offset and its newest timestamp in ms.
@@ -63,6 +82,11 @@ class Checkpoint:
     source_end_offset: int
     source_timestamp_ms: int
     observed_at_ms: int
+    leader_epochs: tuple[EpochStart, ...] = ()
+    """Of the source, as read before `position`: they tell whether its log is still the one that was read."""
+    last: LastRecord | None = None
+    """None: nothing was mirrored yet, or an older version wrote this."""
+    topic_ids: TopicIds = NO_TOPIC_IDS
 
 
 class GapKind(StrEnum):
@@ -71,7 +95,7 @@ class GapKind(StrEnum):
     TRUNCATED_START = "truncated_start"
     """Retention (or DeleteRecords) at the source passed the mirror: the range is gone."""
     TRUNCATED_END = "truncated_end"
-    """The source's log ends before what was mirrored: an unclean election lost records there."""
+    """The source lost records that were mirrored (an unclean election, a restored disk); it may have others there."""
     RECREATED = "recreated"
     """The source topic was deleted and recreated: its offsets mean other records now."""
     FOREIGN_WRITER = "foreign_writer"
@@ -81,7 +105,7 @@ class GapKind(StrEnum):
     REFUSED_BATCH = "refused_batch"
     """The target refuses a batch for what is in it (size, timestamps, a missing key)."""
     TARGET_TRUNCATED = "target_truncated"
-    """The target's log ends before what it had acknowledged (a topic recreated there, an unclean election)."""
+    """The target lost what it had acknowledged (a topic recreated there, an unclean election)."""
 
 
 UNTRANSLATABLE_KINDS = frozenset({GapKind.RECREATED, GapKind.TRUNCATED_END, GapKind.TARGET_TRUNCATED})
@@ -95,14 +119,17 @@ class GapStatus(StrEnum):
     """An operator accepted it; the link goes on at `source_to` at its next start."""
     PASSED = "passed"
     """The link went on behind the gap."""
+    GONE = "gone"
+    """What had stopped the partition was not there any more at a later start: for this gap nothing was left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """An entry of the gap ledger: source offsets [source_from, source_to) are not mirrored, and why.
 
-    For a recreated topic `source_to` is in the new topic, where the link goes on if the gap is accepted; for a
-    truncated target it lies before `source_from`: that range would be mirrored again.
+    For a recreated topic `source_to` is in the new topic, where the link goes on if the gap is accepted. Where the
+    source's end or the target was lost it lies before `source_from`: from there on the source's records are not at
+    the target, and would be mirrored (at a truncated target: some of them perhaps again).
     """
 
     topic: str
@@ -211,9 +238,8 @@ def decode_entry(key: list[Any], value: bytes) -> Entry:
                 intervals=_unpack(fields["intervals"]),
             )
         case ["position", topic, partition]:
-            end, writer = End(*fields.pop("end")), Writer(*fields.pop("writer"))
-            return Checkpoint(topic=topic, partition=partition, end=end, writer=writer, **fields)
-        case ["gap", topic, partition, source]:
+            return _checkpoint(topic, partition, fields)
+        case ["gap", topic, partition, source, *_kind]:
             kind, status = GapKind(fields.pop("kind")), GapStatus(fields.pop("status"))
             return Gap(topic=topic, partition=partition, source_from=source, kind=kind, status=status, **fields)
         case ["link"]:
@@ -227,6 +253,20 @@ def decode_entry(key: list[Any], value: bytes) -> Entry:
     raise ValueError(f"unknown entry {key[0]!r}")
 
 
+def _checkpoint(topic: str, partition: int, fields: dict[str, Any]) -> Checkpoint:
+    last = fields.pop("last", None)
+    return Checkpoint(
+        topic=topic,
+        partition=partition,
+        end=End(*fields.pop("end")),
+        writer=Writer(*fields.pop("writer")),
+        leader_epochs=tuple(EpochStart(*start) for start in fields.pop("leader_epochs", ())),
+        last=LastRecord(*last) if last is not None else None,
+        topic_ids=TopicIds(*fields.pop("topic_ids", ())),
+        **fields,
+    )
+
+
 def _key(entry: Entry) -> list[Any]:
     match entry:
         case Block():
@@ -234,7 +274,7 @@ def _key(entry: Entry) -> list[Any]:
         case Checkpoint():
             return ["position", entry.topic, entry.partition]
         case Gap():
-            return ["gap", entry.topic, entry.partition, entry.source_from]
+            return ["gap", entry.topic, entry.partition, entry.source_from, entry.kind]
         case LinkRun():
             return ["link"]
         case Owner():
@@ -254,7 +294,11 @@ def _value(entry: Entry) -> dict[str, Any]:
         case Owner(restarts=0):  # as versions before there were restarts wrote it, and read it
             return {"writer": entry.writer, "worker": entry.worker, "at_ms": entry.at_ms}
     in_key = {"topic", "partition", "source_from"}
-    return {name: getattr(entry, name) for name in entry.__slots__ if name not in in_key}
+    fields = {name: getattr(entry, name) for name in entry.__slots__ if name not in in_key}
+    if isinstance(entry, Checkpoint) and entry.last is None and not entry.leader_epochs and not any(entry.topic_ids):
+        for name in ("last", "leader_epochs", "topic_ids"):  # as versions before there were these wrote it, and read it
+            del fields[name]
+    return fields
 
 
 def _pack(intervals: tuple[Interval, ...]) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mirror.offsets.entries import Block, Checkpoint
+from mirror.offsets.entries import Block, Checkpoint, LastRecord
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
 
 SEQUENCE_MASK = 0x7FFFFFFF
@@ -45,7 +45,8 @@ class Recovered:
 
     `position` is the source offset to read next (what lies between it and the end's is known to hold nothing).
 
-    `foreign` are the batches of other writers after the checkpoint. `landed_records` counts our own there.
+    `foreign` are the batches of other writers after the checkpoint. `landed_records` counts our own there. `last` is
+    the last of our own, there or before.
     """
 
     end: End
@@ -53,6 +54,7 @@ class Recovered:
     intervals: tuple[Interval, ...]
     foreign: tuple[OffsetRange, ...]
     landed_records: int
+    last: LastRecord | None = None
 
 
 def recover(
@@ -70,6 +72,7 @@ def recover(
     intervals = [i for i in recorded if i.source_start < end.source_next or tuple(i) == end]
     steps, sources = _sequence_map(blocks, checkpoint)
     foreign: list[OffsetRange] = []
+    found = checkpoint.last
     distance = landed = 0
     for batch in tail:
         if batch.is_control or batch.base_offset < checkpoint.end.target_next:
@@ -84,10 +87,11 @@ def recover(
         _extend(intervals, intervals_for(end, pieces, batch.base_offset))
         last = pieces[-1]
         end = End(last.source_start + count - last.ordinal, batch.last_offset + 1)
+        found = LastRecord(end.source_next - 1, batch.last_offset, batch.producer_id)
         distance = ahead + count
         landed += count
     position = end.source_next if distance else checkpoint.position
-    return Recovered(end, position, tuple(intervals), tuple(foreign), landed)
+    return Recovered(end, position, tuple(intervals), tuple(foreign), landed, found)
 
 
 def step_over(found: Recovered, log_end: int) -> Recovered:

@@ -19,6 +19,7 @@ from mirror.offsets.entries import (
     Block,
     Checkpoint,
     Gap,
+    GapKind,
     GapStatus,
     GroupSyncTimes,
     LinkRun,
@@ -45,7 +46,7 @@ class StateEntries:
     blocks: Mapping[Where, Mapping[int, Block]] = field(default_factory=dict)
     """Per partition by `Block.key_source`, in the order of their last writing."""
     checkpoints: Mapping[Where, Checkpoint] = field(default_factory=dict)
-    gaps: Mapping[tuple[str, int, int], Gap] = field(default_factory=dict)
+    gaps: Mapping[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     groups: GroupSyncTimes = field(default_factory=lambda: GroupSyncTimes({}))
     run: LinkRun | None = None
@@ -70,9 +71,12 @@ class StateEntries:
         """The partitions that stand where offsets do not mean the mirrored records any more."""
         return frozenset(where for where, gap in self.open_gaps().items() if gap.kind in UNTRANSLATABLE_KINDS)
 
-    def accepted_gaps(self) -> dict[Where, Gap]:
-        """Per partition the gap that an operator accepted and the link has not yet passed."""
-        return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.ACCEPTED}
+    def undecided_gaps(self, topic: str, partition: int) -> tuple[Gap, ...]:
+        """Where a partition stands still, and what an operator accepted of it and the link has not yet passed."""
+        undecided = (GapStatus.STOPPED, GapStatus.ACCEPTED)
+        return tuple(
+            g for g in self.gaps.values() if (g.topic, g.partition) == (topic, partition) and g.status in undecided
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class _Folding:
     link: Link
     blocks: dict[Where, dict[int, Block]] = field(default_factory=dict)
     checkpoints: dict[Where, Checkpoint] = field(default_factory=dict)
-    gaps: dict[tuple[str, int, int], Gap] = field(default_factory=dict)
+    gaps: dict[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     groups: GroupSyncTimes = field(default_factory=lambda: GroupSyncTimes({}))
     run: LinkRun | None = None
@@ -115,7 +119,7 @@ class _Folding:
             case Checkpoint():
                 self.checkpoints[entry.topic, entry.partition] = entry
             case Gap():
-                self.gaps[entry.topic, entry.partition, entry.source_from] = entry
+                self.gaps[entry.topic, entry.partition, entry.source_from, entry.kind] = entry
             case TopicIdentity():
                 self.topic_ids[entry.topic] = entry.topic_id
             case GroupSyncTimes():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from broker.client.connection import Connection
 from broker.client.errors import KafkaError
-from broker.client.log import FetchLimits, fetch_request, records_of
+from broker.client.log import FetchEpochs, FetchLimits, fetch_request, records_of
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchResponse, PartitionData
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from mirror.errors import SourceTruncated
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
 from mirror.worker.limits import WorkerLimits
@@ -58,7 +59,12 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
     # The order in which the broker fills its answer: those with the least buffered first.
     idle_first = sorted(replicators, key=lambda replicator: replicator.buffered_bytes)
     positions = {replicator.source: replicator.cursor.position for replicator in idle_first}
-    response: FetchResponse = await connection.request(fetch_request(positions, limits, IsolationLevel.READ_COMMITTED))
+    epochs = {
+        replicator.source: FetchEpochs(session.source.leader_epoch(replicator.source), replicator.cursor.leader_epoch)
+        for replicator in idle_first
+    }
+    request = fetch_request(positions, limits, IsolationLevel.READ_COMMITTED, epochs)
+    response: FetchResponse = await connection.request(request)
     if response.error_code:
         raise KafkaError(response.error_code, f"fetch from {session.link.source.name}")
     brought: list[tuple[Replicator, PartitionData, memoryview]] = []
@@ -69,6 +75,8 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
             if data.error_code:
                 _refuse(session, replicator, data)
                 continue
+            if data.diverging_epoch is not None:
+                raise SourceTruncated(f"{replicator.source} at {session.link.source.name} lost what was read of it")
             records = records_of(data)
             size_bytes += len(records)
             brought.append((replicator, data, records))

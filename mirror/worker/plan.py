@@ -15,7 +15,9 @@ from broker.wire.batch import BatchHeader, iter_batches, patch_producer, verify_
 from broker.wire.errors import CorruptBatch
 from broker.wire.messages.fetch import AbortedTransaction
 from broker.wire.records import Record, decode_records, encode_batch
+from broker.wire.vocabulary import NO_LEADER_EPOCH
 from mirror.offsets.entries import Block, GapKind, Writer
+from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
 from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.worker.budget import Lease
@@ -48,11 +50,15 @@ class ProducerBatch:
 
 @dataclass(slots=True)
 class Cursor:
-    """Up to where a partition is planned: next source offset to read, last record's end, next sequence."""
+    """Up to where a partition is planned: next source offset to read, last record's end, next sequence.
+
+    `leader_epoch` is that of the last record before `position`, NO_LEADER_EPOCH where it is not known.
+    """
 
     position: int
     end: End
     sequence: int
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +84,13 @@ class Blocker:
 class Plan:
     """The batches to produce, in order, and the cursor behind them; with a blocker, those before it.
 
-    The batches do not hold the `lease` yet: who takes the plan holds it for each.
+    `leader_epochs` are those that began. The batches do not hold the `lease` yet: who takes the plan holds it for each.
     """
 
     cursor: Cursor
     lease: Lease
     batches: list[ProducerBatch] = field(default_factory=list)
+    leader_epochs: list[EpochStart] = field(default_factory=list)
     blocker: Blocker | None = None
 
 
@@ -100,6 +107,7 @@ def plan_batches(
             source_to = max(cursor.position + 1, header.next_offset)
             if _holds_data(header, batch, committed, cursor, rules):
                 _add(plan, header, batch, rules)
+            _note_epoch(plan, header)
             cursor.position = max(cursor.position, header.next_offset)
     except CorruptBatch as error:
         plan.blocker = Blocker(GapKind.UNREADABLE_BATCH, cursor.position, source_to, str(error))
@@ -107,6 +115,14 @@ def plan_batches(
         source_from = max(cursor.position, cursor.end.source_next)  # behind the part of the batch that did fit
         plan.blocker = Blocker(GapKind.REFUSED_BATCH, source_from, source_to, str(error))
     return plan
+
+
+def _note_epoch(plan: Plan, header: BatchHeader) -> None:
+    """Every batch counts, also one without anything to mirror: the source has it, and may lose it."""
+    cursor = plan.cursor
+    if header.next_offset > cursor.position and header.partition_leader_epoch > cursor.leader_epoch:
+        cursor.leader_epoch = header.partition_leader_epoch
+        plan.leader_epochs.append(EpochStart(cursor.leader_epoch, max(cursor.position, header.base_offset)))
 
 
 def _holds_data(

@@ -10,12 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.base.clock import Clock
-from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, Writer
+from broker.wire.vocabulary import NO_LEADER_EPOCH, TopicPartition
+from mirror.offsets.entries import (
+    NO_TOPIC_IDS,
+    Block,
+    Checkpoint,
+    Gap,
+    GapKind,
+    GapStatus,
+    LastRecord,
+    TopicIds,
+    Writer,
+)
+from mirror.offsets.histories import EPOCHS_KEPT, EpochStart, newest_epochs
 from mirror.offsets.intervals import End, intervals_for
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import SEQUENCE_MASK
@@ -39,6 +50,34 @@ class Outlet:
     clock: Clock
 
 
+@dataclass(slots=True)
+class History:
+    """What ties the offsets to the two logs; a start compares it with the logs as they are then.
+
+    `leader_epochs` are the source's, as far as was read; the last one is sent with fetches if `epochs_stand`: the
+    source did not deny them, and all of them are known.
+    """
+
+    leader_epochs: list[EpochStart] = field(default_factory=list)
+    last: LastRecord | None = None
+    topic_ids: TopicIds = NO_TOPIC_IDS
+    epochs_stand: bool = False
+
+    def read(self, began: Sequence[EpochStart], position: int) -> None:
+        """These epochs began; of those before `position` the newest are kept.
+
+        One that is lower than what was known denies that: the source is an older state of itself.
+        """
+        for start in began:
+            while self.leader_epochs and self.leader_epochs[-1].leader_epoch > start.leader_epoch:
+                self.leader_epochs.pop()
+            if not self.leader_epochs or self.leader_epochs[-1].leader_epoch < start.leader_epoch:
+                self.leader_epochs.append(start)
+        if len(self.leader_epochs) > 2 * EPOCHS_KEPT:
+            proved = newest_epochs(self.leader_epochs, position)
+            self.leader_epochs = [*proved, *(start for start in self.leader_epochs if start.source_start >= position)]
+
+
 class Replicator:
     """The queue, the cursor, the map and the buffer leases of one partition.
 
@@ -58,6 +97,7 @@ class Replicator:
         "cursor",
         "due",
         "gap",
+        "history",
         "in_flight",
         "map",
         "ready",
@@ -78,13 +118,17 @@ class Replicator:
         outlet: Outlet,
         *,
         shared: bool,
+        history: History | None = None,
     ) -> None:
         assert found.end is not None
         self.source = source
         self.target = target
         self.map = found
         self.rules = rules
-        self.cursor = Cursor(found.position, found.end, 0)
+        self.history = history = history or History()
+        stand = history.epochs_stand and history.leader_epochs
+        known = history.leader_epochs[-1].leader_epoch if stand else NO_LEADER_EPOCH
+        self.cursor = Cursor(found.position, found.end, 0, known)
         self.waiting: deque[ProducerBatch] = deque()
         self.ready: deque[ProducerBatch] = deque()
         self.in_flight: deque[ProducerBatch] = deque()
@@ -148,6 +192,7 @@ class Replicator:
             if batch.intervals:
                 blocks.append(batch.block(*self.source, self.writer))
         self.cursor = plan.cursor
+        self.history.read(plan.leader_epochs, self.position)
         count = len(plan.batches)
         if blocks or (waits and count):
             self._outlet.submit(blocks, lambda: self._release(count))
@@ -179,6 +224,11 @@ class Replicator:
         batch = self.in_flight.popleft()
         self._drop(batch)
         shift = base_offset - batch.target_base
+        if shift < 0:
+            detail = f"the target's log had ended at {self.end.target_next}, the next batch landed at {base_offset}"
+            at = self.end.source_next
+            self.stop_at(Blocker(GapKind.TARGET_TRUNCATED, at, at, detail))
+            return
         if shift and not self._shared:
             # No source record is missing, but the target is not a mirror any more.
             detail = f"expected target offset {batch.target_base}, the batch landed at {base_offset}"
@@ -190,6 +240,7 @@ class Replicator:
             batch.target_base = base_offset
         intervals = intervals_for(self.end, batch.pieces, base_offset)
         self.map.advance(intervals, End(batch.source_next, base_offset + batch.count))
+        self.history.last = LastRecord(batch.source_next - 1, base_offset + batch.count - 1, self.writer.producer_id)
         self._acknowledged_sequence = (batch.sequence + batch.count) & SEQUENCE_MASK
         self.acknowledged_records += batch.count
         self.acknowledged_bytes += len(batch.batch)
@@ -266,6 +317,9 @@ class Replicator:
             source_end_offset=self.source_end_offset,
             source_timestamp_ms=self.source_timestamp_ms,
             observed_at_ms=now_ms,
+            leader_epochs=newest_epochs(self.history.leader_epochs, self.position),
+            last=self.history.last,
+            topic_ids=self.history.topic_ids,
         )
 
     def _drop(self, batch: ProducerBatch) -> None:

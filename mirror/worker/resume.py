@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, VoidBlock, Writer
+from mirror.offsets.entries import (
+    Block,
+    Checkpoint,
+    Gap,
+    GapKind,
+    GapStatus,
+    LastRecord,
+    TopicIds,
+    VoidBlock,
+    Writer,
+)
+from mirror.offsets.histories import newest_epochs
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.recovery import Recovered, recover, step_over
 from mirror.offsets.state_writer import Change
@@ -24,10 +35,36 @@ class SourceLog(NamedTuple):
     topic_id: str
     known_topic_id: str
 
+    @property
+    def is_recreated(self) -> bool:
+        return bool(self.topic_id and self.known_topic_id and self.topic_id != self.known_topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Whether both logs still are those that the state speaks of (`comparing.py`): reasons in words, "" for none.
+
+    Where one is doubted, the source's records from `agreed_to` on are not at the target, and `last` is the last copy
+    before it that was seen to be equal. `epochs_stand`: the source confirmed the leader epochs up to the position.
+    """
+
+    source_parted: str = ""
+    target_lost: str = ""
+    agreed_to: int = 0
+    last: LastRecord | None = None
+    epochs_stand: bool = False
+
+    @property
+    def is_doubted(self) -> bool:
+        return bool(self.source_parted or self.target_lost)
+
+
+NO_DOUBT: Final = Comparison()
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that decides. `tail` is the target's log behind the checkpoint, read after the fence."""
+    """All that decides. `tail` is the target's log behind the checkpoint, read after the fence; `gaps` are open."""
 
     where: TopicPartition
     shared: bool
@@ -36,16 +73,26 @@ class Evidence:
     recorded: tuple[Interval, ...]
     blocks: tuple[Block, ...]
     checkpoint: Checkpoint | None
-    open_gap: Gap | None
-    accepted_gap: Gap | None
     now_ms: int
+    gaps: tuple[Gap, ...] = ()
+    target_topic_id: str = ""
+    comparison: Comparison = NO_DOUBT
+
+    @property
+    def target_is_recreated(self) -> bool:
+        known = self.checkpoint.topic_ids.target if self.checkpoint else ""
+        return bool(self.target_topic_id and known and self.target_topic_id != known)
+
+    def of(self, status: GapStatus) -> tuple[Gap, ...]:
+        return tuple(gap for gap in self.gaps if gap.status is status)
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
     """The decision: the map so far, where to go on, what to write first; a `gap` means: stand still.
 
-    `passed` is the accepted gap that this opening steps over.
+    `passed` are the accepted gaps that this opening steps over. `checkpoint` is where it goes on, None where it stands
+    still; `epochs_stand`: its leader epochs are the source's, up to its position.
     """
 
     end: End
@@ -53,63 +100,66 @@ class Opening:
     intervals: tuple[Interval, ...]
     changes: tuple[Change, ...]
     gap: Gap | None = None
-    passed: Gap | None = None
+    passed: tuple[Gap, ...] = ()
+    checkpoint: Checkpoint | None = None
+    epochs_stand: bool = False
+
+
+def recover_partition(evidence: Evidence) -> Recovered:
+    """Where the target stands by the state and the tail. There must be a checkpoint."""
+    assert evidence.checkpoint is not None
+    return recover(evidence.recorded, evidence.blocks, evidence.checkpoint, evidence.tail.batches)
 
 
 def open_partition(evidence: Evidence, writer: Writer) -> Opening:
-    """Decide. An accepted gap is stepped over; a new one, or one that is still open, stops the partition."""
-    checkpoint = evidence.checkpoint
-    if checkpoint is None:
+    """Decide. Every gap that is there now must have been accepted; then they are stepped over as they are now."""
+    if evidence.checkpoint is None:
         start = evidence.source.start
-        fresh = Recovered(End(start, evidence.tail.log_end), start, (), (), 0)
-        return _go_on(evidence, writer, fresh)
-    found = recover(evidence.recorded, evidence.blocks, checkpoint, evidence.tail.batches)
-    accepted = evidence.accepted_gap
-    gap = _find_gap(evidence, checkpoint, found)
-    if gap is not None and accepted is not None and accepted.kind is gap.kind:
-        return _pass_gap(
-            evidence, writer, found, replace(gap, status=GapStatus.PASSED, source_from=accepted.source_from)
-        )
-    if accepted is not None and gap is None:
-        return _pass_gap(evidence, writer, found, replace(accepted, status=GapStatus.PASSED))
-    open_gap = evidence.open_gap
-    if gap is None and open_gap is not None and open_gap.kind not in RETRIED_KINDS:
-        gap = open_gap
-    if gap is None:
-        opening = _go_on(evidence, writer, found)
-        if open_gap is None:
-            return opening
-        retried = replace(open_gap, status=GapStatus.PASSED, detail=f"tried again: {open_gap.detail}")
-        return replace(opening, changes=(*opening.changes, retried))
-    return Opening(found.end, found.position, found.intervals, (gap,), gap)
+        return _go_on(evidence, writer, Recovered(End(start, evidence.tail.log_end), start, (), (), 0))
+    found = recover_partition(evidence)
+    gaps = find_gaps(evidence, evidence.checkpoint, found)
+    accepted = {gap.kind: gap for gap in evidence.of(GapStatus.ACCEPTED)}
+    stopping = next((gap for gap in gaps if gap.kind not in accepted), None)
+    if stopping is None and not gaps:
+        waiting = (gap for gap in evidence.of(GapStatus.STOPPED) if gap.kind not in RETRIED_KINDS)
+        stopping = next(waiting, None)
+    if stopping is not None:
+        return _stand_still(evidence, found, stopping)
+    passed = [replace(gap, source_from=accepted[gap.kind].source_from, status=GapStatus.PASSED) for gap in gaps]
+    return _proceed(evidence, writer, found, passed)
 
 
-def _find_gap(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> Gap | None:
-    """What keeps the partition from going on at `found.position`, if anything does."""
-    source, tail = evidence.source, evidence.tail
+def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> list[Gap]:
+    """What keeps the partition from going on at `found.position`, the worst first. Pure."""
+    source, comparison = evidence.source, evidence.comparison
     position, target_next = found.position, found.end.target_next
-    if source.topic_id and source.known_topic_id and source.topic_id != source.known_topic_id:
+    if source.is_recreated:
         detail = f"the source topic's id was {source.known_topic_id} and is {source.topic_id}"
-        return _gap(evidence, GapKind.RECREATED, (position, source.start), target_next, detail)
-    if tail.log_end <= checkpoint.end.target_next:  # the fence's marker is there, so the log should be longer
-        lost_from = tail.log_end - 1
-        detail = f"the target's log ends at {lost_from}, up to {checkpoint.end.target_next} was acknowledged"
-        again = _source_of(found, lost_from)
-        return _gap(evidence, GapKind.TARGET_TRUNCATED, (position, again), lost_from, detail)
-    if found.foreign and not evidence.shared:
-        first, last = found.foreign[0].first, found.foreign[-1].last
-        detail = f"another producer wrote target offsets {first} to {last}"
-        return _gap(evidence, GapKind.FOREIGN_WRITER, (position, position), target_next, detail)
+        return [_gap(evidence, GapKind.RECREATED, (position, source.start), target_next, detail)]
+    gaps: list[Gap] = []
+    agreed_to = max(min(comparison.agreed_to, position), source.start)
+    if comparison.target_lost:
+        detail = comparison.target_lost
+        if found.intervals and found.intervals[0].source_start < source.start <= agreed_to == source.start:
+            detail += f"; what was mirrored from before the source's offset {source.start} cannot be mirrored again"
+        target_offset = min(target_next, evidence.tail.log_end)
+        gaps.append(_gap(evidence, GapKind.TARGET_TRUNCATED, (position, agreed_to), target_offset, detail))
+    if comparison.source_parted:
+        detail = comparison.source_parted
+        gaps.append(_gap(evidence, GapKind.TRUNCATED_END, (position, agreed_to), target_next, detail))
     if source.start > position:
         detail = f"the source's log starts at {source.start}"
-        return _gap(evidence, GapKind.TRUNCATED_START, (position, source.start), target_next, detail)
-    if source.end < position:
-        detail = f"the source's log ends at {source.end}, the mirror had read to {position}"
-        return _gap(evidence, GapKind.TRUNCATED_END, (position, source.end), target_next, detail)
-    return None
+        gaps.append(_gap(evidence, GapKind.TRUNCATED_START, (position, source.start), target_next, detail))
+    if found.foreign and not evidence.shared and not comparison.target_lost:
+        first, last = found.foreign[0].first, found.foreign[-1].last
+        detail = f"another producer wrote target offsets {first} to {last}"
+        gaps.append(_gap(evidence, GapKind.FOREIGN_WRITER, (position, position), target_next, detail))
+    return gaps
 
 
 def _gap(evidence: Evidence, kind: GapKind, span: tuple[int, int], target_offset: int, detail: str) -> Gap:
+    """A gap that is there now; one that was there before keeps its time."""
+    known = (gap.at_ms for gap in evidence.gaps if (gap.kind, gap.source_from) == (kind, span[0]))
     return Gap(
         topic=evidence.where.topic,
         partition=evidence.where.partition,
@@ -118,34 +168,51 @@ def _gap(evidence: Evidence, kind: GapKind, span: tuple[int, int], target_offset
         source_to=span[1],
         target_offset=target_offset,
         status=GapStatus.STOPPED,
-        at_ms=evidence.now_ms,
+        at_ms=next(known, evidence.now_ms),
         detail=detail,
     )
 
 
-def _source_of(found: Recovered, target_offset: int) -> int:
-    """The source offset of the first mirrored record at or after the target offset."""
-    for index in range(len(found.intervals) - 1, -1, -1):
-        interval = found.intervals[index]
-        if interval.target_start <= target_offset:
-            return min(found.end.source_next, interval.source_start + target_offset - interval.target_start)
-    return found.intervals[0].source_start if found.intervals else found.end.source_next
+def _stand_still(evidence: Evidence, found: Recovered, gap: Gap) -> Opening:
+    """Stop at the gap; what stopped the partition before, and is not there any more, is closed."""
+    at = (gap.kind, gap.source_from)
+    others = (open_gap for open_gap in evidence.of(GapStatus.STOPPED) if (open_gap.kind, open_gap.source_from) != at)
+    return Opening(found.end, found.position, found.intervals, (gap, *(_gone(other) for other in others)), gap)
 
 
-def _pass_gap(evidence: Evidence, writer: Writer, found: Recovered, gap: Gap) -> Opening:
-    """Go on at the gap's other side. Intervals that the new offsets contradict are void."""
-    recreated = gap.kind is GapKind.RECREATED
-    log_end = evidence.tail.log_end
-    before = () if recreated else step_over(found, log_end).intervals
-    kept = tuple(interval for interval in before if interval.source_start < gap.source_to)
-    behind = Recovered(End(gap.source_to, log_end), gap.source_to, kept, (), 0)
-    opening = _go_on(evidence, writer, behind, force=True, void_all=recreated)
-    return replace(opening, changes=(*opening.changes, gap), passed=gap)
+def _gone(gap: Gap) -> Gap:
+    return replace(gap, status=GapStatus.GONE)
 
 
-def _go_on(
-    evidence: Evidence, writer: Writer, found: Recovered, *, force: bool = False, void_all: bool = False
-) -> Opening:
+def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[Gap]) -> Opening:
+    """Go on behind all that was accepted, at the first source record that is not at the target."""
+    source, kinds = evidence.source, {gap.kind for gap in passed}
+    anew = GapKind.RECREATED in kinds or evidence.target_is_recreated
+    position = found.position
+    if anew:
+        position = source.start
+    elif kinds & {GapKind.TRUNCATED_END, GapKind.TARGET_TRUNCATED}:
+        position = min(position, evidence.comparison.agreed_to)
+    position = max(position, source.start)
+    if position == found.position:
+        refused = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind in RETRIED_KINDS]
+        ahead = sorted((gap for gap in refused if gap.source_from >= position), key=lambda gap: gap.source_from)
+        passed = [*passed, *(replace(gap, status=GapStatus.PASSED) for gap in ahead[:1])]
+        position = ahead[0].source_to if ahead else position
+    behind = found
+    if passed:
+        log_end = evidence.tail.log_end
+        kept = () if anew else step_over(found, log_end).intervals
+        kept = tuple(i for i in kept if i.source_start < position and i.target_start <= log_end)
+        last = None if anew else evidence.comparison.last if evidence.comparison.is_doubted else found.last
+        behind = Recovered(End(position, log_end), position, kept, (), 0, last)
+    opening = _go_on(evidence, writer, behind, force=bool(passed), anew=anew)
+    done = {(gap.kind, gap.source_from) for gap in passed}
+    gone = [_gone(gap) for gap in evidence.gaps if (gap.kind, gap.source_from) not in done]
+    return replace(opening, changes=(*opening.changes, *passed, *gone), passed=tuple(passed))
+
+
+def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool = False, anew: bool = False) -> Opening:
     """Start at `found`: void what was written ahead and never landed, record what landed otherwise than recorded."""
     where = evidence.where
     base = found
@@ -155,33 +222,41 @@ def _go_on(
     if force or not intervals or found is not base:
         intervals = (*(i for i in intervals if i.source_start < start.source_start), start)
     intervals = _still_there(intervals, evidence.tail.log_start)
-    changes: list[Change] = [
-        VoidBlock(where.topic, where.partition, block.key_source)
-        for block in evidence.blocks
-        if void_all
-        or block.key_source >= found.end.source_next
-        or block.intervals[-1].source_start < intervals[0].source_start
-    ]
+    changes: list[Change] = []
+    for block in evidence.blocks:
+        changes += () if anew else _shortened(block, found.end)
+        if anew or block.key_source >= found.end.source_next or block.intervals[-1][0] < intervals[0].source_start:
+            changes.append(VoidBlock(where.topic, where.partition, block.key_source))
     recorded = set(evidence.recorded)
     corrected = tuple(interval for interval in intervals if interval not in recorded and interval != start)
     if corrected:
         changes.append(Block(where.topic, where.partition, writer, 0, corrected))
     changes.append(Block(where.topic, where.partition, writer, 0, (start,)))
     before = evidence.checkpoint
-    changes.append(
-        Checkpoint(
-            topic=where.topic,
-            partition=where.partition,
-            end=found.end,
-            position=found.position,
-            writer=writer,
-            sequence=0,
-            source_end_offset=evidence.source.end,
-            source_timestamp_ms=before.source_timestamp_ms if before else -1,
-            observed_at_ms=evidence.now_ms,
-        )
+    read = before.leader_epochs if before and not anew else ()
+    checkpoint = Checkpoint(
+        topic=where.topic,
+        partition=where.partition,
+        end=found.end,
+        position=found.position,
+        writer=writer,
+        sequence=0,
+        source_end_offset=evidence.source.end,
+        source_timestamp_ms=before.source_timestamp_ms if before else -1,
+        observed_at_ms=evidence.now_ms,
+        leader_epochs=newest_epochs(read, found.position),
+        last=found.last,
+        topic_ids=TopicIds(evidence.source.topic_id, evidence.target_topic_id),
     )
-    return Opening(found.end, found.position, intervals, tuple(changes))
+    changes.append(checkpoint)
+    stand = evidence.comparison.epochs_stand and not force
+    return Opening(found.end, found.position, intervals, tuple(changes), checkpoint=checkpoint, epochs_stand=stand)
+
+
+def _shortened(block: Block, end: End) -> list[Change]:
+    """The block without the intervals that the end now lies before: or they would be believed again behind it."""
+    kept = tuple(i for i in block.intervals if i.source_start < end.source_next and i.target_start <= end.target_next)
+    return [replace(block, intervals=kept)] if kept and kept != block.intervals else []
 
 
 def _still_there(intervals: tuple[Interval, ...], log_start: int) -> tuple[Interval, ...]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
-from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
@@ -19,14 +18,14 @@ from mirror.offsets.fence import fence_link
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
-from mirror.offsets.tail import Tail, read_tails
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.sync import TopicSyncReport, sync_topics
 from mirror.worker.events import EventSink
+from mirror.worker.evidence import gather_evidence, partition_pairs
 from mirror.worker.origins import OriginRegistry, register_producer
 from mirror.worker.plan import Rules
-from mirror.worker.replicator import Outlet, Replicator
-from mirror.worker.resume import Evidence, Opening, SourceLog, open_partition
+from mirror.worker.replicator import History, Outlet, Replicator
+from mirror.worker.resume import Opening, open_partition
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default of max.message.bytes."""
@@ -90,7 +89,7 @@ async def open_link(
         await registry.check_kept()
     refuse_promoted(await read_entries(link, target))
     topics = await sync_topics(link, source, target)
-    pairs = _partitions(topics.mirrored)
+    pairs = partition_pairs(topics.mirrored)
     writer = await fence_link(target, link, pairs.values())
     entries = await read_entries(link, target)
     refuse_promoted(entries)
@@ -98,7 +97,7 @@ async def open_link(
     worker = f"{socket.gethostname()}:{os.getpid()}"
     owner = Owner(writer, worker, target.clock.now_ms(), restarts.count, restarts.reason)
     state_log = StateLog(target, link, writer)
-    evidence = await _gather(link, source, target, entries, topics.mirrored, pairs)
+    evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, registry)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
     await state_log.append(_opening_changes(owner, entries, topics.mirrored, openings.values()))
     limits = await _max_message_bytes(target, topics.mirrored)
@@ -107,57 +106,22 @@ async def open_link(
     for where, opening in openings.items():
         rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
         found = PartitionMap(list(opening.intervals), opening.end, opening.position)
-        replicator = Replicator(where, pairs[where], found, rules, outlet, shared=link.shared_targets)
+        history = _history(opening)
+        replicator = Replicator(where, pairs[where], found, rules, outlet, shared=link.shared_targets, history=history)
         replicator.gap = opening.gap
         replicator.source_end_offset = evidence[where].source.end
         checkpoint = entries.checkpoints.get(where)
         replicator.source_timestamp_ms = checkpoint.source_timestamp_ms if checkpoint else -1
         opened.replicators[where] = replicator
-        if opening.passed is not None:
-            opened.passed.append(opening.passed)
+        opened.passed += opening.passed
     return opened
 
 
-def _partitions(mirrored: Iterable[MirroredTopic]) -> dict[TopicPartition, TopicPartition]:
-    """Source partition -> target partition."""
-    return {
-        TopicPartition(topic.source_topic, number): TopicPartition(topic.target_topic, number)
-        for topic in mirrored
-        for number in range(topic.partitions)
-    }
-
-
-async def _gather(
-    link: Link,
-    source: Cluster,
-    target: Cluster,
-    entries: StateEntries,
-    mirrored: Iterable[MirroredTopic],
-    pairs: Mapping[TopicPartition, TopicPartition],
-) -> dict[TopicPartition, Evidence]:
-    """Ask both clusters for all that decides where each partition goes on."""
-    starts = await log_start_offsets(source, pairs)
-    ends = await log_end_offsets(source, pairs)
-    known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
-    tails = await read_tails(target, link, known)
-    fresh = await log_end_offsets(target, [there for where, there in pairs.items() if where not in tails])
-    ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored}
-    open_gaps, accepted = entries.open_gaps(), entries.accepted_gaps()
-    return {
-        where: Evidence(
-            where=where,
-            shared=link.shared_targets,
-            source=SourceLog(starts[where], ends[where], ids[where.topic], entries.topic_ids.get(where.topic, "")),
-            tail=tails.get(where) or Tail(0, fresh[there]),
-            recorded=tuple(entries.intervals(*where)),
-            blocks=tuple(entries.blocks_of(*where)),
-            checkpoint=known.get(where),
-            open_gap=open_gaps.get(where),
-            accepted_gap=accepted.get(where),
-            now_ms=target.clock.now_ms(),
-        )
-        for where, there in pairs.items()
-    }
+def _history(opening: Opening) -> History:
+    if opening.checkpoint is None:
+        return History()
+    known = opening.checkpoint
+    return History(list(known.leader_epochs), known.last, known.topic_ids, opening.epochs_stand)
 
 
 def _opening_changes(

@@ -116,7 +116,7 @@ def _partition(
     gaps = [
         Span(gap.source_from, gap.source_to)
         for gap in entries.gaps.values()
-        if (gap.topic, gap.partition) == where and gap.status is not GapStatus.STOPPED
+        if (gap.topic, gap.partition) == where and gap.status in (GapStatus.ACCEPTED, GapStatus.PASSED)
     ]
     return FrozenPartition(
         where.topic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,10 +18,12 @@ from mirror.offsets.entries import (
     GapKind,
     GapStatus,
     GroupSyncTimes,
+    LastRecord,
     LinkRun,
     Owner,
     RunState,
     TopicIdentity,
+    TopicIds,
     VoidBlock,
     Writer,
     decode_entry,
@@ -29,6 +32,7 @@ from mirror.offsets.entries import (
     encode_value,
     encode_void_key,
 )
+from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval
 
 WRITER = Writer(7, 3)
@@ -56,8 +60,29 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
         },
     ),
     (
+        replace(
+            CHECKPOINT,
+            leader_epochs=(EpochStart(3, 0), EpochStart(5, 90)),
+            last=LastRecord(99, 88, 7),
+            topic_ids=TopicIds("a", "b"),
+        ),
+        ["position", "flights", 2],
+        {
+            "end": [100, 90],
+            "position": 104,
+            "writer": [7, 3],
+            "sequence": 41,
+            "source_end_offset": 110,
+            "source_timestamp_ms": 1_700,
+            "observed_at_ms": 1_800,
+            "leader_epochs": [[3, 0], [5, 90]],
+            "last": [99, 88, 7],
+            "topic_ids": ["a", "b"],
+        },
+    ),
+    (
         GAP,
-        ["gap", "flights", 2, 5],
+        ["gap", "flights", 2, 5, "truncated_start"],
         {
             "kind": "truncated_start",
             "source_to": 9,
@@ -86,6 +111,21 @@ ends = st.builds(End, numbers, numbers)
 entries = st.one_of(
     st.builds(Block, names, small, writers, numbers, st.lists(st.builds(Interval, numbers, numbers)).map(tuple)),
     st.builds(Checkpoint, names, small, ends, numbers, writers, numbers, numbers, numbers, numbers),
+    st.builds(
+        Checkpoint,
+        names,
+        small,
+        ends,
+        numbers,
+        writers,
+        numbers,
+        numbers,
+        numbers,
+        numbers,
+        st.lists(st.builds(EpochStart, small, numbers)).map(tuple),
+        st.one_of(st.none(), st.builds(LastRecord, numbers, numbers, numbers)),
+        st.builds(TopicIds, names, names),
+    ),
     st.builds(
         Gap,
         names,
@@ -156,6 +196,10 @@ def test_a_void_never_takes_back_anything_but_a_block(entry: Entry, topic: str, 
     if encode_void_key(VoidBlock(topic, partition, source)) == encode_key(entry):
         assert isinstance(entry, Block)
         assert (entry.topic, entry.partition, entry.key_source) == (topic, partition, source)
+
+
+def test_a_gap_of_a_version_that_kept_one_kind_per_offset_is_still_read() -> None:
+    assert decode_entry(["gap", "flights", 2, 5], encode_value(GAP)) == GAP
 
 
 def test_compaction_keeps_one_checkpoint_per_partition_and_every_gap() -> None:

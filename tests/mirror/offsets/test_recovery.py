@@ -75,8 +75,6 @@ def open_replicator(target: Target, shared: bool, source_end: int, fences: int, 
         recorded=target.recorded(),
         blocks=tuple(target.blocks.values()),
         checkpoint=target.checkpoint,
-        open_gap=None,
-        accepted_gap=None,
         now_ms=0,
     )
     opening = open_partition(evidence, writer)
@@ -173,8 +171,6 @@ def test_a_foreign_batch_is_noticed_at_the_acknowledgement_and_at_the_next_start
         recorded=target.recorded(),
         blocks=tuple(target.blocks.values()),
         checkpoint=target.checkpoint,
-        open_gap=None,
-        accepted_gap=None,
         now_ms=0,
     )
     opening = open_partition(evidence, Writer(7, 4))
@@ -222,8 +218,6 @@ def test_intervals_of_deleted_records_are_forgotten() -> None:
         recorded=target.recorded(),
         blocks=tuple(target.blocks.values()),
         checkpoint=target.checkpoint,
-        open_gap=None,
-        accepted_gap=None,
         now_ms=0,
     )
     opening = open_partition(evidence, Writer(7, 4))

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.wire.batch import patch_base_offset, peek, verify_crc
+from broker.wire.batch import patch_base_offset, patch_leader_epoch, peek, verify_crc
 from broker.wire.compression import Compression
 from broker.wire.messages.fetch import AbortedTransaction
 from broker.wire.records import ControlKind, Record, control_batch, decode_records, encode_batch
 from mirror.offsets.entries import GapKind, Writer
+from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval, Piece
 from mirror.worker.budget import Budget, Lease
 from mirror.worker.plan import Cursor, Plan, Rules, plan_batches
@@ -162,3 +163,15 @@ def test_whatever_the_offset_gaps_the_plan_is_whole_and_dense(shapes: list[list[
         verify_crc(batch.batch)
         assert (header.record_count, batch.target_base) == (header.last_offset_delta + 1, target)
         target += header.record_count
+
+
+def test_the_epochs_that_began_are_noted_also_where_nothing_is_mirrored() -> None:
+    batches = [batch_of([0, 1]), batch_of([2, 3]), batch_of([4, 5]), batch_of([6])]
+    for batch, epoch in zip(batches, (3, 3, 5, 8), strict=True):
+        patch_leader_epoch(batch, epoch)
+    rules = Rules(Writer(77, 5), 1 << 20, lambda _: False)
+    plan = plan_batches(
+        memoryview(bytearray(b"".join(batches))), (), Cursor(3, End(3, 100), 0), rules, Lease(Budget(0, 0), 0)
+    )
+    assert plan.leader_epochs == [EpochStart(3, 3), EpochStart(5, 4), EpochStart(8, 6)]
+    assert plan.cursor.leader_epoch == 8

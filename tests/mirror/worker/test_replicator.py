@@ -10,16 +10,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.wire.batch import patch_leader_epoch
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import Block, Gap, GapKind, Writer
+from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
 from mirror.worker.budget import Budget, Lease
 from mirror.worker.events import Event
 from mirror.worker.plan import Blocker, Plan, ProducerBatch, Rules, plan_batches
-from mirror.worker.replicator import Replicator
-from tests.mirror.partition import Submissions
+from mirror.worker.replicator import History, Replicator
+from tests.mirror.partition import Submissions, take
 
 WHERE = TopicPartition("flights", 0)
 START = 100
@@ -224,3 +226,41 @@ def test_nothing_follows_a_stop() -> None:
     assert not replicator.due.is_set()
     with pytest.raises(AssertionError, match="stands still"):
         replicator.take(Plan(replicator.cursor, Lease(budget, 0)))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_batch_that_lands_before_the_known_end_shows_that_the_target_lost_records(shared: bool) -> None:
+    state, budget = Submissions(), Budget(1 << 20, 1)
+    replicator = new_replicator(state, shared=shared)
+    take(replicator, Lease(budget, 0), [0, 1, 2])
+    take(replicator, Lease(budget, 0), [3, 4])
+    replicator.send()
+    replicator.send()
+    replicator.acknowledge(START)
+    replicator.acknowledge(START + 1)
+    assert replicator.gap is not None
+    assert (replicator.gap.kind, replicator.gap.source_from) == (GapKind.TARGET_TRUNCATED, 3)
+
+
+def test_what_ties_the_offsets_to_the_logs_is_in_the_checkpoint_up_to_its_position() -> None:
+    state, budget = Submissions(), Budget(1 << 20, 1)
+    replicator = new_replicator(state, shared=False)
+    for epoch, offsets in ((2, [0, 1]), (4, [2, 3])):
+        log = encode_batch([Record(at, 1, b"k", b"v") for at in offsets], base_offset=offsets[0])
+        patch_leader_epoch(log, epoch)
+        lease = Lease(budget, len(log))
+        replicator.take(plan_batches(memoryview(log), (), replicator.cursor, replicator.rules, lease))
+    assert replicator.cursor.leader_epoch == 4
+    replicator.send()
+    replicator.acknowledge(START)
+    checkpoint = replicator.checkpoint(0)
+    assert checkpoint.leader_epochs == (EpochStart(2, 0),)
+    assert checkpoint.last == (1, START + 1, 7)
+
+
+def test_epochs_that_the_source_took_back_are_forgotten() -> None:
+    history = History([EpochStart(2, 0), EpochStart(5, 10)])
+    history.read([EpochStart(3, 20)], 20)
+    assert history.leader_epochs == [EpochStart(2, 0), EpochStart(3, 20)]
+    history.read([EpochStart(3, 25), EpochStart(6, 30)], 30)
+    assert history.leader_epochs == [EpochStart(2, 0), EpochStart(3, 20), EpochStart(6, 30)]

@@ -1,0 +1,169 @@
+"""Whether both logs still are the ones that a partition's state speaks of; and where they part, if not.
+
+At each start: where the last leader epoch ended at the source, and the last mirrored record at both sites. Only where
+one of them speaks against it more is read, backwards, until the copies agree: what the map says of an offset before
+that holds, and what the source has behind it is not at the target. Contents decide over epochs wherever there are both,
+since a restored site may use its epochs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from broker.client.cluster import Cluster
+from broker.client.epochs import leader_epoch_ends
+from broker.client.probe import StoredBatch, batches_at
+from broker.wire.batch import verify_crc
+from broker.wire.errors import CorruptBatch
+from broker.wire.records import Record, decode_records
+from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.histories import EpochStart, judge
+from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.recovery import Recovered
+from mirror.worker.origins import OriginRegistry
+from mirror.worker.parting import Copies, Parting, find_parting, is_copy
+from mirror.worker.resume import Comparison, Evidence, recover_partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """The last mirrored record: its batch at both sites, None where it cannot be read (any more)."""
+
+    source: StoredBatch | None
+    target: StoredBatch | None
+
+
+async def compare_logs(
+    clusters: tuple[Cluster, Cluster],
+    evidence: Mapping[TopicPartition, Evidence],
+    pairs: Mapping[TopicPartition, TopicPartition],
+    registry: OriginRegistry | None,
+) -> dict[TopicPartition, Comparison]:
+    """Per source partition with a checkpoint what both logs say of it. Raises ClientError."""
+    source, target = clusters
+    subjects = {where: found for where, found in evidence.items() if found.checkpoint and not found.source.is_recreated}
+    recovered = {where: recover_partition(found) for where, found in subjects.items()}
+    agreed = await _agreed_by_epochs(source, subjects)
+    lasts = {where: found.last for where, found in recovered.items() if found.last is not None}
+    at_source = await batches_at(source, {where: last.source_offset for where, last in lasts.items()})
+    at_target = await batches_at(target, {pairs[where]: last.target_offset for where, last in lasts.items()})
+    comparisons: dict[TopicPartition, Comparison] = {}
+    for where, found in subjects.items():
+        probe = _Probe(at_source.get(where), at_target.get(pairs[where]))
+        comparison = _doubts(found, recovered[where], probe, agreed.get(where))
+        if comparison.is_doubted and not found.target_is_recreated:
+            copies = _copies(clusters, found, recovered[where], (where, pairs[where]), registry)
+            below = min(recovered[where].position, found.source.end)
+            comparison = _settled(comparison, found, await find_parting(copies, below, agreed.get(where)))
+        comparisons[where] = comparison
+    return comparisons
+
+
+async def _agreed_by_epochs(source: Cluster, subjects: Mapping[TopicPartition, Evidence]) -> dict[TopicPartition, int]:
+    """Up to where the source's epochs say that its log is the one that was read; left out where they cannot say."""
+    read: dict[TopicPartition, tuple[EpochStart, ...]] = {}
+    read_to: dict[TopicPartition, int] = {}
+    for where, found in subjects.items():
+        if found.checkpoint is not None and found.checkpoint.leader_epochs:
+            read[where], read_to[where] = found.checkpoint.leader_epochs, found.checkpoint.position
+    asked = {where: epochs[-1].leader_epoch for where, epochs in read.items()}
+    agreed: dict[TopicPartition, int] = {}
+    while asked:
+        ends = await leader_epoch_ends(source, asked)
+        again: dict[TopicPartition, int] = {}
+        for where, end in ends.items():
+            verdict = judge(read[where], read_to[where], asked[where], end.leader_epoch, end.end_offset)
+            if verdict.agreed_to is not None:
+                agreed[where] = verdict.agreed_to
+            elif verdict.ask_next is not None:
+                again[where] = verdict.ask_next
+        asked = again
+    return agreed
+
+
+def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int | None) -> Comparison:
+    """What speaks against going on, before more is read."""
+    checkpoint, source = evidence.checkpoint, evidence.source
+    assert checkpoint is not None
+    target_lost = _target_lost(evidence, found, probe)
+    source_parted = ""
+    if source.end < found.position:
+        source_parted = f"the source's log ends at {source.end}, the mirror had read to {found.position}"
+    elif agreed_to is not None and agreed_to < checkpoint.position:
+        source_parted = f"by its leader epochs the source's log is another one from offset {agreed_to} on"
+    elif not target_lost and found.last is not None and _differs(found.last.source_offset, found, probe):
+        source_parted = f"the source has another record at offset {found.last.source_offset} than was mirrored"
+    return Comparison(
+        source_parted=source_parted,
+        target_lost=target_lost,
+        agreed_to=source.start,
+        last=None,
+        epochs_stand=agreed_to is not None and agreed_to == checkpoint.position == found.position,
+    )
+
+
+def _target_lost(evidence: Evidence, found: Recovered, probe: _Probe) -> str:
+    """Why the target does not hold what it had acknowledged; "" where nothing says so."""
+    assert evidence.checkpoint is not None
+    acknowledged, tail, last = evidence.checkpoint.end.target_next, evidence.tail, found.last
+    if evidence.target_is_recreated:
+        ids = (evidence.checkpoint.topic_ids.target, evidence.target_topic_id)
+        return "the target topic's id was {} and is {}".format(*ids)
+    if tail.log_end <= acknowledged:  # this session's fence wrote at least one marker, so it should be longer
+        return f"the target's log ends at {tail.log_end}, up to {acknowledged} was acknowledged"
+    if last is None:
+        return ""
+    if last.target_offset >= tail.log_end:
+        return f"the target's log ends at {tail.log_end}, offset {last.target_offset} was acknowledged"
+    stored = probe.target
+    if stored is None or stored.header.base_offset > last.target_offset:
+        return ""  # retention or compaction took it: a log that was cut and grew again has no holes
+    if stored.header.is_control or stored.header.producer_id != last.producer_id:
+        return f"the mirrored record at the target's offset {last.target_offset} is not there any more"
+    return ""
+
+
+def _differs(source_offset: int, found: Recovered, probe: _Probe) -> bool:
+    """Whether the last mirrored record's two copies can be read, and are unlike."""
+    assert found.last is not None
+    if probe.source is None or probe.source.header.base_offset > source_offset:
+        return False
+    if probe.source.header.is_control:
+        return True
+    theirs, ours = _record_in(probe.source, source_offset), None
+    if probe.target is not None:
+        ours = _record_in(probe.target, found.last.target_offset)
+    if theirs is None or ours is None or probe.target is None:
+        return False
+    return not is_copy(theirs, ours, stamped=probe.target.header.is_log_append_time)
+
+
+def _record_in(stored: StoredBatch, offset: int) -> Record | None:
+    """None where compaction took the record, or damage: neither proves anything."""
+    try:
+        verify_crc(stored.batch)
+        return next((record for record in decode_records(stored.batch) if record.offset == offset), None)
+    except CorruptBatch:
+        return None
+
+
+def _copies(
+    clusters: tuple[Cluster, Cluster],
+    evidence: Evidence,
+    found: Recovered,
+    where: tuple[TopicPartition, TopicPartition],
+    registry: OriginRegistry | None,
+) -> Copies:
+    known = PartitionMap(list(found.intervals), found.end, found.position)
+    return Copies(
+        clusters, where, known, evidence.source.start, (evidence.tail.log_start, evidence.tail.log_end), registry
+    )
+
+
+def _settled(doubted: Comparison, evidence: Evidence, parting: Parting) -> Comparison:
+    """The doubt after reading. Where everything could be compared and is equal, epochs alone are no reason to stop."""
+    equal = parting.is_compared and parting.differs_from is None
+    if equal and evidence.source.end >= parting.looked_to and not doubted.target_lost:
+        return replace(doubted, source_parted="", agreed_to=parting.agreed_to, last=parting.last, epochs_stand=False)
+    return replace(doubted, agreed_to=max(parting.agreed_to, evidence.source.start), last=parting.last)

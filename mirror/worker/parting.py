@@ -1,0 +1,192 @@
+"""The first source offset from which the target does not hold the source's records: by comparing copies, backwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from broker.client.cluster import Cluster
+from broker.client.log import read_batches
+from broker.wire.errors import CorruptBatch
+from broker.wire.records import Record, decode_records
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from mirror.offsets.entries import LastRecord
+from mirror.offsets.offset_map import PartitionMap
+from mirror.worker.origins import OriginRegistry
+
+FIRST_WINDOW_OFFSETS: Final = 256
+WINDOW_MAX_OFFSETS: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """A source partition, its target partition, and the map that says where the copies should be.
+
+    `clusters` and `where` are (source, target), `target_log` is (start, end). With a `registry`, source records that
+    came from the target itself were never mirrored.
+    """
+
+    clusters: tuple[Cluster, Cluster]
+    where: tuple[TopicPartition, TopicPartition]
+    map: PartitionMap
+    source_start: int
+    target_log: tuple[int, int]
+    registry: OriginRegistry | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Before source offset `agreed_to` the copies agree; `last` is the last that does.
+
+    `differs_from` is the first that does not, None where none was found below `looked_to`. Without a copy that could
+    be compared `is_compared` is False, and `agreed_to` is what else is known.
+    """
+
+    agreed_to: int
+    differs_from: int | None
+    last: LastRecord | None
+    is_compared: bool
+    looked_to: int
+
+
+class _Copy(Enum):
+    EQUAL = auto()
+    UNLIKE = auto()
+    ABSENT = auto()
+    """There is a marker, or the log does not reach so far. Before equal copies that only says: never mirrored."""
+
+
+@dataclass(slots=True)
+class _Window:
+    """What a range of source offsets showed, in order; offsets of which nothing can be said are left out."""
+
+    seen: list[tuple[int, _Copy]] = field(default_factory=list)
+    writers: dict[int, int] = field(default_factory=dict)
+    """Target offset -> producer id."""
+
+    def parting(self, equal_behind: bool) -> tuple[int | None, int | None]:
+        """(first source offset that differs, last one before it that is equal); `equal_behind`: copies behind are."""
+        unlike = next((offset for offset, copy in self.seen if copy is _Copy.UNLIKE), None)
+        before = [seen for seen in self.seen if unlike is None or seen[0] < unlike]
+        equal = next((offset for offset, copy in reversed(before) if copy is _Copy.EQUAL), None)
+        if unlike is None and equal_behind:
+            return None, equal
+        absent = (offset for offset, copy in before if copy is _Copy.ABSENT and (equal is None or offset > equal))
+        return next(absent, unlike), equal
+
+
+def is_copy(source: Record, target: Record, *, stamped: bool) -> bool:
+    """Whether they are the same but for the offset; `stamped`: the target's broker sets its own timestamps."""
+    if not stamped and source.timestamp != target.timestamp:
+        return False
+    return (source.key, source.value, source.headers) == (target.key, target.value, target.headers)
+
+
+async def find_parting(copies: Copies, below: int, agreed_by_epochs: int | None) -> Parting:
+    """Look at source offsets before `below`, from there backwards, until a window of copies agrees.
+
+    `agreed_by_epochs`: not before everything from there on was looked at. It also is the answer where nothing can be
+    compared; where that is not known either, the source's start is: what is uncertain is mirrored again. Raises
+    ClientError.
+    """
+    intervals = copies.map.intervals
+    floor = max(copies.source_start, intervals[0].source_start) if intervals else below
+    high, size = min(below, _reach(copies)), FIRST_WINDOW_OFFSETS
+    differs_from: int | None = high if high < below else None
+    last: LastRecord | None = None
+    is_compared = False
+    while high > floor:
+        low = max(floor, high - size)
+        window = await _look(copies, low, high)
+        is_compared = is_compared or bool(window.seen)
+        differs, equal = window.parting(last is not None)
+        if differs is not None:
+            differs_from, last = differs, None
+        if last is None and equal is not None:
+            last = _last(copies, window, equal)
+        if last is not None and differs is None and (agreed_by_epochs is None or low <= agreed_by_epochs):
+            break
+        high, size = low, min(4 * size, WINDOW_MAX_OFFSETS)
+    if not is_compared:
+        known = copies.source_start if agreed_by_epochs is None else min(agreed_by_epochs, below)
+        return Parting(known, differs_from, None, False, below)
+    if differs_from is None:
+        return Parting(below, None, last, True, below)
+    return Parting(differs_from if last is not None else copies.source_start, differs_from, last, True, below)
+
+
+def _reach(copies: Copies) -> int:
+    """The source offset from which on the target's log is too short to hold copies."""
+    log_end, end = copies.target_log[1], copies.map.end
+    assert end is not None
+    if log_end >= end.target_next:
+        return copies.map.position
+    reached = copies.map.to_source(log_end)
+    return copies.source_start if reached is None else reached
+
+
+def _last(copies: Copies, window: _Window, source_offset: int) -> LastRecord:
+    target_offset = copies.map.to_target(source_offset)
+    assert target_offset is not None
+    return LastRecord(source_offset, target_offset, window.writers[target_offset])
+
+
+async def _look(copies: Copies, low: int, high: int) -> _Window:
+    """Compare what the source has of [low, high) with its copies."""
+    theirs = await _read_source(copies, low, high)
+    expected: dict[int, Record] = {}
+    for record in theirs:
+        at = copies.map.to_target(record.offset)
+        if at is not None and copies.map.to_source(at) == record.offset:  # others were left out once, at a passed gap
+            expected[at] = record
+    window = _Window()
+    log_start, log_end = copies.target_log
+    reachable = [at for at in expected if log_start <= at < log_end]
+    stored: dict[int, tuple[Record, bool] | None] = {}
+    if reachable:
+        stored = await _read_target(copies, min(reachable), max(reachable) + 1, window)
+    for at, record in expected.items():
+        if at >= log_end:
+            window.seen.append((record.offset, _Copy.ABSENT))
+        elif at in stored:
+            window.seen.append((record.offset, _compare(record, stored[at])))
+    return window
+
+
+def _compare(record: Record, found: tuple[Record, bool] | None) -> _Copy:
+    if found is None:
+        return _Copy.ABSENT
+    return _Copy.EQUAL if is_copy(record, found[0], stamped=found[1]) else _Copy.UNLIKE
+
+
+async def _read_source(copies: Copies, low: int, high: int) -> list[Record]:
+    """The committed records of [low, high) that did not come from the target; at damage, those before it."""
+    cluster, where, registry = copies.clusters[0], copies.where[0], copies.registry
+    records: list[Record] = []
+    try:
+        async for header, batch in read_batches(cluster, where, low, high, IsolationLevel.READ_COMMITTED):
+            if registry is not None:
+                await registry.learn(batch)
+                if header.producer_id >= 0 and registry.is_foreign(header.producer_id):
+                    continue
+            records += [record for record in decode_records(batch) if low <= record.offset < high]
+    except CorruptBatch:
+        return records
+    return records
+
+
+async def _read_target(copies: Copies, low: int, high: int, window: _Window) -> dict[int, tuple[Record, bool] | None]:
+    """Per target offset of [low, high) its record and whether the broker stamped it; None for a marker."""
+    stored: dict[int, tuple[Record, bool] | None] = {}
+    try:
+        async for header, batch in read_batches(copies.clusters[1], copies.where[1], low, high):
+            if header.is_control:
+                stored |= dict.fromkeys(range(header.base_offset, header.next_offset))
+                continue
+            for record in decode_records(batch):
+                stored[record.offset] = (record, header.is_log_append_time)
+                window.writers[record.offset] = header.producer_id
+    except CorruptBatch:
+        return stored
+    return stored

@@ -1,0 +1,105 @@
+"""A real Kafka that lost the end of a log, as a restored disk does, and wrote past it again."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.epochs import leader_epoch_ends
+from broker.client.log import FetchEpochs, FetchLimits, fetch_request
+from broker.wire.messages.fetch import FetchResponse
+from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.entries import GapKind
+from mirror.offsets.operations import resume_link
+from mirror.offsets.state import load_link_state
+from mirror.worker.events import Event
+from tests.interop.servers import FarshoreBroker, KafkaServer
+from tests.mirror.harness import (
+    contents,
+    eventually,
+    link_between,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
+
+pytestmark = pytest.mark.timeout(240)
+LATER = 5000
+
+
+@pytest.mark.parametrize("epochs_file", ["restored", "deleted"])
+@pytest.mark.parametrize("version", ["3.9.1", pytest.param("4.3.0", marks=pytest.mark.slow)])
+async def test_an_overtaken_kafka_stops_the_partition_and_accepting_loses_nothing(
+    version: str, epochs_file: str, tmp_path: Path, shared_broker: FarshoreBroker
+) -> None:
+    where = TopicPartition(f"flights-{uuid.uuid4().hex[:8]}", 0)
+    with KafkaServer(version, tmp_path / "kafka") as kafka:
+        link = link_between(kafka.bootstrap, shared_broker.bootstrap, [where.topic])
+        folder = kafka.folder / "data" / str(where)
+        async with Cluster(link.source) as source:
+            await make_topic(source, where.topic)
+            await write(source, where, some_records(0, 400))
+            await write(source, where, some_records(400, 400))
+        kafka.stop()
+        shutil.copytree(folder, tmp_path / "kept")
+        kafka.start()
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            await write(source, where, some_records(800, 200))
+
+            async def proved() -> bool:
+                known = (await load_link_state(link, target)).entries.checkpoints.get(where)
+                return known is not None and known.position == 1000
+
+            async with running(link):
+                await eventually(proved, "a checkpoint at the end")
+            epoch = (await load_link_state(link, target)).entries.checkpoints[where].leader_epochs[-1].leader_epoch
+        kafka.stop()
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "kept", folder)
+        if epochs_file == "deleted":
+            (folder / "leader-epoch-checkpoint").unlink()
+        kafka.start()
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            assert await write(source, where, some_records(LATER, 300)) == 800
+            await check_what_kafka_says(source, where, epoch)
+            async with running(link) as told:
+                (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
+                assert (stopped["reason"], stopped["source_from"], stopped["source_to"]) == (
+                    GapKind.TRUNCATED_END,
+                    1000,
+                    800,
+                )
+                await told.wait_for(Event.STARTED)
+                await write(source, where, some_records(LATER + 300, 50))
+                await resume_link(link, target, "op", accept_gaps=True)
+                found = await wait_for_records(target, where, 1350)
+            assert contents(found) == contents([*some_records(0, 1000), *some_records(LATER, 350)])
+            offset_map = (await load_link_state(link, target)).map
+            by_offset = {record.offset: record for record in found}
+            for record in await read_all(source, where):
+                at = offset_map.to_target(*where, record.offset)
+                assert at is not None
+                assert contents([by_offset[at]]) == contents([record])
+
+
+async def check_what_kafka_says(source: Cluster, where: TopicPartition, epoch: int) -> None:
+    """The epoch that was read ended where the log was cut, and a consumer's fetch is told so, too (KIP-595)."""
+    await source.leader(*where)
+    end = (await leader_epoch_ends(source, {where: epoch}))[where]
+    assert end.end_offset == 800
+    connection = await source.connection(await source.leader(*where), "fetch")
+    request = fetch_request(
+        {where: 1000}, FetchLimits(1 << 20, 1 << 20), epochs={where: FetchEpochs(source.leader_epoch(where), epoch)}
+    )
+    response: FetchResponse = await connection.request(request)
+    (data,) = response.responses[0].partitions
+    assert data.error_code == 0
+    assert data.diverging_epoch is not None
+    assert data.diverging_epoch.end_offset == 800
