@@ -20,7 +20,7 @@ from mirror.link import Link
 from tests.broker.running import running_broker
 from tests.mirror.harness import make_topic, running, some_records, wait_for_records, write
 
-IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500)
+IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partition_patience_ms=300)
 
 
 @asynccontextmanager
