@@ -30,13 +30,17 @@ AUDIT_EVENT_MAX_BYTES = 256 * 1024 * 1024
 
 # -- canary ------------------------------------------------------------------------------------------------------
 CANARY_INTERVAL_MS = SECOND_MS
-# A record that has not arrived after this long is lost. If it does arrive later, it is counted as late, too.
-CANARY_LOSS_DEADLINE_MS = 30 * SECOND_MS
-# What a restarted canary reads back of its own topic to go on with the records that were under way.
-CANARY_TAIL_RECORDS = 600
+# A record that has not arrived after this long is late.
+CANARY_DEADLINE_MS = 30 * SECOND_MS
+# A late record that still has not arrived after this long is lost, also when the link's map cannot prove it.
+CANARY_LOST_AFTER_MS = 10 * MINUTE_MS
+# How often the link's map is asked whether the mirror has passed the late records.
+CANARY_PROOF_INTERVAL_MS = 5 * SECOND_MS
 CANARY_TOPIC_WAIT_MS = 60 * SECOND_MS
 CANARY_RETRY_MIN_MS = 250
 CANARY_RETRY_MAX_MS = 10 * SECOND_MS
+# What closing a client may take: a service that is told to stop ends within a second, and there are two in a row.
+CANARY_CLOSE_MS = 150
 CANARY_LATENCIES_KEPT = 10_000
 # Lost records are remembered for so long to tell a late arrival from a duplicate.
 CANARY_LOST_KEPT = 10_000
@@ -48,7 +52,7 @@ MONITOR_RETRY_MAX_MS = 30 * SECOND_MS
 CANARY_LATENCY_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 assert AUDIT_WINDOW_MIN_MS <= AUDIT_WINDOW_DEFAULT_MS
-assert CANARY_INTERVAL_MS < CANARY_LOSS_DEADLINE_MS
-assert CANARY_TAIL_RECORDS * CANARY_INTERVAL_MS > CANARY_LOSS_DEADLINE_MS, "a restart must see all that is under way"
-assert CANARY_RETRY_MIN_MS < CANARY_RETRY_MAX_MS <= CANARY_LOSS_DEADLINE_MS
-assert CANARY_LATENCY_BUCKETS_SECONDS[-1] * SECOND_MS >= CANARY_LOSS_DEADLINE_MS
+assert CANARY_INTERVAL_MS < CANARY_DEADLINE_MS < CANARY_LOST_AFTER_MS
+assert CANARY_PROOF_INTERVAL_MS < CANARY_DEADLINE_MS
+assert CANARY_RETRY_MIN_MS < CANARY_RETRY_MAX_MS <= CANARY_DEADLINE_MS
+assert CANARY_LATENCY_BUCKETS_SECONDS[-1] * SECOND_MS >= CANARY_DEADLINE_MS

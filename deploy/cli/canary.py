@@ -30,7 +30,8 @@ def canary_group() -> None:
 def canary_run(context: AppContext, link_name: str | None, duration_ms: int, output: str) -> None:
     """Write a record each second at the source, and report loss, duplicates, order and latency at the target.
 
-    Exit code 4 when a record was lost, came twice or out of order, or none came at all.
+    A record is lost when the mirror has passed it; one that only took longer than 30 s is late. Exit code 4 when a
+    record was lost, has not come yet, came twice or out of order, or none came at all.
     """
     link = context.link(link_name)
     with progress() as bars:

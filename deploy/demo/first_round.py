@@ -40,7 +40,7 @@ async def first_round(stage: Stage) -> None:
     with stage.step(f"the group {GROUP} reads {READ_AT_EAST_RECORDS:,} of them at east"):
         before = await read_as_group(stage.east, FLIGHTS, GROUP, READ_AT_EAST_RECORDS)
     with stage.step("the mirror is up to date"):
-        await stage.show("status")
+        await stage.show("status", "--all")
     async with (
         Cluster(stage.link.source, client_id="demo") as east,
         Cluster(stage.link.target, client_id="demo") as west,

@@ -15,9 +15,10 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, describe_topics
-from mirror.api import Link
+from mirror.api import Link, load_link_state
 from monitoring import limits
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge
@@ -43,6 +44,8 @@ class CanaryProbe:
         self._clock_ms = clock_ms
         self._observe = observe
         self._changed = asyncio.Event()
+        self._position: int | None = None
+        """At the target: all records before it were seen."""
         # aiokafka logs each reconnection attempt; what matters of them is in the judge's counts.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
@@ -75,23 +78,46 @@ class CanaryProbe:
 
         Troubles of a site do not end it: they are what it is there to see. Call `prepare` first.
         """
-        position = asyncio.Event()
+        in_place = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            reader = group.create_task(self._read_for_ever(position))
-            await position.wait()
+            helpers = [group.create_task(self._read_for_ever(in_place)), group.create_task(self._prove_for_ever())]
+            await in_place.wait()
             async with asyncio.TaskGroup() as writers:
                 await self._write(writers, duration_ms, tick)
             await self._settle()
-            reader.cancel()
+            for helper in helpers:
+                helper.cancel()
 
     async def _settle(self) -> None:
-        """Until everything arrived or is lost."""
-        while self.judge.waiting_records:
+        """Until everything has arrived, is lost or is overdue."""
+        while self.judge.waiting_records > self.judge.overdue_records:
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(limits.CANARY_INTERVAL_MS / 1000):
                     await self._changed.wait()
             self.judge.expire(self._clock_ms())
+        await self._prove()
+
+    async def _prove_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(limits.CANARY_PROOF_INTERVAL_MS / 1000)
+            await self._prove()
+
+    async def _prove(self) -> None:
+        """Ask the link's map, where a record is overdue, whether the mirror has gone past it.
+
+        What the map says holds for what has been read to the end that it speaks of, and no further.
+        """
+        if not self.judge.overdue_records:
+            return
+        try:
+            async with Cluster(self.link.target, client_id=CLIENT_ID) as target:
+                state = await load_link_state(self.link, target)
+        except (FarshoreError, OSError):
+            return  # nothing is proved: the records stay late
+        end = state.map.mirrored_end(self.link.canary_topic, 0)
+        if end is not None and self._position is not None and self._position >= end.target_next:
+            self.judge.passed(end.source_next)
 
     async def _write(self, writers: asyncio.TaskGroup, duration_ms: int | None, tick: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -107,13 +133,13 @@ class CanaryProbe:
                         client_id=CLIENT_ID,
                         acks="all",
                         enable_idempotence=True,
-                        request_timeout_ms=limits.CANARY_LOSS_DEADLINE_MS,
+                        request_timeout_ms=limits.CANARY_DEADLINE_MS,
                     )
                     try:
                         await candidate.start()
                         producer = candidate
                     except (KafkaError, OSError):
-                        await candidate.stop()
+                        await _close(candidate)
                 record = CanaryRecord(self.judge.run, sequence, self._clock_ms())
                 self.judge.sending(record)
                 sequence += 1
@@ -131,46 +157,47 @@ class CanaryProbe:
                 await asyncio.wait(sends)
         finally:
             if producer is not None:
-                await producer.stop()
+                await _close(producer)
 
     async def _send(self, producer: Any, record: CanaryRecord) -> None:
         key, value = encode(record)
         try:
-            await producer.send_and_wait(
+            written = await producer.send_and_wait(
                 self.link.canary_topic, value, key=key, partition=0, timestamp_ms=record.sent_ms
             )
         except KafkaError:
             self.judge.refused(record)
         else:
-            self.judge.acknowledged(record)
+            self.judge.acknowledged(record, written.offset)
 
     async def _read_for_ever(self, ready: asyncio.Event) -> None:
         """Read the target's topic, again after each trouble, from where it stopped; sets `ready` when in place."""
-        position: int | None = None
         pause_ms = limits.CANARY_RETRY_MIN_MS
         while True:
             consumer = _consumer(self.link.target.bootstrap_servers)
             try:
                 await consumer.start()
                 where = _assign(consumer, self.link.target_topic(self.link.canary_topic))
-                if position is None:
-                    position = await self._adopt(consumer, where)
-                consumer.seek(where, position)
+                if self._position is None:
+                    self._position = (await consumer.end_offsets([where]))[where]
+                consumer.seek(where, self._position)
                 ready.set()
                 pause_ms = limits.CANARY_RETRY_MIN_MS
                 while True:
                     found = await consumer.getmany(where, timeout_ms=limits.CANARY_INTERVAL_MS)
+                    _raise_if_cancelled()
                     for message in found.get(where, ()):
                         self._arrived(message)
-                        position = message.offset + 1
+                    # Not the last record's: offsets without one (a fence's marker) are passed silently.
+                    self._position = await consumer.position(where)
             except OffsetOutOfRangeError:
-                # The target's topic was cut or recreated: go on at its beginning; what is missing will be lost.
-                position = 0
+                # The target's topic was cut or recreated: go on at its beginning; what is missing will be late.
+                self._position = 0
             except (KafkaError, OSError) as error:
                 if not ready.is_set() and not getattr(error, "retriable", True):
                     raise CanaryError(f"the canary cannot read at {self.link.target.name}: {error}") from error
             finally:
-                await consumer.stop()
+                await _close(consumer)
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, limits.CANARY_RETRY_MAX_MS)
 
@@ -182,18 +209,6 @@ class CanaryProbe:
         if latency_ms is not None:
             self._observe(latency_ms / 1000)
         self._changed.set()
-
-    async def _adopt(self, consumer: Any, where: Any) -> int:
-        """Hand an earlier run's unfinished records to the judge; returns the target offset to go on from."""
-        at_target, end = await _tail(consumer, where)
-        source = _consumer(self.link.source.bootstrap_servers)
-        try:
-            await source.start()
-            at_source, _ = await _tail(source, _assign(source, self.link.canary_topic))
-        finally:
-            await source.stop()
-        self.judge.adopt(at_source, at_target)
-        return end
 
 
 def _consumer(bootstrap_servers: str) -> Any:
@@ -207,25 +222,25 @@ def _consumer(bootstrap_servers: str) -> Any:
     )
 
 
+async def _close(client: Any) -> None:
+    """Close one of aiokafka's clients in a limited time: while its cluster is lost it would wait for that.
+
+    What it still had under way is given up; by now nobody waits for it.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limits.CANARY_CLOSE_MS / 1000):
+            await client.stop()
+    _raise_if_cancelled()
+
+
+def _raise_if_cancelled() -> None:
+    """aiokafka's clients may swallow a cancellation while they wait for a task of their own: end all the same."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def _assign(consumer: Any, topic: str) -> Any:
     where = TopicPartition(topic, 0)
     consumer.assign([where])
     return where
-
-
-async def _tail(consumer: Any, where: Any) -> tuple[list[CanaryRecord], int]:
-    """The newest records of a canary topic, and the offset behind them."""
-    end = (await consumer.end_offsets([where]))[where]
-    start = max((await consumer.beginning_offsets([where]))[where], end - limits.CANARY_TAIL_RECORDS)
-    records: list[CanaryRecord] = []
-    consumer.seek(where, start)
-    while start < end:
-        found = await consumer.getmany(where, timeout_ms=limits.CANARY_INTERVAL_MS)
-        for message in found.get(where, ()):
-            start = message.offset + 1
-            record = decode(message.value)
-            if record is not None and message.offset < end:
-                records.append(record)
-        # Offsets without a record (a fence's marker at the end of the log) are passed silently: ask the position.
-        start = max(start, await consumer.position(where))
-    return records, end

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from monitoring import limits
-from monitoring.canary.verdict import CanaryJudge, CanaryReport
+from monitoring.canary.verdict import CanaryJudge
 
 
 class CanaryCollector(Collector):
@@ -17,35 +17,37 @@ class CanaryCollector(Collector):
         self._judges = judges
 
     def collect(self) -> Iterator[Metric]:
-        reports = [judge.report() for judge in self._judges]
-        for name, help_text in _COUNTERS.items():
+        for name, help_text, count in _COUNTERS:
             family = CounterMetricFamily(f"farshore_canary_{name}", help_text, labels=["link"])
-            for report in reports:
-                family.add_metric([report.link], _count(report, name))
+            for judge in self._judges:
+                family.add_metric([judge.link], count(judge))
             yield family
         waiting = GaugeMetricFamily(
             "farshore_canary_waiting_records", "Canary records under way to the target.", labels=["link"]
         )
-        for report in reports:
-            waiting.add_metric([report.link], report.waiting_records)
+        for judge in self._judges:
+            waiting.add_metric([judge.link], judge.waiting_records)
         yield waiting
 
 
-_COUNTERS = {
-    "sent_records": "Canary records handed to the source.",
-    "unacknowledged_records": "Canary records that the source did not acknowledge.",
-    "received_records": "Canary records that arrived at the target.",
-    "lost_records": "Canary records that did not arrive within the deadline.",
-    "late_records": "Canary records that were counted as lost, and arrived after all.",
-    "duplicate_records": "Canary records that arrived more than once.",
-    "order_breaks": "Canary records that arrived after a later one.",
-}
-
-
-def _count(report: CanaryReport, name: str) -> int:
-    # A counter never falls: a record that was lost and came late stays in both counts.
-    count: int = report.lost_records + report.late_records if name == "lost_records" else getattr(report, name)
-    return count
+# A counter never falls: a record that was late and is lost, or was lost and came after all, stays in what it once was.
+_COUNTERS: tuple[tuple[str, str, Callable[[CanaryJudge], int]], ...] = (
+    ("sent_records", "Canary records handed to the source.", lambda judge: judge.report().sent_records),
+    (
+        "unacknowledged_records",
+        "Canary records that the source did not acknowledge.",
+        lambda judge: judge.report().unacknowledged_records,
+    ),
+    ("received_records", "Canary records that arrived at the target.", lambda judge: judge.report().received_records),
+    ("lost_records", "Canary records that the mirror went past, or that never came.", lambda judge: judge.lost_ever),
+    ("late_records", "Canary records that did not arrive within the deadline.", lambda judge: judge.overdue_ever),
+    (
+        "duplicate_records",
+        "Canary records that arrived more than once.",
+        lambda judge: judge.report().duplicate_records,
+    ),
+    ("order_breaks", "Canary records that arrived after a later one.", lambda judge: judge.report().order_breaks),
+)
 
 
 def latency_histogram(registry: CollectorRegistry) -> Histogram:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from broker.client.cluster import Cluster
 from broker.client.site import Site
+from broker.client.topics import NewTopic, create_topics
 from mirror.link import Link
+from mirror.offsets.entries import Checkpoint
+from mirror.offsets.fence import fence_link
+from mirror.offsets.intervals import End
+from mirror.offsets.state_writer import StateLog, ensure_own_topics
 from monitoring.canary.probe import CanaryProbe
 from monitoring.canary.record import CanaryRecord, encode
-from monitoring.canary.verdict import CanaryJudge
+from monitoring.canary.verdict import CanaryJudge, CanaryReport
 from tests.interop.servers import FarshoreBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -58,21 +66,44 @@ async def test_records_go_round(bootstrap: str) -> None:
     assert report.sent_records == report.received_records == len(latencies) == len(ticks) >= 2
 
 
-async def test_a_restart_judges_what_was_under_way_and_a_copy_is_a_duplicate(bootstrap: str) -> None:
-    link = looped_link("restart", bootstrap)
+async def test_runs_on_one_topic_keep_their_own_scores(bootstrap: str) -> None:
+    link = looped_link("runs", bootstrap)
     judge = CanaryJudge(link.name, "me")
     probe = CanaryProbe(link, judge, now_ms)
     await probe.prepare()
-    await write(bootstrap, link, CanaryRecord("old", 0, now_ms()), CanaryRecord("old", 1, now_ms()))
+    old = CanaryRecord("old", 0, now_ms())
+    await write(bootstrap, link, old, old)
     await probe.run(1_000)
-    assert judge.report().holds, "the old run's records are at the target already"
-    # A second canary process starts, and finds the first one's record doubled by the mirror.
     await write(bootstrap, link, CanaryRecord("me", 0, now_ms()))
     other = CanaryJudge(link.name, "other")
     await CanaryProbe(link, other, now_ms).run(1_000)
+    assert judge.report().holds
     assert other.report().holds
-    assert judge.seen(CanaryRecord("me", 0, now_ms()), now_ms()) is None
-    assert judge.report().duplicate_records == 1
+
+
+async def test_what_does_not_arrive_is_late_and_lost_once_the_map_has_passed_it(bootstrap: str) -> None:
+    """No mirror runs: what one would have recorded is written by hand."""
+    link = replace(looped_link("stuck", bootstrap), topic_names="prefixed")
+    async with Cluster(link.target) as target:
+        for topic in (link.canary_topic, link.target_topic(link.canary_topic)):
+            assert not await create_topics(target, [NewTopic(topic, 1)])
+        late = await short_run(link)
+        assert (late.lost_records, late.late_records, late.overdue_records) == (0, late.sent_records, late.sent_records)
+        assert not late.holds
+        await ensure_own_topics(target, link)
+        writer = await fence_link(target, link)
+        log = StateLog(target, link, writer)
+        end = End(source_next=1_000_000, target_next=0)
+        await log.append([Checkpoint(link.canary_topic, 0, end, end.source_next, writer, 0, 0, -1, now_ms())])
+        lost = await short_run(link)
+        assert (lost.lost_records, lost.late_records, lost.waiting_records) == (lost.sent_records, 0, 0)
+
+
+async def short_run(link: Link) -> CanaryReport:
+    """One record each second for two seconds, each late after half of one."""
+    judge = CanaryJudge(link.name, uuid.uuid4().hex, deadline_ms=500)
+    await CanaryProbe(link, judge, now_ms).run(2_000)
+    return judge.report()
 
 
 async def test_a_copy_that_arrives_while_it_runs_is_a_duplicate(bootstrap: str) -> None:

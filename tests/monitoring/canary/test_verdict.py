@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge
 
 DEADLINE_MS = 30_000
+LOST_AFTER_MS = 600_000
+FIRST_OFFSET = 1_000
+"""Others wrote to the canary's topic before: a sequence is no offset."""
 
 
 def record(sequence: int, sent_ms: int = 0, run: str = "me") -> CanaryRecord:
@@ -13,10 +19,10 @@ def record(sequence: int, sent_ms: int = 0, run: str = "me") -> CanaryRecord:
 
 
 def judge_with(sequences: int) -> CanaryJudge:
-    judge = CanaryJudge("east-west", "me", loss_deadline_ms=DEADLINE_MS)
+    judge = CanaryJudge("east-west", "me", deadline_ms=DEADLINE_MS, lost_after_ms=LOST_AFTER_MS)
     for sequence in range(sequences):
         judge.sending(record(sequence, sequence))
-        judge.acknowledged(record(sequence))
+        judge.acknowledged(record(sequence), FIRST_OFFSET + sequence)
     return judge
 
 
@@ -33,22 +39,84 @@ def test_silence_is_not_a_promise_kept() -> None:
     assert not CanaryJudge("l", "me").report().holds
 
 
-def test_a_record_is_lost_only_after_the_deadline() -> None:
-    judge = judge_with(2)
-    judge.seen(record(1), 5)
+def test_a_record_is_late_after_the_deadline_and_lost_only_when_the_mirror_has_passed_it() -> None:
+    judge = judge_with(3)
+    judge.seen(record(2), 5)
     judge.expire(DEADLINE_MS)
-    assert judge.report().lost_records == 0
-    judge.expire(DEADLINE_MS + 1)
+    assert judge.report().late_records == 0
+    judge.expire(DEADLINE_MS + 2)
     report = judge.report()
-    assert (report.lost_records, report.waiting_records, report.holds) == (1, 0, False)
+    assert (report.late_records, report.overdue_records, report.waiting_records, report.lost_records) == (2, 2, 2, 0)
+    judge.passed(FIRST_OFFSET)
+    assert judge.report().lost_records == 0, "the mirror stands before the first of them"
+    judge.passed(FIRST_OFFSET + 1)
+    report = judge.report()
+    assert (report.lost_records, report.late_records, report.overdue_records, report.holds) == (1, 1, 1, False)
 
 
-def test_a_late_arrival_is_no_longer_lost_and_no_duplicate() -> None:
+def test_what_no_map_can_prove_is_lost_after_the_long_limit() -> None:
+    judge = judge_with(1)
+    judge.expire(LOST_AFTER_MS)
+    assert (judge.report().late_records, judge.report().lost_records) == (1, 0)
+    judge.expire(LOST_AFTER_MS + 1)
+    report = judge.report()
+    assert (report.late_records, report.lost_records, report.waiting_records) == (0, 1, 0)
+
+
+def test_a_late_arrival_is_not_lost_and_no_duplicate() -> None:
     judge = judge_with(1)
     judge.expire(DEADLINE_MS + 1)
+    assert not judge.report().holds, "nobody knows yet whether it comes"
     judge.seen(record(0), DEADLINE_MS + 2)
     report = judge.report()
+    assert (report.lost_records, report.late_records, report.overdue_records) == (0, 1, 0)
+    assert (report.duplicate_records, report.holds) == (0, True)
+
+
+def test_a_record_that_comes_after_it_was_given_up_is_late() -> None:
+    judge = judge_with(1)
+    judge.expire(LOST_AFTER_MS + 1)
+    judge.seen(record(0), LOST_AFTER_MS + 2)
+    report = judge.report()
     assert (report.lost_records, report.late_records, report.duplicate_records) == (0, 1, 0)
+    assert (judge.lost_ever, judge.overdue_ever) == (1, 1)
+
+
+def test_a_later_run_does_not_count_what_an_earlier_one_lost() -> None:
+    """Both read one topic: the records tell whose they are."""
+    earlier = judge_with(2)
+    later = CanaryJudge("east-west", "later", deadline_ms=DEADLINE_MS, lost_after_ms=LOST_AFTER_MS)
+    later.sending(record(0, 0, "later"))
+    later.acknowledged(record(0, 0, "later"), FIRST_OFFSET + 2)
+    for judge in (earlier, later):
+        for arrived in (record(1), record(1), record(0, 0, "later")):
+            judge.seen(arrived, 5)
+        judge.passed(FIRST_OFFSET + 3)
+    assert (earlier.report().lost_records, earlier.report().duplicate_records) == (1, 1)
+    assert later.report().holds
+    assert later.report().late_records == 0
+
+
+@given(st.data())
+def test_every_record_has_one_fate_and_counters_never_fall(data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, 6))
+    judge = judge_with(count)
+    now_ms, ever = 0, (0, 0)
+    for _ in range(data.draw(st.integers(0, 15))):
+        step = data.draw(st.sampled_from(["time", "seen", "passed"]))
+        if step == "time":
+            now_ms += data.draw(st.sampled_from([1_000, DEADLINE_MS, LOST_AFTER_MS]))
+            judge.expire(now_ms)
+        elif step == "seen":
+            judge.seen(record(data.draw(st.integers(0, 5))), now_ms)
+        else:
+            judge.passed(FIRST_OFFSET + data.draw(st.integers(0, 6)))
+        report = judge.report()
+        assert report.received_records + report.waiting_records + report.lost_records == count
+        assert min(report.late_records, report.lost_records, report.overdue_records) >= 0
+        assert report.overdue_records <= report.waiting_records
+        assert (judge.overdue_ever, judge.lost_ever) >= ever
+        ever = (judge.overdue_ever, judge.lost_ever)
 
 
 def test_a_second_arrival_is_a_duplicate() -> None:
@@ -69,7 +137,7 @@ def test_a_lower_sequence_after_a_higher_one_breaks_the_order() -> None:
 
 
 def test_an_unacknowledged_record_may_come_or_not() -> None:
-    judge = CanaryJudge("l", "me", loss_deadline_ms=DEADLINE_MS)
+    judge = CanaryJudge("l", "me", deadline_ms=DEADLINE_MS, lost_after_ms=LOST_AFTER_MS)
     for sequence in (0, 1):
         judge.sending(record(sequence))
         judge.refused(record(sequence))
@@ -81,34 +149,12 @@ def test_an_unacknowledged_record_may_come_or_not() -> None:
 
 
 def test_an_arrival_before_the_acknowledgement_counts_once() -> None:
-    judge = CanaryJudge("l", "me", loss_deadline_ms=DEADLINE_MS)
+    judge = CanaryJudge("l", "me", deadline_ms=DEADLINE_MS, lost_after_ms=LOST_AFTER_MS)
     judge.sending(record(0))
     judge.seen(record(0), 3)
-    judge.acknowledged(record(0))
+    judge.acknowledged(record(0), FIRST_OFFSET)
     judge.expire(DEADLINE_MS + 1)
     assert judge.report().holds
-
-
-def test_a_restart_goes_on_with_what_was_under_way() -> None:
-    judge = CanaryJudge("l", "new", loss_deadline_ms=DEADLINE_MS)
-    old = [record(n, 100, "old") for n in range(4)]
-    judge.adopt(at_source=old, at_target=old[:2])
-    assert judge.waiting_records == 2
-    judge.seen(old[2], 150)
-    judge.seen(old[1], 160)
-    judge.expire(101 + DEADLINE_MS)
-    report = judge.report()
-    assert (report.received_records, report.lost_records, report.duplicate_records) == (1, 1, 1)
-
-
-def test_another_canary_of_the_link_is_left_alone() -> None:
-    judge = CanaryJudge("l", "me", loss_deadline_ms=DEADLINE_MS)
-    judge.adopt(at_source=[record(5, 0, "other")], at_target=[record(5, 0, "other")])
-    for sequence in (6, 7):
-        assert judge.seen(record(sequence, 0, "other"), 1) is None
-    judge.seen(record(0, 0, "stranger"), 1)
-    report = judge.report()
-    assert (report.received_records, report.duplicate_records) == (0, 0)
 
 
 def test_records_survive_the_wire_and_others_are_ignored() -> None:

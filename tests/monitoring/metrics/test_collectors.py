@@ -89,10 +89,10 @@ def test_every_name_has_its_prefix_and_the_text_parses(tmp_path: Path) -> None:
 
 
 def test_a_lost_counter_never_falls(tmp_path: Path) -> None:
-    judge = CanaryJudge("east-west", "me", loss_deadline_ms=1_000)
+    judge = CanaryJudge("east-west", "me", deadline_ms=500, lost_after_ms=1_000)
     record = CanaryRecord("me", 0, 0)
     judge.sending(record)
-    judge.acknowledged(record)
+    judge.acknowledged(record, 0)
     judge.expire(1_001)
     registry = registry_for(Board(), tmp_path, (judge,))
     link = (("link", "east-west"),)
