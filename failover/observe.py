@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 from broker.client.cluster import Cluster
 from broker.client.groups import DescribedConsumerGroup, committed_offsets, describe_groups, list_groups
@@ -11,7 +11,7 @@ from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import list_topics
 from broker.wire.vocabulary import TopicPartition
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
-from mirror.api import GroupMap, Link, LinkState, load_group_map, load_link_state
+from mirror.api import GroupMap, Link, LinkState, Written, load_group_map, load_link_state, read_at_target
 
 
 async def observe(
@@ -105,11 +105,17 @@ async def _groups(
     described_source = await describe_groups(source, wanted) if source else {}
     described_target = await describe_groups(target, wanted)
     # Without a source there is nothing to translate: its offsets cannot be asked for.
-    offset_map = await load_group_map(link, state.map, source) if source else GroupMap(state.map)
+    offset_map = GroupMap(state.map)
+    if source:
+        offset_map = await load_group_map(link, state.map, state.entries.untranslatable(), (source, target), {})
     views = []
     for name in wanted:
+        entry = state.entries.groups.by_group.get(name)
+        written = entry.written if entry is not None else {}
         partitions = tuple(
-            _group_partitions(link, state, trusted, offset_map, at_source.get(name, {}), at_target.get(name, {}))
+            _group_partitions(
+                link, state, trusted, offset_map, written, at_source.get(name, {}), at_target.get(name, {})
+            )
         )
         if not partitions:
             continue
@@ -121,7 +127,7 @@ async def _groups(
                 there.state.value if isinstance(there, DescribedConsumerGroup) else None,
                 len(here.members) if isinstance(here, DescribedConsumerGroup) else 0,
                 len(there.members) if isinstance(there, DescribedConsumerGroup) else 0,
-                state.entries.groups.synced_at_ms.get(name),
+                state.entries.groups.synced_at(name),
                 partitions,
             )
         )
@@ -139,6 +145,7 @@ def _group_partitions(
     state: LinkState,
     trusted: Container[tuple[str, int]],
     offset_map: GroupMap,
+    written: Mapping[tuple[str, int], Written],
     at_source: dict[TopicPartition, CommittedOffset],
     at_target: dict[TopicPartition, CommittedOffset],
 ) -> Iterable[GroupPartitionView]:
@@ -149,12 +156,16 @@ def _group_partitions(
         there = at_target.get(TopicPartition(target_topic, at.partition))
         if here is None and there is None:
             continue
+        translated = None
+        if here is not None and at in trusted:
+            read_to = read_at_target(here.offset, there.offset if there else None, written.get(at))
+            translated = offset_map.to_target(at.topic, at.partition, here.offset, read_to)
         yield GroupPartitionView(
             at.topic,
             at.partition,
             target_topic,
             here.offset if here else None,
-            offset_map.to_target(at.topic, at.partition, here.offset) if here and at in trusted else None,
+            translated,
             there.offset if there else None,
             here.metadata if here else there.metadata if there else "",
         )

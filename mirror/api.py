@@ -1,10 +1,12 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
 from mirror.errors import MirrorError
+from mirror.groups.decisions import read_at_target
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.lag import PartitionLag, link_lag
 from mirror.link import Link
 from mirror.offsets.entries import GapStatus, RunState
+from mirror.offsets.group_entries import Written
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import promote_link
 from mirror.offsets.shared import GroupMap, load_group_map
@@ -25,10 +27,12 @@ __all__ = [
     "Pulse",
     "RunState",
     "StateEntries",
+    "Written",
     "condition_now",
     "link_lag",
     "load_group_map",
     "load_link_state",
     "promote_link",
+    "read_at_target",
     "read_entries",
 ]

@@ -246,9 +246,11 @@ class Cluster:
             return found
         connection = await self.any_connection()
         batched = connection.version(FindCoordinatorRequest.API_KEY) >= 4
-        for asked in [unknown] if batched else [[key] for key in unknown]:
-            request = FindCoordinatorRequest(asked[0], _KEY_TYPES[kind], asked)
-            found |= self._learn_coordinators(kind, asked, await connection.request(request))
+        shares = [unknown] if batched else [[key] for key in unknown]
+        requests = [FindCoordinatorRequest(asked[0], _KEY_TYPES[kind], asked) for asked in shares]
+        answers = [await connection.send(request) for request in requests]
+        for asked, answer in zip(shares, answers, strict=True):
+            found |= self._learn_coordinators(kind, asked, await answer)
         return found
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> Connection:

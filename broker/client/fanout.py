@@ -8,7 +8,8 @@ from typing import TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
 from broker.client.connection import Connection
-from broker.client.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
+from broker.client.errors import ClientError, ClusterUnreachable, ConnectionLost, KafkaError, RequestTimedOut
+from broker.client.limits import GROUPS_PER_REQUEST
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
@@ -143,40 +144,92 @@ async def ask_group_coordinators(
     groups: list[str],
     ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, R | KafkaError]]],
 ) -> dict[str, R | KafkaError]:
-    """One request per coordinator for its share of `groups` -> per group the answer, or why there is none.
+    """Ask each coordinator for its share of `groups` -> per group the answer, or the code why there is none.
 
-    One group's error never hides another group's answer.
+    One group's error never hides another group's answer. Raises ClientError when a coordinator does not answer.
     """
-    done: dict[str, R | KafkaError] = {}
+    answered: dict[str, R | KafkaError] = {}
+    for group, answer in (await ask_each_group(cluster, groups, ask)).items():
+        if isinstance(answer, ClientError) and not isinstance(answer, KafkaError):
+            raise answer
+        answered[group] = answer
+    return answered
+
+
+async def ask_each_group(
+    cluster: Cluster,
+    groups: list[str],
+    ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, R | KafkaError]]],
+    *,
+    patience_ms: int | None = None,
+) -> dict[str, R | ClientError]:
+    """As `ask_group_coordinators`, but raises nothing: a coordinator that does not answer fails only its own groups.
+
+    What fails retriably is tried again until `patience_ms` are over (None: the client's own patience). At most
+    GROUPS_PER_REQUEST are in one `ask`; all are under way at the same time.
+    """
+    deadline = cluster.clock.monotonic() + (patience_ms or cluster.limits.retry_timeout_ms) / 1000
     retry = cluster.retry()
-    while True:
-        failed: dict[str, ClientError] = {}
-        shares: dict[int, list[str]] = {}
-        located = await cluster.coordinators("group", [group for group in groups if group not in done])
-        for group, node_id in located.items():
-            if isinstance(node_id, KafkaError):
-                failed[group] = node_id
-            else:
-                shares.setdefault(node_id, []).append(group)
-        for node_id, share in shares.items():
-            try:
-                answers = await ask(await cluster.connection(node_id), share)
-            except ClientError as error:
-                failed.update(dict.fromkeys(share, error))
-                continue
-            for group in share:
-                answer = answers.get(group, KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}"))
-                if isinstance(answer, KafkaError) and answer.retriable:
-                    failed[group] = answer
-                else:
-                    done[group] = answer
-        if not failed:
-            return done
+    answers: dict[str, R | ClientError] = {}
+    missing, attempt = list(dict.fromkeys(groups)), 0
+    while missing:
+        left = None if patience_ms is None else max(0.0, deadline - cluster.clock.monotonic())
+        tried = await _ask_shares(cluster, missing, ask, left)
+        # That the time was over says less than what the broker said before.
+        answers |= {g: a for g, a in tried.items() if g not in answers or not isinstance(a, RequestTimedOut)}
+        failed = {group: error for group in missing if isinstance(error := answers[group], ClientError)}
         cluster.forget_coordinators("group", [group for group, error in failed.items() if _moved(error)])
+        missing = [g for g, error in failed.items() if error.retriable and not isinstance(error, ClusterUnreachable)]
+        pause = retry.pause_seconds(attempt)
+        if not missing or cluster.clock.monotonic() + pause > deadline:
+            break
+        attempt += 1
+        await cluster.clock.sleep(pause)
+    return answers
+
+
+async def _ask_shares(
+    cluster: Cluster,
+    groups: list[str],
+    ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, R | KafkaError]]],
+    patience_s: float | None,
+) -> dict[str, R | ClientError]:
+    """One try -> for every group its answer or its error."""
+    answers: dict[str, R | ClientError] = {}
+
+    async def ask_share(node_id: int, share: list[str]) -> None:
         try:
-            await retry.pause(next(iter(failed.values())))
-        except KafkaError:
-            return done | {g: e for g, e in failed.items() if isinstance(e, KafkaError)}
+            async with asyncio.timeout(patience_s):
+                found = await ask(await cluster.connection(node_id), share)
+        except ClientError as error:
+            answers.update(dict.fromkeys(share, error))
+            return
+        except TimeoutError:
+            late = RequestTimedOut(f"node {node_id} of {cluster.site.name} does not answer for its groups")
+            answers.update(dict.fromkeys(share, late))
+            return
+        for group in share:
+            answers[group] = found.get(group, KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}"))
+
+    try:
+        async with asyncio.timeout(patience_s):
+            located = await cluster.coordinators("group", groups)
+    except ClientError as error:
+        return dict.fromkeys(groups, error)
+    except TimeoutError:
+        late = RequestTimedOut(f"{cluster.site.name} does not say where its groups are coordinated")
+        return dict.fromkeys(groups, late)
+    shares: dict[int, list[str]] = {}
+    for group, node_id in located.items():
+        if isinstance(node_id, KafkaError):
+            answers[group] = node_id
+        else:
+            shares.setdefault(node_id, []).append(group)
+    async with asyncio.TaskGroup() as tasks:
+        for node_id, share in shares.items():
+            for at in range(0, len(share), GROUPS_PER_REQUEST):
+                tasks.create_task(ask_share(node_id, share[at : at + GROUPS_PER_REQUEST]))
+    return answers
 
 
 def _moved(error: ClientError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.errors import KafkaError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.groups import committed_offsets, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import describe_topics
@@ -52,7 +52,7 @@ async def summarise_groups(cluster: Cluster) -> list[GroupSummary]:
     """All groups with their lag, by name. Raises ClientError."""
     groups = await list_groups(cluster)
     committed = await committed_offsets_of_groups(cluster, groups)
-    known = {name: offsets for name, offsets in committed.items() if not isinstance(offsets, KafkaError)}
+    known = {name: offsets for name, offsets in committed.items() if not isinstance(offsets, ClientError)}
     ends = await _log_ends(cluster, {where for offsets in known.values() for where in offsets})
     summaries = []
     for name, group in sorted(groups.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import ask_coordinator, ask_group_coordinators
+from broker.client.fanout import ask_coordinator, ask_each_group, ask_group_coordinators
 from broker.client.model import CommittedOffset
 from broker.wire.api import ApiKey
 from broker.wire.codec import decode
@@ -27,6 +28,8 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 from broker.wire.vocabulary import NO_GENERATION, NO_OFFSET, GroupState, TopicPartition
 
@@ -68,6 +71,7 @@ async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
     """All groups of all brokers, by id. Raises ClientError, also when one broker does not answer."""
     await cluster.metadata([])
     found: dict[str, ListedGroup] = {}
+    failures: list[ClientError] = []
 
     async def ask(node_id: int) -> None:
         retry = cluster.retry()
@@ -79,12 +83,19 @@ async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
                     raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
                 break
             except ClientError as error:
-                await retry.pause(error)
+                try:
+                    await retry.pause(error)
+                except ClientError as last:
+                    failures.append(last)
+                    return
         for group in response.groups:
             found[group.group_id] = ListedGroup(group.group_id, group.protocol_type, _state(group.group_state))
 
-    for node_id in cluster.nodes:
-        await ask(node_id)
+    async with asyncio.TaskGroup() as tasks:
+        for node_id in cluster.nodes:
+            tasks.create_task(ask(node_id))
+    if failures:
+        raise failures[0]
     return found
 
 
@@ -106,27 +117,34 @@ async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, 
 async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
     """All committed offsets of one group; empty when it has none or does not exist. Raises ClientError."""
     found = (await committed_offsets_of_groups(cluster, [group]))[group]
-    if isinstance(found, KafkaError):
+    if isinstance(found, ClientError):
         raise found
     return found
 
 
 async def committed_offsets_of_groups(
-    cluster: Cluster, groups: Iterable[str]
-) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
-    """All committed offsets per group, or why they cannot be had."""
+    cluster: Cluster, groups: Iterable[str], *, patience_ms: int | None = None
+) -> dict[str, dict[TopicPartition, CommittedOffset] | ClientError]:
+    """All committed offsets per group, or why they cannot be had: then none of the group's is told.
+
+    One group's error touches no other. What fails is tried again for `patience_ms` (None: the client's own).
+    """
 
     async def ask(
         connection: Connection, share: list[str]
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
         if connection.version(ApiKey.OFFSET_FETCH) >= _MANY_GROUPS_SINCE:
             asked = [OffsetFetchRequestGroup(group, topics=None) for group in share]
-            return _committed_of_groups(cluster, await connection.request(OffsetFetchRequest(groups=asked)))
+            response: OffsetFetchResponse = await connection.request(OffsetFetchRequest(groups=asked))
+            return {g.group_id: _committed(cluster, g.group_id, g.error_code, g.topics) for g in response.groups}
         sent = [await connection.send(OffsetFetchRequest(group, None)) for group in share]
         answers = [await answer for answer in sent]
-        return {group: _committed(cluster, group, answer) for group, answer in zip(share, answers, strict=True)}
+        return {
+            group: _committed(cluster, group, answer.error_code, answer.topics)
+            for group, answer in zip(share, answers, strict=True)
+        }
 
-    return await ask_group_coordinators(cluster, list(groups), ask)
+    return await ask_each_group(cluster, list(groups), ask, patience_ms=patience_ms)
 
 
 async def commit_offsets(
@@ -180,40 +198,25 @@ async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, Ka
     return {group: answer for group, answer in answers.items() if isinstance(answer, KafkaError)}
 
 
-def _committed_of_groups(
-    cluster: Cluster, response: OffsetFetchResponse
-) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
-    found: dict[str, dict[TopicPartition, CommittedOffset] | KafkaError] = {}
-    for group in response.groups:
-        if group.error_code:
-            found[group.group_id] = KafkaError(
-                group.error_code, f"offsets of group {group.group_id} at {cluster.site.name}"
-            )
-            continue
-        found[group.group_id] = {
-            TopicPartition(topic.name, p.partition_index): CommittedOffset(
-                p.committed_offset, p.metadata or "", p.committed_leader_epoch
-            )
-            for topic in group.topics
-            for p in topic.partitions
-            if p.committed_offset != NO_OFFSET and not p.error_code
-        }
-    return found
-
-
 def _committed(
-    cluster: Cluster, group: str, response: OffsetFetchResponse
+    cluster: Cluster,
+    group: str,
+    error_code: int,
+    topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics],
 ) -> dict[TopicPartition, CommittedOffset] | KafkaError:
-    if response.error_code:
-        return KafkaError(response.error_code, f"offsets of group {group} at {cluster.site.name}")
-    return {
-        TopicPartition(topic.name, p.partition_index): CommittedOffset(
-            p.committed_offset, p.metadata or "", p.committed_leader_epoch
-        )
-        for topic in response.topics
-        for p in topic.partitions
-        if p.committed_offset != NO_OFFSET and not p.error_code
-    }
+    """A partition's error is the group's: an offset that cannot be read must not look like none."""
+    what = f"offsets of group {group} at {cluster.site.name}"
+    if error_code:
+        return KafkaError(error_code, what)
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for topic in topics:
+        for p in topic.partitions:
+            where = TopicPartition(topic.name, p.partition_index)
+            if p.error_code and p.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return KafkaError(p.error_code, f"{what} in {where}")
+            if p.committed_offset != NO_OFFSET and not p.error_code:
+                found[where] = CommittedOffset(p.committed_offset, p.metadata or "", p.committed_leader_epoch)
+    return found
 
 
 def _described(group: DescribedGroup) -> DescribedConsumerGroup:

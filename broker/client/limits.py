@@ -13,6 +13,8 @@ RECEIVE_HEAD_BYTES: Final = 64 * 1024
 REPLICA_ID_CONSUMER: Final = -1
 CONFIGS_PER_REQUEST: Final = 200
 """Topics whose configs are asked for in one DescribeConfigs request."""
+GROUPS_PER_REQUEST: Final = 100
+"""Groups asked for in one request to their coordinator."""
 SCAN_MAX_BYTES: Final = 32 * MIB
 """One fetch while a log is scanned."""
 SCAN_PARTITION_MAX_BYTES: Final = 4 * MIB

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from mirror.offsets.group_entries import GroupSync, GroupSyncTimes, VoidGroup, pack_group, unpack_group
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval
 
@@ -184,14 +185,7 @@ class TopicIdentity:
     topic_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSyncTimes:
-    """When each group was last carried over or found equal, in ms."""
-
-    synced_at_ms: dict[str, int]
-
-
-Entry: TypeAlias = Block | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSyncTimes
+Entry: TypeAlias = Block | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSync | GroupSyncTimes
 
 
 def encode_key(entry: Entry) -> bytes:
@@ -211,7 +205,9 @@ class VoidBlock:
     key_source: int
 
 
-def encode_void_key(void: VoidBlock) -> bytes:
+def encode_void_key(void: VoidBlock | VoidGroup) -> bytes:
+    if isinstance(void, VoidGroup):
+        return _dump(["group", void.group])
     return _dump(["interval", void.topic, void.partition, void.key_source])
 
 
@@ -248,6 +244,8 @@ def decode_entry(key: list[Any], value: bytes) -> Entry:
             return Owner(writer=Writer(*fields.pop("writer")), **fields)
         case ["identity", topic]:
             return TopicIdentity(topic=topic, **fields)
+        case ["group", group]:
+            return unpack_group(group, fields)
         case ["groups"]:
             return GroupSyncTimes(**fields)
     raise ValueError(f"unknown entry {key[0]!r}")
@@ -281,6 +279,8 @@ def _key(entry: Entry) -> list[Any]:
             return ["owner"]
         case TopicIdentity():
             return ["identity", entry.topic]
+        case GroupSync():
+            return ["group", entry.group]
         case GroupSyncTimes():
             return ["groups"]
 
@@ -289,8 +289,10 @@ def _value(entry: Entry) -> dict[str, Any]:
     match entry:
         case Block():
             return {"writer": entry.writer, "sequence": entry.sequence, "intervals": _pack(entry.intervals)}
-        case GroupSyncTimes():
-            return {"synced_at_ms": entry.synced_at_ms}
+        case GroupSync():
+            return pack_group(entry)
+        case GroupSyncTimes(looked_at_ms=None):  # as versions before each group had its entry wrote it
+            return {"synced_at_ms": dict(entry.synced_at_ms)}
         case Owner(restarts=0):  # as versions before there were restarts wrote it, and read it
             return {"writer": entry.writer, "worker": entry.worker, "at_ms": entry.at_ms}
     in_key = {"topic", "partition", "source_from"}

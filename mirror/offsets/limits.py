@@ -9,3 +9,8 @@ STATE_BATCH_MAX_ENTRIES: Final = 2_000
 STATE_BATCH_MAX_BYTES: Final = 512 * 1024
 STATE_TOPIC_REPLICATION_FACTOR: Final = 3
 """Of farshore's own topics, where the cluster has as many brokers."""
+EXAMINED_PARTITION_MAX_BYTES: Final = 4 * 1024
+"""Fetched of a target's partition to see whether a marker or a record lies at an offset; a marker has 78 bytes."""
+EXAMINED_MAX_BYTES: Final = 4 * 1024 * 1024
+EXAMINED_ROUNDS: Final = 64
+"""Such fetches in one pass, each of which passes the markers before the next unknown offset of every partition."""

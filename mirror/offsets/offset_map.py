@@ -63,6 +63,10 @@ class OffsetMap:
         """The map of one partition, empty when it is new."""
         return self._partitions.setdefault((topic, partition), PartitionMap())
 
+    def find(self, topic: str, partition: int) -> PartitionMap | None:
+        """The map of one partition, if anything is known of it."""
+        return self._partitions.get((topic, partition))
+
     def to_target(self, topic: str, partition: int, source_offset: int) -> int | None:
         """The target offset of the first mirrored record at or after the source offset.
 

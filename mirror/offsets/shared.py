@@ -1,65 +1,220 @@
 """Translating a group's offset where the target topic has writers of its own.
 
-The two sites hold the same records in different orders, so that an offset of the source has no equal at the target.
-What it has is the first target offset that the group has not read: the earlier of two, one of each kind of record.
+The two sites hold the same records in different orders: an offset of the source has no equal at the target, and what a
+group has read there is no prefix here. What is exact is the first target offset that it has not read. The two maps say
+of every target offset which range of origin it stands in:
 
-- Of the source's own records, the one that this link's map says.
-- Of the target's own records, the first that the reverse link had not yet brought before the group's offset.
+- in a run of this link's map: a record of the source's own. Read if its source offset lies before the group's.
+- in a run of the reverse link's map (its source is this target): a record of the target's own, and where it went. Read
+  if that lies before the group's offset.
+- in neither, where both maps are complete: a marker, or an aborted batch. Nothing to read.
+- in neither, where a map is not complete yet: unread, until it is known better. Fences leave markers there, also while
+  the reverse link does not run, so `examine` looks at what is stored.
 
-Some records behind it may be read a second time; none is left out. Taking only the first would leave records out, and
-two links that each take the first would drive a group of both sites forward for ever.
+What the group has read at the target itself counts as read, too: that is what makes east-west-east end where it began,
+and what keeps two links from driving a group to and fro. Why so: docs/adr/0008-groups-by-ranges-of-origin.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.log import FetchLimits, fetch_once, records_of
+from broker.client.offsets import log_start_offsets
+from broker.wire.batch import iter_batches
+from broker.wire.errors import CorruptBatch
+from broker.wire.messages.fetch import PartitionData
+from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.intervals import End
-from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.group_entries import GroupAction, Where
+from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES, EXAMINED_ROUNDS
+from mirror.offsets.offset_map import OffsetMap, PartitionMap
+from mirror.offsets.runs import next_landed, next_taken
 from mirror.offsets.state import load_link_state
+
+_NOTHING = PartitionMap()
+
+
+@dataclass(slots=True)
+class Examined:
+    """What was seen in a target log: where it starts, and the offsets that hold no records. It never becomes untrue."""
+
+    log_start: int = 0
+    without_records: set[int] = field(default_factory=set)
+
+
+_UNSEEN = Examined()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMap:
-    """An offset map for groups. `reverse_links`: the links back that write the same topics, each with its map."""
+    """An offset map for groups. `reverse_links`: the links back that write the same topics, each with its map.
+
+    `in_doubt` are the source partitions where an offset may mean another record than the maps speak of. `examined` is
+    by target partition.
+    """
 
     own: OffsetMap
     reverse_links: tuple[tuple[Link, OffsetMap], ...] = ()
+    in_doubt: frozenset[Where] = frozenset()
+    examined: Mapping[TopicPartition, Examined] = field(default_factory=dict)
+    _unknown: dict[Where, int] = field(default_factory=dict, repr=False)
 
-    def to_target(self, topic: str, partition: int, source_offset: int) -> int | None:
-        """The first target offset that a group at `source_offset` has not read; None where it cannot be known."""
-        found = [self.own.to_target(topic, partition, source_offset)]
-        found += [_first_unread(back, topic, partition, source_offset) for back in self._backs(topic)]
-        known = [offset for offset in found if offset is not None]
-        return min(known) if len(known) == len(found) else None
+    def to_target(self, topic: str, partition: int, source_offset: int, read_to: int = 0) -> int | None:
+        """The first target offset at or after `read_to` that a group at `source_offset` has not read; None: not known.
 
-    def mirrored_end(self, topic: str, partition: int) -> End | None:
-        """As of the link's own map; None where the target has writers of its own: they may have written before it."""
-        return None if any(True for _ in self._backs(topic)) else self.own.mirrored_end(topic, partition)
+        `read_to` is the target offset up to which the group has read there. It counts only in a shared topic.
+        """
+        if (topic, partition) in self.in_doubt:
+            return None
+        plain = self._plain(topic, partition, source_offset)
+        back = self._back(topic, partition)
+        own = self.own.find(topic, partition)
+        if back is None or plain is None or own is None:
+            return plain
+        unread = [self._first_unknown(topic, partition, own, back, read_to)]
+        landed = next_landed(own, max(plain, read_to))
+        if landed is not None:
+            unread.append(landed.target)
+        brought = next_landed(back, source_offset)
+        taken = next_taken(back, max(brought.source, read_to)) if brought is not None else None
+        if taken is not None:
+            unread.append(taken.source)
+        return min(unread)
 
-    def _backs(self, topic: str) -> Iterable[OffsetMap]:
-        return (back for link, back in self.reverse_links if link.selects_topic(topic))
+    def _plain(self, topic: str, partition: int, source_offset: int) -> int | None:
+        """By the link's own map, also where nothing but the mirrored end is known (an empty partition, offset 0)."""
+        translated = self.own.to_target(topic, partition, source_offset)
+        if translated is None:
+            end = self.own.mirrored_end(topic, partition)
+            if end is not None and end.source_next == source_offset:
+                return end.target_next
+        return translated
 
+    def why_unknown(self, topic: str, partition: int, source_offset: int) -> GroupAction:
+        """Why `to_target` has no answer."""
+        if (topic, partition) in self.in_doubt:
+            return GroupAction.HOLD_OFFSETS_IN_DOUBT
+        own = self.own.find(topic, partition)
+        if own is not None and own.intervals and source_offset < own.intervals[0].source_start:
+            return GroupAction.HOLD_BEFORE_MIRROR
+        return GroupAction.HOLD_NOT_MIRRORED
 
-def _first_unread(back: OffsetMap, topic: str, partition: int, offset: int) -> int | None:
-    """The reverse link's source offset of the first record that it brought to `offset` or behind it, or will."""
-    end, intervals = back.mirrored_end(topic, partition), back.intervals(topic, partition)
-    if end is None or not intervals:
+    def is_shared(self, topic: str) -> bool:
+        """Whether the target's topic has writers of its own."""
+        return any(link.selects_topic(topic) for link, _ in self.reverse_links)
+
+    def unexplained(self) -> dict[Where, int]:
+        """Per shared partition the first target offset that looks unread only because no map tells what it holds."""
+        found = {}
+        for where in self.own.partitions():
+            own, back = self.own.find(*where), self._back(*where)
+            if own is None or own.end is None or back is None:
+                continue
+            first = self._first_unknown(*where, own, back, 0)
+            if first < own.end.target_next:
+                found[where] = first
+        return found
+
+    def _back(self, topic: str, partition: int) -> PartitionMap | None:
+        """The reverse link's map, an empty one where it has brought nothing; None where the topic is not shared."""
+        for link, found in self.reverse_links:
+            if link.selects_topic(topic):
+                return found.find(topic, partition) or _NOTHING
         return None
-    if offset >= end.target_next:
-        return end.source_next
-    if offset < intervals[0].target_start:
-        return intervals[0].source_start
-    return back.to_source(topic, partition, offset)
+
+    def _first_unknown(self, topic: str, partition: int, own: PartitionMap, back: PartitionMap, start: int) -> int:
+        """The first target offset at or after `start` of which neither map tells what it holds."""
+        assert own.end is not None
+        seen = self.examined.get(TopicPartition(topic, partition), _UNSEEN)
+        first = self._unknown.get((topic, partition))
+        if first is None:
+            complete = min(back.position, own.end.target_next)
+            first = self._unknown[topic, partition] = _skip_known(own, back, seen, max(complete, seen.log_start))
+        return first if start <= first else _skip_known(own, back, seen, start)
 
 
-async def load_group_map(link: Link, own: OffsetMap, source: Cluster) -> GroupMap:
-    """The map with those of the reverse links, which are kept at this link's source. Raises ClientError, StateDamaged.
+def _skip_known(own: PartitionMap, back: PartitionMap, seen: Examined, offset: int) -> int:
+    """The first target offset from `offset` on that stands in no range whose origin is known."""
+    while True:
+        landed = next_landed(own, offset)
+        taken = next_taken(back, offset)
+        if landed is not None and landed.target == offset:
+            offset += landed.length
+        elif taken is not None and taken.source == offset:
+            offset += taken.length
+        elif offset in seen.without_records:
+            offset += 1
+        else:
+            return offset
 
-    A map that is read too early only says an earlier offset.
+
+async def load_group_map(
+    link: Link,
+    own: OffsetMap,
+    in_doubt: Iterable[Where],
+    clusters: tuple[Cluster, Cluster],
+    examined: dict[TopicPartition, Examined],
+) -> GroupMap:
+    """The map with those of the reverse links, which are kept at this link's source; `clusters`: source and target.
+
+    `in_doubt`, and what is so in a reverse link: the partitions where an offset may mean another record by now.
+    `examined` is what earlier calls saw, and is added to. Raises ClientError, StateDamaged. A map that is read too
+    early only says an earlier offset.
     """
-    backs = [(back, (await load_link_state(back, source)).map) for back in link.reverse_links]
-    return GroupMap(own, tuple(backs))
+    source, target = clusters
+    backs: list[tuple[Link, OffsetMap]] = []
+    doubted = set(in_doubt)
+    for back in link.reverse_links:
+        state = await load_link_state(back, source)
+        backs.append((back, state.map))
+        doubted |= state.entries.untranslatable()
+    in_doubt = frozenset(doubted)
+    found = GroupMap(own, tuple(backs), in_doubt, examined)
+    for _ in range(EXAMINED_ROUNDS):
+        if not await examine(target, found.unexplained(), examined):
+            break
+        found = GroupMap(own, tuple(backs), in_doubt, examined)
+    return found
+
+
+async def examine(target: Cluster, unexplained: Mapping[Where, int], examined: dict[TopicPartition, Examined]) -> bool:
+    """Look at what the target has at these offsets -> whether any of them turned out to hold no records.
+
+    Only heads of batches are asked for: what does not fit is data. A site that does not answer leaves it unknown.
+    """
+    wanted = {TopicPartition(*where): offset for where, offset in unexplained.items()}
+    limits = FetchLimits(EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES)
+    progress = False
+    try:
+        starts = await log_start_offsets(target, wanted)
+        for where, log_start in starts.items():
+            seen = examined.setdefault(where, Examined())
+            progress |= log_start > max(seen.log_start, wanted[where])
+            seen.log_start = log_start
+        there = {where: offset for where, offset in wanted.items() if offset >= starts[where]}
+        fetched = await fetch_once(target, there, limits) if there else {}
+    except ClientError:
+        return progress  # nothing more is known: an early offset, which costs repeats and no record
+    for where, data in fetched.items():
+        markers = _leading_markers(data, there[where])
+        examined[where].without_records.update(markers)
+        progress |= bool(markers)
+    return progress
+
+
+def _leading_markers(data: PartitionData, offset: int) -> set[int]:
+    """The offsets from `offset` on that control batches fill, up to the first batch of data."""
+    found: set[int] = set()
+    try:
+        for header, _batch in iter_batches(records_of(data)):
+            if header.next_offset > offset:
+                if not header.is_control:
+                    break
+                found.update(range(header.base_offset, header.next_offset))
+    except CorruptBatch:
+        return found  # what is damaged counts as data: it is not passed over
+    return found

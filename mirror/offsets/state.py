@@ -21,20 +21,17 @@ from mirror.offsets.entries import (
     Gap,
     GapKind,
     GapStatus,
-    GroupSyncTimes,
     LinkRun,
     Owner,
     TopicIdentity,
     decode_entry,
     decode_key,
 )
+from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes, Where
 from mirror.offsets.intervals import Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.recovery import recover
 from mirror.offsets.tail import read_tails
-
-Where = tuple[str, int]
-"""(source topic, partition)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class StateEntries:
     checkpoints: Mapping[Where, Checkpoint] = field(default_factory=dict)
     gaps: Mapping[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    groups: GroupSyncTimes = field(default_factory=lambda: GroupSyncTimes({}))
+    groups: GroupSyncs = field(default_factory=GroupSyncs)
     run: LinkRun | None = None
     owner: Owner | None = None
 
@@ -96,7 +93,8 @@ class _Folding:
     checkpoints: dict[Where, Checkpoint] = field(default_factory=dict)
     gaps: dict[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
-    groups: GroupSyncTimes = field(default_factory=lambda: GroupSyncTimes({}))
+    group_times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
+    groups: dict[str, GroupSync] = field(default_factory=dict)
     run: LinkRun | None = None
     owner: Owner | None = None
 
@@ -123,7 +121,9 @@ class _Folding:
             case TopicIdentity():
                 self.topic_ids[entry.topic] = entry.topic_id
             case GroupSyncTimes():
-                self.groups = entry
+                self.group_times = entry
+            case GroupSync():
+                self.groups[entry.group] = entry
             case LinkRun():
                 self.run = entry
             case Owner():
@@ -133,6 +133,8 @@ class _Folding:
         match key:
             case ["interval", str(topic), int(partition), int(source)]:
                 self.blocks.get((topic, partition), {}).pop(source, None)
+            case ["group", str(group)]:
+                self.groups.pop(group, None)
 
     def entries(self) -> StateEntries:
         return StateEntries(
@@ -142,7 +144,7 @@ class _Folding:
             checkpoints=self.checkpoints,
             gaps=self.gaps,
             topic_ids=self.topic_ids,
-            groups=self.groups,
+            groups=GroupSyncs(self.groups, self.group_times),
             run=self.run,
             owner=self.owner,
         )

@@ -17,6 +17,7 @@ from broker.wire.vocabulary import ALL_REPLICAS
 from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Entry, VoidBlock, Writer, encode_key, encode_value, encode_void_key
+from mirror.offsets.group_entries import VoidGroup
 from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_REPLICATION_FACTOR
 from mirror.offsets.recovery import SEQUENCE_MASK
 
@@ -26,7 +27,7 @@ FENCED_CODES = frozenset(
 
 REGISTRY_CONTENT: Final = "what tells mirrored records from local ones"
 
-Change: TypeAlias = Entry | VoidBlock
+Change: TypeAlias = Entry | VoidBlock | VoidGroup
 
 
 class StateLog:
@@ -80,7 +81,7 @@ class StateLog:
 
 
 def _encode(change: Change) -> tuple[bytes, bytes | None]:
-    if isinstance(change, VoidBlock):
+    if isinstance(change, VoidBlock | VoidGroup):
         return encode_void_key(change), None
     return encode_key(change), encode_value(change)
 

@@ -13,11 +13,12 @@ from dataclasses import replace
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import NO_LEADER
-from mirror.groups import GroupSyncMemory
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
+from mirror.groups.sync import GroupSyncMemory
 from mirror.link import Link
 from mirror.offsets.entries import UNTRANSLATABLE_KINDS
 from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.shared import Examined
 from mirror.worker.budget import Budget
 from mirror.worker.events import EventSink
 from mirror.worker.limits import WorkerLimits
@@ -53,7 +54,8 @@ class Session:
         )
         self.state_writer = opened.state_writer
         self.budget = Budget(limits.in_flight_max_bytes, limits.fetch_room_min_bytes)
-        self.groups = GroupSyncMemory(synced_at_ms=dict(opened.entries.groups.synced_at_ms))
+        self.groups = GroupSyncMemory.of(opened.entries.groups)
+        self.examined: dict[TopicPartition, Examined] = {}
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due = asyncio.Event()
 
@@ -79,12 +81,10 @@ class Session:
             node: [self.by_target[where] for where in share] for node, share in grouped.items() if node != NO_LEADER
         }
 
-    def trusted_map(self) -> OffsetMap:
-        """The map without the partitions whose offsets do not mean the mirrored records any more."""
+    def in_doubt(self) -> list[TopicPartition]:
+        """The source partitions whose offsets may not mean the mirrored records any more."""
         stopped = {where: replicator.gap for where, replicator in self.replicators.items()}
-        return self.offset_map.without(
-            {where for where, gap in stopped.items() if gap is not None and gap.kind in UNTRANSLATABLE_KINDS}
-        )
+        return [where for where, gap in stopped.items() if gap is not None and gap.kind in UNTRANSLATABLE_KINDS]
 
     def count_acknowledged(self, size_bytes: int) -> None:
         """The target has so much more: a checkpoint is due when it is much."""

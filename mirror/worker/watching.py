@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from broker.client.errors import ClientError
 from broker.client.model import Topic
 from broker.client.topics import list_topics
-from mirror.groups import sync_groups
+from mirror.errors import StateDamaged
+from mirror.groups.sync import sync_groups
 from mirror.link import Link
-from mirror.offsets.entries import GroupSyncTimes
-from mirror.offsets.shared import load_group_map
+from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.topics.plan import ConfigChange
 from mirror.topics.sync import find_concerns, sync_configs
 from mirror.worker.events import Event, changed_only
@@ -85,15 +86,19 @@ def _shape(link: Link, topics: Mapping[str, Topic]) -> dict[str, tuple[object, .
 
 
 async def run_groups(session: Session) -> None:
-    """Carry group offsets over. One group's failure is told and does not stop the others. Raises ClientError."""
+    """Carry group offsets over. What fails, one group or a whole pass, is told, and tried again at the next pass."""
     tell = changed_only(session.tell)
-    if not session.link.groups:
-        return
-    while True:
-        offset_map = await load_group_map(session.link, session.trusted_map(), session.source)
-        report = await sync_groups(session.link, session.source, session.target, offset_map, session.groups)
-        for group, failure in report.failures.items():
-            tell(Event.GROUP_FAILED, group, str(failure))
-        if session.groups.synced_at_ms:
-            session.state_writer.submit([GroupSyncTimes(dict(session.groups.synced_at_ms))])
+    link, clusters = session.link, (session.source, session.target)
+
+    async def load_map() -> GroupMap:
+        return await load_group_map(link, session.offset_map, session.in_doubt(), clusters, session.examined)
+
+    while link.groups or session.groups.by_group:
+        try:
+            report = await sync_groups(link, *clusters, load_map, session.groups, session.state_writer.write)
+            for group, failure in report.failures.items():
+                tell(Event.GROUP_FAILED, group, str(failure))
+        except (ClientError, StateDamaged) as error:
+            # Records flow all the same. That no group was looked at shows in the state, by the time of the last look.
+            tell(Event.GROUP_FAILED, "*", str(error))
         await session.target.clock.sleep(session.limits.group_sync_interval_ms / 1000)

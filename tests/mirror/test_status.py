@@ -19,12 +19,12 @@ from mirror.offsets.entries import (
     Gap,
     GapKind,
     GapStatus,
-    GroupSyncTimes,
     LinkRun,
     Owner,
     RunState,
     Writer,
 )
+from mirror.offsets.group_entries import GroupSyncs, GroupSyncTimes
 from mirror.offsets.intervals import End
 from mirror.offsets.state import StateEntries
 from mirror.status import LinkCondition, LinkStatus, condition_of, summarise
@@ -122,7 +122,7 @@ def test_it_was_last_seen_by_its_newest_checkpoint_and_is_as_synced_as_its_oldes
             ("flights", partition): Checkpoint("flights", partition, End(0, 0), 0, WRITER, 0, 0, 0, at_ms)
             for partition, at_ms in enumerate((300, 900, 500))
         },
-        groups=GroupSyncTimes({"app-1": 800, "app-2": 200, "app-3": 700}),
+        groups=GroupSyncs(times=GroupSyncTimes({"app-1": 800, "app-2": 200, "app-3": 700})),
     )
     status = seen(found, [])
     assert status.last_seen_at_ms == 900

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -13,7 +13,7 @@ from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
-from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.groups import commit_offsets, committed_offsets, delete_groups
 from broker.client.log import append
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
@@ -21,12 +21,16 @@ from broker.client.topics import NewTopic, create_partitions, create_topics, del
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
-from mirror.groups import GroupAction, GroupSyncMemory, sync_groups
+from mirror.groups.sync import GroupSyncMemory, GroupSyncReport, sync_groups
 from mirror.heartbeat import HeartbeatWatch
 from mirror.lag import link_lag
 from mirror.link import Link
+from mirror.offsets.entries import Entry, VoidBlock, decode_entry, decode_key, encode_key, encode_value
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
+from mirror.offsets.shared import GroupMap
+from mirror.offsets.state_writer import Change
 from mirror.status import LinkCondition, link_status
 from mirror.topics.plan import ConfigChange, FindingKind
 from mirror.topics.sync import find_concerns, sync_configs, sync_topics
@@ -63,6 +67,48 @@ async def pair(brokers: tuple[FarshoreBroker, FarshoreBroker]) -> AsyncIterator[
         source = await stack.enter_async_context(Cluster(east))
         target = await stack.enter_async_context(Cluster(west))
         yield Pair(link, source, target, f"t-{tag}")
+
+
+@dataclass
+class KeptState:
+    """What a link's state topic would hold of groups, through its own encoding: it outlives a session."""
+
+    entries: dict[str, GroupSync] = field(default_factory=dict)
+    times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
+    changes: list[Change] = field(default_factory=list)
+
+    async def write(self, changes: Sequence[Change]) -> None:
+        self.changes += changes
+        for change in changes:
+            assert not isinstance(change, VoidBlock)
+            if isinstance(change, VoidGroup):
+                del self.entries[change.group]
+                continue
+            entry: Entry = decode_entry(decode_key(encode_key(change)), encode_value(change))
+            if isinstance(entry, GroupSync):
+                self.entries[entry.group] = entry
+            else:
+                assert isinstance(entry, GroupSyncTimes)
+                self.times = entry
+
+    def memory(self) -> GroupSyncMemory:
+        """As a new session finds it."""
+        return GroupSyncMemory.of(self.syncs)
+
+    @property
+    def syncs(self) -> GroupSyncs:
+        return GroupSyncs(dict(self.entries), self.times)
+
+
+async def one_pass(
+    pair: Pair, known: OffsetMap, kept: KeptState, memory: GroupSyncMemory | None = None
+) -> GroupSyncReport:
+    """A pass of a new session, unless it is given what the last one remembers."""
+
+    async def load_map() -> GroupMap:
+        return GroupMap(known)
+
+    return await sync_groups(pair.link, pair.source, pair.target, load_map, memory or kept.memory(), kept.write)
 
 
 async def make(pair: Pair, partitions: int = 1, **configs: str) -> None:
@@ -166,8 +212,8 @@ async def test_groups_are_carried_over_exactly_and_held_where_not_mirrored(pair:
             (pair.topic, 1): PartitionMap([], End(0, 0)),
         }
     )
-    memory = GroupSyncMemory()
-    report = await sync_groups(pair.link, pair.source, pair.target, known, memory)
+    kept = KeptState()
+    report = await one_pass(pair, known, kept)
     assert not report.failures
     assert report.count(GroupAction.COMMIT) == 2
     assert report.count(GroupAction.HOLD_NOT_MIRRORED) == 1
@@ -176,20 +222,101 @@ async def test_groups_are_carried_over_exactly_and_held_where_not_mirrored(pair:
     }
     assert there == {(0, 23, "über"), (1, 0, "")}
     assert await committed_offsets(pair.target, skipped) == {}
-    assert group not in memory.synced_at_ms
+    assert group not in kept.syncs.synced_at_ms
+    assert kept.entries[group].waiting == {(pair.topic, 2): GroupAction.HOLD_NOT_MIRRORED}
     known.partition(pair.topic, 2).intervals.append(Interval(0, 0))
     known.partition(pair.topic, 2).end = End(9, 9)
-    report = await sync_groups(pair.link, pair.source, pair.target, known, memory)
+    report = await one_pass(pair, known, kept)
     assert [d.action for d in report.decisions] == [
         GroupAction.UP_TO_DATE,
         GroupAction.UP_TO_DATE,
         GroupAction.COMMIT,
     ]
-    assert group in memory.synced_at_ms
+    assert group in kept.syncs.synced_at_ms
     await commit_offsets(pair.source, group, {TopicPartition(pair.topic, 0): CommittedOffset(3, "rewound")})
-    await sync_groups(pair.link, pair.source, pair.target, known, memory)
+    await one_pass(pair, known, kept)
     here = (await committed_offsets(pair.target, group))[TopicPartition(f"east.{pair.topic}", 0)]
     assert (here.offset, here.metadata) == (4, "rewound")
+
+
+def mapped(pair: Pair) -> OffsetMap:
+    """One for one, from 1."""
+    return OffsetMap({(pair.topic, 0): PartitionMap([Interval(0, 1)], End(20, 21), 20)})
+
+
+async def at_target(pair: Pair, group: str) -> int:
+    return (await committed_offsets(pair.target, group))[TopicPartition(f"east.{pair.topic}", 0)].offset
+
+
+async def test_a_group_set_back_while_no_mirror_ran_goes_back_too(pair: Pair) -> None:
+    """What the link wrote stands in its state: also for a session that begins later."""
+    await make(pair)
+    await sync_topics(pair.link, pair.source, pair.target)
+    group, kept = pair.topic.replace("t-", "g-"), KeptState()
+    await commit_offsets(pair.source, group, {pair.first: CommittedOffset(12)})
+    await one_pass(pair, mapped(pair), kept)
+    assert await at_target(pair, group) == 13
+    await commit_offsets(pair.source, group, {pair.first: CommittedOffset(3)})
+    await one_pass(pair, mapped(pair), kept)
+    assert await at_target(pair, group) == 4
+    await commit_offsets(pair.target, group, {TopicPartition(f"east.{pair.topic}", 0): CommittedOffset(9)})
+    await commit_offsets(pair.source, group, {pair.first: CommittedOffset(2)})
+    await one_pass(pair, mapped(pair), kept)
+    assert await at_target(pair, group) == 9, "not where the link had put it"
+    assert kept.entries[group].waiting == {(pair.topic, 0): GroupAction.SKIP_MOVED_ON}
+
+
+async def test_the_state_is_written_before_the_commit_and_then_only_on_change(pair: Pair) -> None:
+    await make(pair)
+    await sync_topics(pair.link, pair.source, pair.target)
+    group, kept = pair.topic.replace("t-", "g-"), KeptState()
+    await commit_offsets(pair.source, group, {pair.first: CommittedOffset(12)})
+    before: list[dict[TopicPartition, CommittedOffset]] = []
+
+    class Looking(KeptState):
+        async def write(self, changes: Sequence[Change]) -> None:
+            if any(isinstance(change, GroupSync) for change in changes):
+                before.append(await committed_offsets(pair.target, group))
+            await super().write(changes)
+
+    kept = Looking()
+    memory = kept.memory()
+    await one_pass(pair, mapped(pair), kept, memory)
+    assert before == [{}], "written once, ahead"
+    assert kept.entries[group].written == {(pair.topic, 0): (12, 13, None)}
+    first = kept.syncs.synced_at(group)
+    assert first is not None
+    kept.changes.clear()
+    await one_pass(pair, mapped(pair), kept, memory)
+    assert [type(change) for change in kept.changes] == [GroupSyncTimes], "nothing changed: only that it was looked"
+    second = kept.syncs.synced_at(group)
+    assert second is not None
+    assert second > first
+
+
+async def test_the_record_of_all_groups_is_read_and_replaced(pair: Pair) -> None:
+    """An earlier version wrote the times of all groups into one record."""
+    await make(pair)
+    await sync_topics(pair.link, pair.source, pair.target)
+    group, gone = pair.topic.replace("t-", "g-"), pair.topic.replace("t-", "g-") + "-gone"
+    kept = KeptState(times=GroupSyncTimes({group: 5, gone: 6}))
+    await commit_offsets(pair.source, group, {pair.first: CommittedOffset(30)})
+    assert kept.syncs.synced_at_ms == {group: 5, gone: 6}
+    await one_pass(pair, mapped(pair), kept)
+    assert kept.syncs.synced_at_ms == {group: 5}, "it is held: when it was last equal is known from before"
+    assert kept.times.synced_at_ms == {}
+
+
+async def test_a_group_that_is_gone_at_the_source_leaves_the_state(pair: Pair) -> None:
+    await make(pair)
+    await sync_topics(pair.link, pair.source, pair.target)
+    group, kept = pair.topic.replace("t-", "g-"), KeptState()
+    await commit_offsets(pair.source, group, {pair.first: CommittedOffset(12)})
+    await one_pass(pair, mapped(pair), kept)
+    assert set(kept.entries) == {group}
+    assert await delete_groups(pair.source, [group]) == {}
+    await one_pass(pair, mapped(pair), kept)
+    assert kept.entries == {}
 
 
 async def test_one_group_that_fails_does_not_stop_the_others(pair: Pair) -> None:
@@ -203,8 +330,11 @@ async def test_one_group_that_fails_does_not_stop_the_others(pair: Pair) -> None
     await sync_topics(pair.link, pair.source, pair.target)
     await delete_topics(pair.target, [f"east.{missing.topic}"])
     maps = {(where.topic, 0): PartitionMap([Interval(0, 0)], End(2, 2)) for where in (pair.first, missing)}
-    report = await sync_groups(pair.link, pair.source, pair.target, OffsetMap(maps), GroupSyncMemory())
+    kept = KeptState()
+    report = await one_pass(pair, OffsetMap(maps), kept)
     assert set(report.failures) == {bad}
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in kept.entries[bad].failure
+    assert list(kept.syncs.synced_at_ms) == [good]
     assert isinstance(report.failures[bad], ClientError)
     assert (await committed_offsets(pair.target, good))[TopicPartition(f"east.{pair.topic}", 0)].offset == 1
 

@@ -17,7 +17,6 @@ from mirror.offsets.entries import (
     Gap,
     GapKind,
     GapStatus,
-    GroupSyncTimes,
     LastRecord,
     LinkRun,
     Owner,
@@ -32,6 +31,7 @@ from mirror.offsets.entries import (
     encode_value,
     encode_void_key,
 )
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncTimes, Written
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval
 
@@ -101,11 +101,31 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
     ),
     (TopicIdentity("flights", "an-id"), ["identity", "flights"], {"topic_id": "an-id"}),
     (GroupSyncTimes({"g": 5}), ["groups"], {"synced_at_ms": {"g": 5}}),
+    (GroupSyncTimes({}, 7), ["groups"], {"synced_at_ms": {}, "looked_at_ms": 7}),
+    (
+        GroupSync(
+            "g",
+            9,
+            {("flights", 2): Written(100, 90), ("flights", 3): Written(7, 7, 5)},
+            {("trips", 0): GroupAction.SKIP_ACTIVE, ("trips", 1): GroupAction.SKIP_ACTIVE},
+            "why",
+            8,
+        ),
+        ["group", "g"],
+        {
+            "at_ms": 9,
+            "written": {"flights": [2, 100, 90, None, 3, 7, 7, 5]},
+            "waiting": {"skip_active": {"trips": [0, 1]}},
+            "failure": "why",
+            "synced_at_ms": 8,
+        },
+    ),
 ]
 
 names = st.text(max_size=20)
 numbers = st.integers(-1, 2**63 - 1)
 small = st.integers(0, 100)
+places = st.tuples(names, small)
 writers = st.builds(Writer, numbers, small)
 ends = st.builds(End, numbers, numbers)
 entries = st.one_of(
@@ -142,7 +162,16 @@ entries = st.one_of(
     st.builds(Owner, writers, names, numbers),
     st.builds(Owner, writers, names, numbers, st.integers(1, 9), names),
     st.builds(TopicIdentity, names, names),
-    st.builds(GroupSyncTimes, st.dictionaries(names, numbers, max_size=5)),
+    st.builds(GroupSyncTimes, st.dictionaries(names, numbers, max_size=5), st.none() | numbers),
+    st.builds(
+        GroupSync,
+        names,
+        numbers,
+        st.dictionaries(places, st.builds(Written, numbers, numbers, st.none() | numbers), max_size=5),
+        st.dictionaries(places, st.sampled_from(GroupAction), max_size=5),
+        names,
+        st.none() | numbers,
+    ),
 )
 
 

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
-from mirror.groups import GroupAction, GroupDecision, Written, plan_group_sync, translate_offset
+from mirror.groups.decisions import GroupDecision, plan_group_sync
 from mirror.link import Link
+from mirror.offsets.group_entries import GroupAction, Written
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
+from mirror.offsets.shared import GroupMap
 
 LINK = Link("l", Site("east", "e:1"), Site("west", "w:1"), (".*",), "prefixed", (".*",))
 HERE = TopicPartition("t", 0)
@@ -29,15 +31,23 @@ def decide(
     metadata: str = "",
 ) -> GroupDecision:
     at_target = {} if target is None else {THERE: CommittedOffset(target)}
-    known = {} if written is None else {HERE: written}
+    known: dict[tuple[str, int], Written] = {} if written is None else {HERE: written}
     committed = {HERE: CommittedOffset(source, metadata)}
-    (decision,) = plan_group_sync(LINK, "g", committed, {HERE: translated}, at_target, known, empty)
+    mapped = OffsetMap() if translated is None else one_run({HERE: (source, translated)})
+    (decision,) = plan_group_sync(LINK, "g", GroupMap(mapped), committed, at_target, known, target_group_empty=empty)
     return decision
+
+
+def one_run(places: dict[TopicPartition, tuple[int, int]]) -> OffsetMap:
+    """Maps that say where one record of each partition lies."""
+    return OffsetMap(
+        {w: PartitionMap([Interval(*at)], End(at[0] + 1, at[1] + 1), at[0] + 1) for w, at in places.items()}
+    )
 
 
 def test_a_first_offset_is_committed_with_its_metadata() -> None:
     decision = decide(7, 9, metadata="state=3")
-    assert decision == GroupDecision("g", HERE, THERE, GroupAction.COMMIT, 7, 9, "state=3")
+    assert decision == GroupDecision("g", HERE, THERE, GroupAction.COMMIT, 7, 9, "state=3", Written(7, 9))
 
 
 def test_offset_zero_is_an_offset_like_any_other() -> None:
@@ -75,7 +85,7 @@ def test_changed_metadata_alone_is_carried_over() -> None:
     st.integers(0, 9),
     st.one_of(st.none(), st.integers(0, 9)),
     st.one_of(st.none(), st.integers(0, 9)),
-    st.one_of(st.none(), st.builds(Written, st.integers(0, 9), st.integers(0, 9))),
+    st.one_of(st.none(), st.builds(Written, st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(0, 9))),
     st.booleans(),
 )
 def test_never_a_guess_never_back_by_itself(
@@ -87,26 +97,26 @@ def test_never_a_guess_never_back_by_itself(
         assert empty
         if target is not None and translated < target:
             assert written is not None
-            assert written.target_offset == target
+            assert target in (written.target_offset, written.replaced)
             assert source < written.source_offset
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, 0), (1, None)])
 def test_an_empty_partition_translates_at_its_end_only(offset: int, expected: int | None) -> None:
     empty = OffsetMap({HERE: PartitionMap([], End(0, 0))})
-    assert translate_offset(empty, HERE, offset) == expected
+    assert GroupMap(empty).to_target(*HERE, offset) == expected
 
 
 def test_translation_behind_the_tip_is_exact() -> None:
     mapped = OffsetMap({HERE: PartitionMap([Interval(0, 0), Interval(10, 15)], End(20, 25))})
-    assert [translate_offset(mapped, HERE, offset) for offset in (0, 9, 10, 19, 20, 21)] == [0, 9, 15, 24, 25, None]
+    assert [GroupMap(mapped).to_target(*HERE, offset) for offset in (0, 9, 10, 19, 20, 21)] == [0, 9, 15, 24, 25, None]
 
 
 def test_partitions_of_one_group_are_decided_each_for_itself() -> None:
     committed = {TopicPartition("t", at): CommittedOffset(7) for at in (2, 0, 1)}
-    translated = {TopicPartition("t", 0): 9, TopicPartition("t", 1): None}
+    mapped = one_run({TopicPartition("t", 0): (7, 9)})
     at_target = {TopicPartition("east.t", 0): CommittedOffset(9), TopicPartition("east.t", 1): CommittedOffset(2)}
-    decisions = plan_group_sync(LINK, "g", committed, translated, at_target, {}, True)
+    decisions = plan_group_sync(LINK, "g", GroupMap(mapped), committed, at_target, {}, target_group_empty=True)
     assert [(d.source.partition, d.action, d.target_offset) for d in decisions] == [
         (0, GroupAction.UP_TO_DATE, 9),
         (1, GroupAction.HOLD_NOT_MIRRORED, None),
@@ -128,8 +138,35 @@ def test_new_metadata_does_not_reach_into_an_active_group_or_back() -> None:
 
 def test_an_offset_before_the_mirror_began_is_not_guessed() -> None:
     mapped = OffsetMap({HERE: PartitionMap([Interval(100, 0)], End(120, 20), 120)})
-    assert [translate_offset(mapped, HERE, offset) for offset in (0, 99, 100, 120, 121)] == [None, None, 0, 20, None]
+    assert [GroupMap(mapped).to_target(*HERE, offset) for offset in (0, 99, 100, 120, 121)] == [None, None, 0, 20, None]
 
 
 def test_a_partition_nobody_mirrored_has_no_translation_even_at_zero() -> None:
-    assert translate_offset(OffsetMap(), HERE, 0) is None
+    assert GroupMap(OffsetMap()).to_target(*HERE, 0) is None
+
+
+def test_what_was_written_ahead_and_never_committed_is_still_the_links_own() -> None:
+    """A crash between the state and the commit: the target has the offset of before, and so it may be set back."""
+    ahead = decide(9, 11, 7, written=Written(5, 7)).written
+    assert ahead == Written(9, 11, 7)
+    assert decide(3, 5, 7, written=ahead).action is GroupAction.COMMIT
+    assert decide(3, 5, 11, written=ahead).action is GroupAction.COMMIT
+    assert decide(3, 5, 9, written=ahead).action is GroupAction.SKIP_MOVED_ON
+    assert decide(9, 11, 20, written=None).written is None
+    assert decide(9, 11, 5, written=None).written == Written(9, 11), "what others put there is not the link's own"
+
+
+def test_a_group_that_was_set_back_at_the_target_stays_there_until_the_source_moves() -> None:
+    assert decide(7, 9, 4, written=Written(7, 9)).action is GroupAction.SKIP_SET_BACK
+    assert decide(8, 10, 4, written=Written(7, 9)).action is GroupAction.COMMIT
+    assert decide(7, 9, 4, written=Written(7, 9, 4)).action is GroupAction.COMMIT, "it was never committed"
+
+
+def test_what_is_held_says_why() -> None:
+    mapped = OffsetMap({HERE: PartitionMap([Interval(100, 0)], End(120, 20), 120)})
+    committed = {99: GroupAction.HOLD_BEFORE_MIRROR, 121: GroupAction.HOLD_NOT_MIRRORED}
+    for offset, reason in committed.items():
+        assert GroupMap(mapped).why_unknown(*HERE, offset) is reason
+    doubted = GroupMap(mapped, in_doubt=frozenset({HERE}))
+    assert doubted.to_target(*HERE, 110) is None
+    assert doubted.why_unknown(*HERE, 110) is GroupAction.HOLD_OFFSETS_IN_DOUBT

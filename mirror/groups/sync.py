@@ -1,0 +1,183 @@
+"""Carrying group offsets over: read both sites, decide, write ahead what will be committed, commit, say what waits.
+
+A group's failure is its own: the others go on, and so does the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError, KafkaError, RequestTimedOut
+from broker.client.groups import ListedGroup, commit_offsets, committed_offsets_of_groups, describe_groups, list_groups
+from broker.client.model import CommittedOffset
+from broker.wire.vocabulary import GroupState
+from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
+from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_IN_FLIGHT
+from mirror.link import Link
+from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup, Where
+from mirror.offsets.state_writer import Change
+
+CONSUMER_PROTOCOL_TYPES = frozenset({"consumer", ""})
+"""Groups of consumers, and those whose offsets were only ever committed from outside."""
+
+Write = Callable[[Sequence[Change]], Awaitable[None]]
+"""Writes to the link's state, and returns when it is acknowledged."""
+
+
+@dataclass(slots=True)
+class GroupSyncMemory:
+    """What the link's state says of groups, as this pass and the ones before wrote it."""
+
+    by_group: dict[str, GroupSync] = field(default_factory=dict)
+    times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
+
+    @classmethod
+    def of(cls, syncs: GroupSyncs) -> GroupSyncMemory:
+        """As a session finds it."""
+        return cls(dict(syncs.by_group), syncs.times)
+
+    @property
+    def syncs(self) -> GroupSyncs:
+        return GroupSyncs(self.by_group, self.times)
+
+    def changed(self, entry: GroupSync) -> list[GroupSync]:
+        """The entry, if it says anything new; it is remembered."""
+        before = self.by_group.get(entry.group)
+        if before is not None and replace(entry, at_ms=before.at_ms, synced_at_ms=before.synced_at_ms) == before:
+            return []
+        self.by_group[entry.group] = entry
+        return [entry]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSyncReport:
+    """One pass. A group is in `failures` when it could not be read or committed; the others are not affected."""
+
+    decisions: tuple[GroupDecision, ...]
+    failures: Mapping[str, ClientError]
+
+    def count(self, action: GroupAction) -> int:
+        return sum(decision.action is action for decision in self.decisions)
+
+
+async def sync_groups(
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    load_map: Callable[[], Awaitable[Translator]],
+    memory: GroupSyncMemory,
+    write: Write,
+) -> GroupSyncReport:
+    """One pass over the groups that the link selects.
+
+    The map is loaded after the offsets were read: what is mirrored meanwhile only makes more of them known. Raises
+    ClientError when a site does not answer at all, and what `load_map` and `write` raise.
+    """
+    now_ms = target.clock.now_ms()
+    listed = await list_groups(source)
+    groups = [g.group_id for g in listed.values() if link.selects_group(g.group_id) and _is_consumer(g)]
+    at_source = await committed_offsets_of_groups(source, groups, patience_ms=GROUP_SYNC_TIMEOUT_MS)
+    at_target = await committed_offsets_of_groups(target, groups, patience_ms=GROUP_SYNC_TIMEOUT_MS)
+    empty = await _empty_groups(target, groups)
+    offset_map = await load_map()
+    failures: dict[str, ClientError] = {}
+    planned: dict[str, list[GroupDecision]] = {}
+    for group in groups:
+        ours, theirs = at_source[group], at_target[group]
+        if isinstance(ours, ClientError):
+            failures[group] = ours
+        elif isinstance(theirs, ClientError):
+            failures[group] = theirs
+        else:
+            carried = {where: committed for where, committed in ours.items() if link.selects_topic(where.topic)}
+            entry = memory.by_group.get(group)
+            known = entry.written if entry is not None else {}
+            decisions = plan_group_sync(
+                link, group, offset_map, carried, theirs, known, target_group_empty=group in empty
+            )
+            if decisions:
+                planned[group] = decisions
+    due = {g: commits for g, decisions in planned.items() if (commits := _commits(decisions))}
+    await write([ahead for g in due for ahead in memory.changed(_entry(planned[g], memory, now_ms, ahead=True))])
+    failures |= await _commit_all(target, due)
+    changes: list[Change] = []
+    for group in failures:
+        changes += memory.changed(_failed(group, planned.get(group, ()), failures[group], memory, now_ms))
+    for group in planned.keys() - failures.keys():
+        changes += memory.changed(_entry(planned[group], memory, now_ms, ahead=False))
+    for group in memory.by_group.keys() - planned.keys() - failures.keys():
+        del memory.by_group[group]
+        changes.append(VoidGroup(group))
+    memory.times = GroupSyncTimes(looked_at_ms=now_ms)
+    await write([*changes, memory.times])
+    return GroupSyncReport(tuple(d for decisions in planned.values() for d in decisions), failures)
+
+
+def _commits(decisions: Sequence[GroupDecision]) -> list[GroupDecision]:
+    return [decision for decision in decisions if decision.action is GroupAction.COMMIT]
+
+
+def _entry(decisions: Sequence[GroupDecision], memory: GroupSyncMemory, now_ms: int, *, ahead: bool) -> GroupSync:
+    """What the link's state says of a group; `ahead` of its commit, which may fail as it did before."""
+    group = decisions[0].group
+    before = memory.by_group.get(group)
+    return GroupSync(
+        group=group,
+        at_ms=now_ms,
+        written={_where(d): d.written for d in decisions if d.written is not None},
+        waiting={_where(d): d.action for d in decisions if d.action not in SETTLED},
+        failure=before.failure if ahead and before is not None else "",
+        synced_at_ms=memory.syncs.synced_at(group),
+    )
+
+
+def _failed(
+    group: str, decisions: Sequence[GroupDecision], error: ClientError, memory: GroupSyncMemory, now_ms: int
+) -> GroupSync:
+    """As it was, or as far as it was decided, with the reason."""
+    entry = _entry(decisions, memory, now_ms, ahead=False) if decisions else memory.by_group.get(group)
+    entry = entry or GroupSync(group, now_ms)
+    return replace(entry, at_ms=now_ms, failure=str(error), synced_at_ms=memory.syncs.synced_at(group))
+
+
+def _where(decision: GroupDecision) -> Where:
+    return (decision.source.topic, decision.source.partition)
+
+
+async def _commit_all(target: Cluster, due: Mapping[str, list[GroupDecision]]) -> dict[str, ClientError]:
+    """Commit group by group, many at the same time -> the groups that failed, and why."""
+    failures: dict[str, ClientError] = {}
+    slots = asyncio.Semaphore(GROUPS_IN_FLIGHT)
+
+    async def commit(group: str, decisions: list[GroupDecision]) -> None:
+        offsets = {d.target: CommittedOffset(d.target_offset or 0, d.metadata) for d in decisions}
+        async with slots:
+            try:
+                async with asyncio.timeout(GROUP_SYNC_TIMEOUT_MS / 1000):
+                    await commit_offsets(target, group, offsets)
+            except ClientError as error:
+                failures[group] = error
+            except TimeoutError:
+                failures[group] = RequestTimedOut(f"group {group}: its commit at {target.site.name} took too long")
+
+    async with asyncio.TaskGroup() as tasks:
+        for group, decisions in due.items():
+            tasks.create_task(commit(group, decisions))
+    return failures
+
+
+async def _empty_groups(target: Cluster, groups: list[str]) -> frozenset[str]:
+    """Those of `groups` that have no members at the target (or are not there at all)."""
+    listed = await list_groups(target)
+    states = {group: listed[group].state if group in listed else GroupState.EMPTY for group in groups}
+    unknown = [group for group, state in states.items() if state is GroupState.UNKNOWN]
+    for group, described in (await describe_groups(target, unknown)).items():
+        states[group] = GroupState.UNKNOWN if isinstance(described, KafkaError) else described.state
+    return frozenset(group for group, state in states.items() if state.has_no_members)
+
+
+def _is_consumer(group: ListedGroup) -> bool:
+    return group.protocol_type in CONSUMER_PROTOCOL_TYPES and group.state is not GroupState.DEAD

@@ -1,0 +1,150 @@
+"""What a link's state keeps of consumer groups: one entry per group, and when all of them were last looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+Where = tuple[str, int]
+"""(source topic, partition)"""
+
+
+class GroupAction(StrEnum):
+    """What happens to a group's offset in one partition."""
+
+    COMMIT = "commit"
+    UP_TO_DATE = "up_to_date"
+    HOLD_NOT_MIRRORED = "hold_not_mirrored"
+    """The group has read further than is mirrored; or nothing of the partition is."""
+    HOLD_BEFORE_MIRROR = "hold_before_mirror"
+    """The group stands before the first record that was mirrored."""
+    HOLD_OFFSETS_IN_DOUBT = "hold_offsets_in_doubt"
+    """The topic was recreated, or a log was cut: the offset may mean another record than the mirrored one."""
+    SKIP_ACTIVE = "skip_active"
+    """The group has members at the target."""
+    SKIP_MOVED_ON = "skip_moved_on"
+    """The target's offset is ahead, and it was not this link that put it there."""
+    SKIP_SET_BACK = "skip_set_back"
+    """Somebody set the target's offset back since the link wrote it, and the source's has not moved since."""
+
+
+SETTLED = frozenset({GroupAction.COMMIT, GroupAction.UP_TO_DATE})
+
+
+class Written(NamedTuple):
+    """What the link committed at the target, or was about to: written ahead, so `replaced` may still stand there.
+
+    `replaced` is the link's own offset of before, None where there was none.
+    """
+
+    source_offset: int
+    target_offset: int
+    replaced: int | None = None
+
+    def stands(self, target_offset: int) -> bool:
+        """Whether it is the link that put this offset at the target."""
+        return target_offset in (self.target_offset, self.replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSync:
+    """One group, written when it changes. `waiting`: the partitions whose offset is not carried over, and why.
+
+    `failure` says why the group could not be read or committed. `synced_at_ms` is when all was last equal, before
+    `at_ms`, when this was found: while nothing waits, the group is as it was found each time the link looks.
+    """
+
+    group: str
+    at_ms: int
+    written: Mapping[Where, Written] = field(default_factory=dict)
+    waiting: Mapping[Where, GroupAction] = field(default_factory=dict)
+    failure: str = ""
+    synced_at_ms: int | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every offset was carried over."""
+        return not self.waiting and not self.failure
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSyncTimes:
+    """When the link last looked at its groups, in ms. `synced_at_ms` is by group, of before each had its entry."""
+
+    synced_at_ms: Mapping[str, int] = field(default_factory=dict)
+    looked_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoidGroup:
+    """Takes back a group's entry: it is gone at the source, or not selected any more."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSyncs:
+    """All groups of a link: their entries, and the times."""
+
+    by_group: Mapping[str, GroupSync] = field(default_factory=dict)
+    times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
+
+    @property
+    def looked_at_ms(self) -> int | None:
+        """When the link last looked at all groups; None: never, or only before each group had its entry."""
+        return self.times.looked_at_ms
+
+    @property
+    def synced_at_ms(self) -> dict[str, int]:
+        """Per group when its offsets were last seen to be equal; without those that never were."""
+        found = {name: self.synced_at(name) for name in {*self.times.synced_at_ms, *self.by_group}}
+        return {name: at_ms for name, at_ms in sorted(found.items()) if at_ms is not None}
+
+    def synced_at(self, name: str) -> int | None:
+        """When the group's offsets were last seen to be equal: at the last look, if nothing has changed since."""
+        entry = self.by_group.get(name)
+        if entry is None:
+            return self.times.synced_at_ms.get(name)
+        looked_at_ms = self.times.looked_at_ms
+        if entry.is_settled and looked_at_ms is not None and looked_at_ms >= entry.at_ms:
+            return looked_at_ms
+        return entry.synced_at_ms
+
+    def waiting(self) -> dict[str, GroupSync]:
+        """The groups that are held, skipped or failed."""
+        return {name: entry for name, entry in sorted(self.by_group.items()) if not entry.is_settled}
+
+
+def pack_group(entry: GroupSync) -> dict[str, Any]:
+    """As fields of a JSON value: per topic flat lists of [partition, source offset, target offset, replaced, ...]."""
+    written: dict[str, list[int | None]] = {}
+    for (topic, partition), pair in sorted(entry.written.items()):
+        written.setdefault(topic, []).extend((partition, *pair))
+    waiting: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition), action in sorted(entry.waiting.items()):
+        waiting.setdefault(action.value, {}).setdefault(topic, []).append(partition)
+    return {
+        "at_ms": entry.at_ms,
+        "written": written,
+        "waiting": waiting,
+        "failure": entry.failure,
+        "synced_at_ms": entry.synced_at_ms,
+    }
+
+
+def unpack_group(group: str, fields: dict[str, Any]) -> GroupSync:
+    """Raises ValueError, KeyError or TypeError for what `pack_group` did not write."""
+    written: dict[Where, Written] = {}
+    for topic, flat in fields.pop("written").items():
+        for at in range(0, len(flat), 4):
+            partition, *pair = flat[at : at + 4]
+            written[topic, partition] = Written(*pair)
+    waiting = {
+        (topic, partition): GroupAction(action)
+        for action, topics in fields.pop("waiting").items()
+        for topic, partitions in topics.items()
+        for partition in partitions
+    }
+    return GroupSync(group=group, written=written, waiting=waiting, **fields)

@@ -1,0 +1,59 @@
+"""The runs of a partition's map: which offsets of a log the link brought, and which lie between them.
+
+A run is as long as the shorter of the two steps to the next interval: where source and target both have an offset gap,
+`intervals_for` writes an interval for each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import NamedTuple
+
+from mirror.offsets.intervals import End, Interval
+from mirror.offsets.offset_map import PartitionMap
+
+_source_start: Callable[[Interval], int] = attrgetter("source_start")
+_target_start: Callable[[Interval], int] = attrgetter("target_start")
+
+
+class Run(NamedTuple):
+    """`length` records without an offset gap on either side."""
+
+    source: int
+    target: int
+    length: int
+
+
+def next_landed(found: PartitionMap, target_offset: int) -> Run | None:
+    """The run that holds the first brought record at or after `target_offset`, cut to begin there; None: none is."""
+    index = max(0, bisect_right(found.intervals, target_offset, key=_target_start) - 1)
+    while (run := _run(found, index)) is not None:
+        skip = max(0, target_offset - run.target)
+        if skip < run.length:
+            return Run(run.source + skip, run.target + skip, run.length - skip)
+        index += 1
+    return None
+
+
+def next_taken(found: PartitionMap, source_offset: int) -> Run | None:
+    """As `next_landed`, by an offset of the source's log."""
+    index = max(0, bisect_right(found.intervals, source_offset, key=_source_start) - 1)
+    while (run := _run(found, index)) is not None:
+        skip = max(0, source_offset - run.source)
+        if skip < run.length:
+            return Run(run.source + skip, run.target + skip, run.length - skip)
+        index += 1
+    return None
+
+
+def _run(found: PartitionMap, index: int) -> Run | None:
+    """The run of one interval, maybe of no length; None behind the end."""
+    if found.end is None or index >= len(found.intervals):
+        return None
+    source, target = found.intervals[index]
+    following = End(*found.intervals[index + 1]) if index + 1 < len(found.intervals) else found.end
+    next_source = min(following.source_next, found.end.source_next)
+    next_target = min(following.target_next, found.end.target_next)
+    return Run(source, target, max(0, min(next_source - source, next_target - target)))

@@ -1,0 +1,174 @@
+"""A site with two brokers that knows groups and nothing else, and counts round trips.
+
+It is far away: it answers only when nothing more has come for a while, and then all that has come. What was asked in
+one such wave took one round trip, however many requests they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.client.model import CommittedOffset
+from broker.client.site import Site
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.frames import RequestHeader, decode_request, encode_response
+from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
+from broker.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from broker.wire.schema import Message
+from broker.wire.vocabulary import TopicPartition
+from tests.broker.client.peer import all_versions
+
+QUIET_S: Final = 0.03
+Offsets = dict[TopicPartition, CommittedOffset]
+
+
+@dataclass
+class GroupSite:
+    """`offsets` by group; `coordinator_errors`, `fetch_errors` and `silent` (nodes that never answer) make it fail."""
+
+    offsets: dict[str, Offsets] = field(default_factory=dict)
+    coordinator_errors: dict[str, ErrorCode] = field(default_factory=dict)
+    fetch_errors: dict[str, ErrorCode] = field(default_factory=dict)
+    partition_errors: dict[str, ErrorCode] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
+    newest: dict[ApiKey, int] = field(default_factory=dict)
+    waves: int = 0
+    requests: dict[int, int] = field(default_factory=dict)
+    ports: list[int] = field(default_factory=list)
+    _waiting: list[tuple[asyncio.StreamWriter, RequestHeader, Message]] = field(default_factory=list)
+    _flush: asyncio.TimerHandle | None = None
+
+    def node_of(self, group: str) -> int:
+        return sum(group.encode()) % 2
+
+    async def serve(self, node_id: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                header, message = decode_request(await reader.readexactly(size))
+                if header.api_key == ApiKey.API_VERSIONS:
+                    self._write(writer, header, self._versions())
+                elif node_id not in self.silent:
+                    self.requests[header.api_key] = self.requests.get(header.api_key, 0) + 1
+                    self._waiting.append((writer, header, message))
+                    if self._flush is not None:
+                        self._flush.cancel()
+                    self._flush = asyncio.get_running_loop().call_later(QUIET_S, self._answer_all)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    def _answer_all(self) -> None:
+        self.waves += 1
+        waiting, self._waiting = self._waiting, []
+        for writer, header, message in waiting:
+            self._write(writer, header, self._answer(header, message))
+
+    def _write(self, writer: asyncio.StreamWriter, header: RequestHeader, reply: Message) -> None:
+        writer.writelines(encode_response(header.api_key, header.api_version, header.correlation_id, reply))
+
+    def _versions(self) -> ApiVersionsResponse:
+        found = all_versions()
+        keys = [
+            ApiVersion(v.api_key, v.min_version, self.newest.get(ApiKey(v.api_key), v.max_version))
+            for v in found.api_keys
+        ]
+        return ApiVersionsResponse(0, keys)
+
+    def _answer(self, header: RequestHeader, message: Message) -> Message:
+        if isinstance(message, FindCoordinatorRequest):
+            keys = message.coordinator_keys if header.api_version >= 4 else [message.key]
+            found = [self._located(key) for key in keys]
+            if header.api_version >= 4:
+                return FindCoordinatorResponse(coordinators=found)
+            one = found[0]
+            return FindCoordinatorResponse(0, one.error_code, None, one.node_id, one.host, one.port)
+        if isinstance(message, OffsetFetchRequest):
+            return self._fetched(header, message)
+        if isinstance(message, OffsetCommitRequest):
+            return self._committed(message)
+        if isinstance(message, DescribeGroupsRequest):
+            described = [DescribedGroup(0, group_id=group, group_state="Empty") for group in message.groups]
+            return DescribeGroupsResponse(groups=described)
+        if header.api_key == ApiKey.LIST_GROUPS:
+            return ListGroupsResponse(groups=[ListedGroup(g, "consumer", "Empty") for g in sorted(self.offsets)])
+        assert header.api_key == ApiKey.METADATA, header
+        brokers = [MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in enumerate(self.ports)]
+        return MetadataResponse(brokers=brokers, cluster_id="groups", controller_id=0)
+
+    def _located(self, group: str) -> Coordinator:
+        node_id = self.node_of(group)
+        code = self.coordinator_errors.get(group, ErrorCode.NONE)
+        return Coordinator(group, node_id, "127.0.0.1", self.ports[node_id], code, None)
+
+    def _fetched(self, header: RequestHeader, asked: OffsetFetchRequest) -> OffsetFetchResponse:
+        if header.api_version >= 8:
+            groups = []
+            for group in asked.groups:
+                name = group.group_id
+                code = self.partition_errors.get(name, ErrorCode.NONE)
+                topics = [
+                    OffsetFetchResponseTopics(
+                        at.topic, [OffsetFetchResponsePartitions(at.partition, c.offset, -1, c.metadata, code)]
+                    )
+                    for at, c in self.offsets.get(name, {}).items()
+                ]
+                groups.append(OffsetFetchResponseGroup(name, topics, self.fetch_errors.get(name, ErrorCode.NONE)))
+            return OffsetFetchResponse(groups=groups)
+        name = asked.group_id
+        old = [
+            OffsetFetchResponseTopic(at.topic, [OffsetFetchResponsePartition(at.partition, c.offset, -1, c.metadata)])
+            for at, c in self.offsets.get(name, {}).items()
+        ]
+        return OffsetFetchResponse(0, old, self.fetch_errors.get(name, ErrorCode.NONE))
+
+    def _committed(self, asked: OffsetCommitRequest) -> OffsetCommitResponse:
+        group = self.offsets.setdefault(asked.group_id, {})
+        topics = []
+        for topic in asked.topics:
+            for p in topic.partitions:
+                where = TopicPartition(topic.name, p.partition_index)
+                group[where] = CommittedOffset(p.committed_offset, p.committed_metadata or "")
+            answers = [OffsetCommitResponsePartition(p.partition_index, 0) for p in topic.partitions]
+            topics.append(OffsetCommitResponseTopic(topic.name, answers))
+        return OffsetCommitResponse(0, topics)
+
+
+@asynccontextmanager
+async def serving(site: GroupSite, name: str) -> AsyncIterator[Site]:
+    """Both brokers of the site, on free ports."""
+    async with AsyncExitStack() as stack:
+        for node_id in range(2):
+
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node_id: int = node_id) -> None:
+                await site.serve(node_id, reader, writer)
+
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            stack.callback(server.close)
+            site.ports.append(server.sockets[0].getsockname()[1])
+        yield Site(name, f"127.0.0.1:{site.ports[0]}")

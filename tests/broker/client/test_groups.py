@@ -1,0 +1,74 @@
+"""Groups of a site: one group's failure touches no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
+from broker.client.groups import committed_offsets_of_groups, describe_groups, list_groups
+from broker.client.limits import ClientLimits
+from broker.client.model import CommittedOffset
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
+from tests.broker.client.group_site import GroupSite, serving
+
+WHERE = TopicPartition("flights", 0)
+OFFSETS = {f"g{n}": {WHERE: CommittedOffset(n)} for n in range(6)}
+PATIENCE_MS = 300
+
+
+async def read(site: GroupSite, limits: ClientLimits | None = None) -> dict[str, object]:
+    async with serving(site, "east") as at, Cluster(at, limits=limits or ClientLimits()) as cluster:
+        return dict(await committed_offsets_of_groups(cluster, OFFSETS, patience_ms=PATIENCE_MS))
+
+
+@pytest.mark.parametrize("newest", [{}, {ApiKey.OFFSET_FETCH: 7, ApiKey.FIND_COORDINATOR: 3}])
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+@pytest.mark.parametrize("fails", ["coordinator_errors", "fetch_errors"])
+async def test_a_failed_group_is_told_and_the_others_are_read(
+    newest: dict[ApiKey, int], code: ErrorCode, fails: str
+) -> None:
+    """Whether trying again is of use or not, and also where others fail with another error at the same time."""
+    site = GroupSite(OFFSETS, newest=newest)
+    getattr(site, fails).update({"g2": code, "g3": ErrorCode.COORDINATOR_NOT_AVAILABLE})
+    found = await read(site)
+    assert {name: offsets for name, offsets in found.items() if name not in ("g2", "g3")} == {
+        name: offsets for name, offsets in OFFSETS.items() if name not in ("g2", "g3")
+    }
+    failed = found["g2"]
+    assert isinstance(failed, KafkaError)
+    assert failed.code is code
+    assert isinstance(found["g3"], KafkaError)
+
+
+async def test_an_offset_that_cannot_be_read_does_not_look_like_none() -> None:
+    """A group without an offset gets one; one whose offset is there, but unreadable, must not."""
+    found = await read(GroupSite(OFFSETS, partition_errors={"g4": ErrorCode.UNSTABLE_OFFSET_COMMIT}))
+    assert isinstance(found["g4"], KafkaError)
+    assert found["g5"] == OFFSETS["g5"]
+
+
+async def test_a_coordinator_that_never_answers_fails_its_own_groups_only() -> None:
+    site = GroupSite(OFFSETS, silent={1})
+    found = await read(site)
+    for name, offsets in found.items():
+        if site.node_of(name) == 1:
+            assert isinstance(offsets, RequestTimedOut)
+        else:
+            assert offsets == OFFSETS[name]
+    assert set(found) == set(OFFSETS)
+
+
+async def test_whoever_does_not_say_how_long_is_told_of_a_lost_coordinator() -> None:
+    """A gate that asks for members must not take silence for none."""
+    limits = ClientLimits(retry_timeout_ms=200, retry_backoff_max_ms=100, partition_patience_ms=200)
+    site = GroupSite(OFFSETS)
+    async with serving(site, "east") as at, Cluster(at, limits=limits) as cluster:
+        assert set(await list_groups(cluster)) == set(OFFSETS)
+        site.ports[1] = 1
+        await cluster.metadata([])
+        (await cluster.connection(1)).abort(ConnectionLost("the broker is gone"))
+        with pytest.raises(ClientError):
+            await describe_groups(cluster, OFFSETS)
