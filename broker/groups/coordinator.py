@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
@@ -34,7 +35,7 @@ from broker.groups.offsets import OffsetStore, expired
 from broker.groups.timers import Deadlines
 from broker.groups.waiters import Waiters
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import GroupState
+from broker.wire.vocabulary import GroupState, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +155,8 @@ class GroupCoordinator:
             return await answer
 
     async def sync(self, group_id: str, ask: SyncAsk) -> SyncResult:
+        if not group_id:
+            return SyncResult(ErrorCode.INVALID_GROUP_ID)
         group = self.groups.get(group_id)
         if group is None:
             return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -165,6 +168,8 @@ class GroupCoordinator:
             return await answer
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -188,7 +193,7 @@ class GroupCoordinator:
             return error.error_code
         group = self.groups.get(group_id)
         if group is None:
-            if generation_id >= 0 or member_id:
+            if generation_id >= 0:
                 return ErrorCode.ILLEGAL_GENERATION
             group = self._group(group_id)
         return group.check_commit(member_id, instance_id, generation_id, self.now_ms(), transactional=transactional)
@@ -198,8 +203,6 @@ class GroupCoordinator:
     def delete(self, group_id: str) -> ErrorCode:
         """Forget an empty group and its offsets (DeleteGroups)."""
         group = self.groups.get(group_id)
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY or group.pending_members:
@@ -210,6 +213,11 @@ class GroupCoordinator:
         except BrokerError as error:
             return error.error_code
         return ErrorCode.NONE
+
+    def remove_offsets(self, group: Group, offsets: Sequence[TopicPartition]) -> None:
+        """Forget single offsets, and the group where that was all of it. Raises BrokerError."""
+        self.offsets.remove(group.group_id, offsets)
+        self._forget_if_unused(group)
 
     def forget_topic(self, topic: str) -> None:
         """Drop the offsets of a deleted topic: a new one of that name starts from nothing. Raises BrokerError."""

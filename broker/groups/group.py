@@ -263,10 +263,11 @@ class Group(GroupMembership):
         self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int, *, transactional: bool = False
     ) -> ErrorCode:
         """May this member commit offsets? A commit also counts as a sign of life."""
-        anonymous = generation_id < 0 and member_id == NO_MEMBER_ID and instance_id is None
+        outside = generation_id < 0
+        anonymous = outside and member_id == NO_MEMBER_ID and instance_id is None
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if anonymous and (transactional or self.state is GroupState.EMPTY):
+        if (outside and self.state is GroupState.EMPTY) or (anonymous and transactional):
             # Producers before KIP-447 say nothing of their group; a simple consumer may commit while it has no member.
             return ErrorCode.NONE
         error = self.check_member(member_id, instance_id, generation_id)

@@ -6,6 +6,7 @@ Each topic of a request stands for itself. Configs are never null in a success: 
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 
@@ -14,6 +15,7 @@ from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.topics.catalogue import CATALOGUE
 from broker.topics.errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidTopicRequest
+from broker.topics.manager import check_partition_count
 from broker.wire.api import ApiKey
 from broker.wire.messages.create_topics import (
     CreatableTopic,
@@ -22,7 +24,6 @@ from broker.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from broker.wire.schema import ZERO_UUID
 from broker.wire.vocabulary import BROKER_DEFAULT, ConfigSource
 
 
@@ -38,12 +39,12 @@ def _create(broker: Broker, topic: CreatableTopic, times_named: int, validate_on
     try:
         if times_named > 1:
             raise InvalidTopicRequest(f"Topic '{topic.name}' is in the request {times_named} times.")
+        broker.manager.check_free(topic.name)
         count = _partition_count(broker, topic)
         configs = {config.name: config.value for config in topic.configs}
         kept = broker.manager.check_new(topic.name, count, configs)
-        topic_id = ZERO_UUID
-        if not validate_only:
-            topic_id = broker.manager.create(topic.name, count, configs).topic_id
+        # Kafka names an id here too, though the topic to come will have another one.
+        topic_id = uuid.uuid4() if validate_only else broker.manager.create(topic.name, count, configs).topic_id
     except BrokerError as error:
         return CreatableTopicResult(topic.name, error_code=error.error_code, error_message=str(error), configs=[])
     return CreatableTopicResult(
@@ -57,7 +58,7 @@ def _create(broker: Broker, topic: CreatableTopic, times_named: int, validate_on
 
 
 def _partition_count(broker: Broker, topic: CreatableTopic) -> int:
-    """Raises InvalidTopicRequest, InvalidReplicaAssignment, InvalidReplicationFactor."""
+    """Raises InvalidTopicRequest, InvalidReplicaAssignment, InvalidPartitions, InvalidReplicationFactor."""
     if topic.assignments:
         if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
             raise InvalidTopicRequest(
@@ -69,13 +70,15 @@ def _partition_count(broker: Broker, topic: CreatableTopic) -> int:
             raise InvalidReplicaAssignment("Partitions must be assigned once each, from 0 on.")
         check_assignment(broker, list(assigned.values()))
         return len(assigned)
-    if topic.replication_factor not in (BROKER_DEFAULT, 1):
+    if topic.replication_factor != BROKER_DEFAULT and topic.replication_factor < 1:
+        raise InvalidReplicationFactor("Replication factor must be larger than 0.")
+    count = broker.config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
+    check_partition_count(count)
+    if topic.replication_factor > 1:
         raise InvalidReplicationFactor(
             f"Replication factor: {topic.replication_factor} larger than available brokers: 1."
-            if topic.replication_factor > 1
-            else "Replication factor must be larger than 0."
         )
-    return broker.config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
+    return count
 
 
 def check_assignment(broker: Broker, assignments: list[list[int]]) -> None:

@@ -10,7 +10,7 @@ from broker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroup
 
 async def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=[DeletableGroupResult(name, broker.groups.delete(name)) for name in request.groups_names]
+        results=[DeletableGroupResult(name, broker.groups.delete(name)) for name in dict.fromkeys(request.groups_names)]
     )
 
 

@@ -21,7 +21,24 @@ from broker.wire.schema import ZERO_UUID
 
 async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     asked = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[_delete(broker, state) for state in asked])
+    by_name: dict[object, list[DeleteTopicState]] = {}
+    for state in asked:
+        by_name.setdefault(_meant(broker, state), []).append(state)
+    return DeleteTopicsResponse(
+        responses=[_delete(broker, states[0]) if len(states) == 1 else _refuse(states) for states in by_name.values()]
+    )
+
+
+def _meant(broker: Broker, asked: DeleteTopicState) -> object:
+    """What tells a topic from the others of the request, however it is named."""
+    found = None if asked.topic_id == ZERO_UUID else broker.manager.by_id(asked.topic_id)
+    return asked.name or (asked.topic_id if found is None else found.name)
+
+
+def _refuse(asked: list[DeleteTopicState]) -> DeletableTopicResult:
+    name = next((state.name for state in asked if state.name is not None), None)
+    topic_id = next((state.topic_id for state in asked if state.topic_id != ZERO_UUID), ZERO_UUID)
+    return DeletableTopicResult(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
 
 
 def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:

@@ -26,9 +26,7 @@ async def handle(broker: Broker, request: DescribeClusterRequest, context: Reque
             if request.endpoint_type == CONTROLLERS
             else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         )
-        return DescribeClusterResponse(
-            error_code=code, error_message=code.description, endpoint_type=request.endpoint_type
-        )
+        return DescribeClusterResponse(error_code=code, error_message=code.description)
     host, port = broker.advertised
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,

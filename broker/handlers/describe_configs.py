@@ -1,7 +1,7 @@
 """DescribeConfigs, v1-4: every config of a topic, or of this broker, with its value, source and type.
 
 v3 types and documentation. A mirror copies what has source TOPIC and resets what has source DEFAULT, so both must
-be right.
+be right. An empty list of keys asks for all, as no list does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from broker.handlers.handler import Handler, RequestContext
 from broker.topics.broker_configs import BrokerSetting, broker_settings
 from broker.topics.catalogue import CATALOGUE, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
+from broker.topics.naming import check_name
 from broker.topics.partition import Topic
 from broker.wire.api import ApiKey
 from broker.wire.messages.describe_configs import (
@@ -30,9 +31,10 @@ async def handle(broker: Broker, request: DescribeConfigsRequest, context: Reque
 
 
 def _describe(broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
-    wanted = None if asked.configuration_keys is None else set(asked.configuration_keys)
+    wanted = set(asked.configuration_keys or ())
     try:
         if asked.resource_type == TOPIC_RESOURCE:
+            check_name(asked.resource_name)
             topic = broker.manager.require(asked.resource_name)
             configs = [_topic_config(topic, config, request) for config in CATALOGUE.values()]
         elif asked.resource_type == BROKER_RESOURCE:
@@ -41,7 +43,7 @@ def _describe(broker: Broker, request: DescribeConfigsRequest, asked: DescribeCo
             raise InvalidTopicRequest(f"Resources of type {asked.resource_type} have no configs here.")
     except BrokerError as error:
         return DescribeConfigsResult(error.error_code, str(error), asked.resource_type, asked.resource_name)
-    if wanted is not None:
+    if wanted:
         configs = [config for config in configs if config.name in wanted]
     return DescribeConfigsResult(0, None, asked.resource_type, asked.resource_name, configs)
 

@@ -6,9 +6,12 @@ v4 static members.
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.broker import Broker
 from broker.groups.group import Group
 from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.metadata import NOT_ASKED
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_groups import (
@@ -19,17 +22,19 @@ from broker.wire.messages.describe_groups import (
 )
 from broker.wire.vocabulary import GroupState
 
+# Bits are Kafka's AclOperation codes: read 3, delete 6, describe 8.
+GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8))
+
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_describe(broker, group_id) for group_id in request.groups])
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(groups=[_describe(broker, group_id, operations) for group_id in request.groups])
 
 
-def _describe(broker: Broker, group_id: str) -> DescribedGroup:
-    if not group_id:
-        return DescribedGroup(ErrorCode.INVALID_GROUP_ID, group_id, GroupState.DEAD.value)
+def _describe(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
     group = broker.groups.groups.get(group_id)
     if group is None:
-        return DescribedGroup(ErrorCode.NONE, group_id, GroupState.DEAD.value)
+        return DescribedGroup(ErrorCode.NONE, group_id, GroupState.DEAD.value, authorized_operations=operations)
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
         ErrorCode.NONE,
@@ -38,6 +43,7 @@ def _describe(broker: Broker, group_id: str) -> DescribedGroup:
         group.protocol_type or "",
         (group.protocol_name or "") if stable else "",
         _members(group, stable),
+        operations,
     )
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
-from broker.topics.partition import Partition
+from broker.topics.errors import InvalidTopicRequest, TopicError
+from broker.topics.partition import Partition, check_isolation_level
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import (
@@ -57,21 +58,43 @@ async def handle(broker: Broker, request: FetchRequest, context: RequestContext)
 def _read(broker: Broker, request: FetchRequest) -> _Answer:
     answer = _Answer([])
     limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
-    for topic in request.topics:
+    for topic, asked_partitions in _asked(request).items():
         partitions = []
-        for asked in topic.partitions:
+        for asked in asked_partitions.values():
             try:
-                partition = broker.require_partition(topic.topic, asked.partition)
+                partition = broker.require_partition(topic, asked.partition)
+                _check(request, asked)
                 data = _read_partition(partition, asked, request.isolation_level, limit_bytes, answer)
             except BrokerError as error:
-                data = _refusal(broker, topic.topic, asked.partition, error)
+                data = _refusal(broker, topic, asked.partition, error)
                 answer.urgent = True
             partitions.append(data)
-        answer.responses.append(FetchableTopicResponse(topic.topic, partitions))
+        answer.responses.append(FetchableTopicResponse(topic, partitions))
     if not request.topics:
         # Nothing can come: an empty request is answered at once, not after its whole wait.
         answer.urgent = True
     return answer
+
+
+def _asked(request: FetchRequest) -> dict[str, dict[int, FetchPartition]]:
+    """What is asked of each partition: once, though it be named twice."""
+    found: dict[str, dict[int, FetchPartition]] = {}
+    for topic in request.topics:
+        found.setdefault(topic.topic, {}).update((asked.partition, asked) for asked in topic.partitions)
+    return found
+
+
+def _check(request: FetchRequest, asked: FetchPartition) -> None:
+    """Raises TopicError for what no reader may ask."""
+    check_isolation_level(request.isolation_level)
+    if request.max_bytes < 0 or asked.partition_max_bytes < 0:
+        raise InvalidTopicRequest("A fetch of less than 0 bytes.")
+    if request.replica_id >= 0:
+        raise TopicError(
+            f"Broker {request.replica_id} is no replica of the partition.",
+            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            hint="this cluster has one broker, and no followers",
+        )
 
 
 def _read_partition(
@@ -120,7 +143,8 @@ def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset |
 
 def _refusal(broker: Broker, topic: str, index: int, error: BrokerError) -> PartitionData:
     partition = broker.partition(topic, index)
-    data = PartitionData(index, error.error_code, -1, records=b"", aborted_transactions=None)
+    data = PartitionData(index, error.error_code, -1, records=b"")
+    data.aborted_transactions = [] if partition is None else None
     if partition is not None and error.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
         data.log_start_offset = partition.log.log_start_offset
         data.high_watermark = partition.log.high_watermark

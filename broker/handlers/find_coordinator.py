@@ -30,9 +30,7 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
 
 
 def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
-    if key_type not in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR) or (
-        key_type == TRANSACTION_COORDINATOR and not key
-    ):
+    if key_type not in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR):
         return _nowhere(key, ErrorCode.INVALID_REQUEST)
     try:
         log = broker.groups.log if key_type == GROUP_COORDINATOR else broker.transactions.log

@@ -12,6 +12,7 @@ from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.topics.configs import altered
 from broker.topics.errors import InvalidTopicRequest
+from broker.topics.naming import check_name
 from broker.wire.api import ApiKey
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -44,13 +45,21 @@ def _alter(
             raise InvalidTopicRequest(
                 f"Resources of type {asked.resource_type} cannot be altered while the broker runs: only topics can."
             )
-        topic = broker.manager.require(asked.resource_name)
+        topic = broker.manager.require(checked_name(asked.resource_name))
         configs = altered(topic.state.configs, [_change(config) for config in asked.configs])
         if not validate_only and configs != topic.state.configs:
             broker.manager.set_configs(topic.name, configs)
     except BrokerError as error:
         return AlterConfigsResourceResponse(error.error_code, str(error), asked.resource_type, asked.resource_name)
     return AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
+
+
+def checked_name(name: str) -> str:
+    """A topic's name in a request to alter its configs. Raises InvalidTopicRequest, InvalidTopicName."""
+    if not name:
+        raise InvalidTopicRequest("The default resource is not allowed for topics.")
+    check_name(name)
+    return name
 
 
 def _change(config: AlterableConfig) -> tuple[str, ConfigOperation, str | None]:

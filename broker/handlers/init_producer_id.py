@@ -2,8 +2,8 @@
 
 With a transactional id this is the fence: the id stays, the epoch rises, an open transaction is aborted first. Unlike
 Kafka, which answers CONCURRENT_TRANSACTIONS for that and lets the client ask again, the abort is done within the
-request where it can be. v3 a producer may name its id and epoch to bump it (KIP-360); v4 PRODUCER_FENCED instead of
-INVALID_PRODUCER_EPOCH. v6 (two-phase commit for outsiders, KIP-939) is not served.
+request where it can be. v3 a producer may name its id and epoch, both or neither, to bump it (KIP-360); v4
+PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. v6 (two-phase commit for outsiders, KIP-939) is not served.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from broker.transactions.model import InitAsk
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.wire.vocabulary import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
 async def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH)
     ask = None
     if request.transactional_id is not None:
         ask = InitAsk(

@@ -6,10 +6,13 @@ from broker.broker import Broker
 from broker.groups.model import Leaver
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
 from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 
 async def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if context.api_version < 3:
         (error,) = broker.groups.leave(request.group_id, [Leaver(request.member_id, None)])
         return LeaveGroupResponse(error_code=error)

@@ -6,14 +6,16 @@ timestamp (KIP-734). The answer to a time is the exact record, found by opening 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
-from broker.topics.errors import InvalidTopicRequest
-from broker.topics.partition import Partition
+from broker.topics.errors import InvalidTopicRequest, TopicError
+from broker.topics.partition import Partition, check_isolation_level
 from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -32,14 +34,19 @@ from broker.wire.vocabulary import (
 )
 
 NOT_FOUND: Final = (NO_OFFSET, NO_TIMESTAMP)
+_SINCE_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: MAX_TIMESTAMP_SINCE_VERSION}
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 topic.name,
-                [_answer(broker, topic.name, asked, request.isolation_level, context) for asked in topic.partitions],
+                [
+                    _answer(broker, topic.name, asked, request.isolation_level, context, named)
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -47,13 +54,20 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestCo
 
 
 def _answer(
-    broker: Broker, topic: str, asked: ListOffsetsPartition, isolation_level: int, context: RequestContext
+    broker: Broker,
+    topic: str,
+    asked: ListOffsetsPartition,
+    isolation_level: int,
+    context: RequestContext,
+    named: Counter[tuple[str, int]],
 ) -> ListOffsetsPartitionResponse:
     try:
+        if named[topic, asked.partition_index] > 1:
+            raise InvalidTopicRequest(f"{topic}-{asked.partition_index} is in the request more than once.")
+        check_isolation_level(isolation_level)
         partition = broker.require_partition(topic, asked.partition_index)
         partition.check_leader_epoch(asked.current_leader_epoch)
-        if asked.timestamp == MAX_TIMESTAMP and context.api_version < MAX_TIMESTAMP_SINCE_VERSION:
-            raise InvalidTopicRequest("timestamp -3 needs ListOffsets v7")
+        _check_timestamp(asked.timestamp, context.api_version)
         offset, timestamp = _find(partition, asked.timestamp, isolation_level)
     except BrokerError as error:
         return ListOffsetsPartitionResponse(asked.partition_index, error.error_code)
@@ -65,17 +79,28 @@ def _answer(
     )
 
 
+def _check_timestamp(timestamp: int, version: int) -> None:
+    """Raises TopicError for a special value that the version does not have."""
+    since = _SINCE_VERSION.get(timestamp)
+    if timestamp < 0 and (since is None or version < since):
+        raise TopicError(
+            f"timestamp {timestamp} has no meaning in ListOffsets v{version}",
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            hint="use a time of 0 or more, or a newer client",
+        )
+
+
 def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int]:
     """(offset, timestamp); the timestamp is NO_TIMESTAMP for the ends of the log. Raises BrokerError."""
     if timestamp == LATEST:
         return partition.visible_end(isolation_level), NO_TIMESTAMP
     if timestamp == EARLIEST:
         return partition.log.log_start_offset, NO_TIMESTAMP
-    if timestamp == MAX_TIMESTAMP:
-        return partition.log.max_timestamp() or NOT_FOUND
-    if timestamp < 0:
-        raise InvalidTopicRequest(f"timestamp {timestamp} has no meaning in this version")
     up_to = partition.visible_end(isolation_level)
+    if timestamp == MAX_TIMESTAMP:
+        found = partition.log.max_timestamp()
+        # As in Kafka: the newest of all records, if it may be read, and not the newest of those that may.
+        return found if found is not None and found[0] < up_to else NOT_FOUND
     return partition.log.offset_for_timestamp(timestamp, up_to=up_to) or NOT_FOUND
 
 

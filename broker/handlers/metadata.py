@@ -28,6 +28,7 @@ from broker.wire.messages.metadata import (
 )
 from broker.wire.schema import ZERO_UUID
 
+BY_ID_SINCE_VERSION: Final = 12
 NOT_ASKED: Final = -(2**31)
 # Bits are Kafka's AclOperation codes: read 3, write 4, create 5, delete 6, alter 7, describe 8, cluster action 9,
 # describe configs 10, alter configs 11, idempotent write 12.
@@ -41,7 +42,9 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
         topics = [_describe(topic, operations) for topic in broker.topics.values()]
     else:
         create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-        topics = [_answer(broker, asked, create, operations) for asked in request.topics]
+        answers = (_answer(broker, asked, create, operations, context) for asked in request.topics)
+        # A topic that is named twice, or by name and by id, is answered once.
+        topics = list({(answer.topic_id, answer.name): answer for answer in answers}.values())
     host, port = broker.advertised
     return MetadataResponse(
         brokers=[MetadataResponseBroker(broker.config.node_id, host, port, broker.config.rack)],
@@ -54,7 +57,13 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
     )
 
 
-def _answer(broker: Broker, asked: MetadataRequestTopic, create: bool, operations: int) -> MetadataResponseTopic:
+def _answer(
+    broker: Broker, asked: MetadataRequestTopic, create: bool, operations: int, context: RequestContext
+) -> MetadataResponseTopic:
+    if asked.topic_id != ZERO_UUID and context.api_version < BY_ID_SINCE_VERSION:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
+        )
     if asked.topic_id != ZERO_UUID:
         topic = broker.manager.by_id(asked.topic_id)
         if topic is None:

@@ -33,7 +33,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestC
     }
     try:
         allowed = [where for where, error in results.items() if error is ErrorCode.NONE]
-        broker.groups.offsets.remove(request.group_id, allowed)
+        broker.groups.remove_offsets(group, allowed)
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.error_code)
     return OffsetDeleteResponse(

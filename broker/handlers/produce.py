@@ -3,8 +3,7 @@
 Older versions (magic 0 and 1) are advertised all the same, because older librdkafka switches compression off where
 Produce does not begin at 0 (KAFKA-18659); using them closes the connection. v3 transactional id; v7 zstd (before:
 UNSUPPORTED_COMPRESSION_TYPE); v8 errors of single records (KIP-467). acks=0 has no answer: an error closes the
-connection, which makes the client look the leader up again. With one broker acks=1 and acks=all are the same, but
-min.insync.replicas above 1 refuses acks=all, as it does in Kafka.
+connection, which makes the client look the leader up again. With one broker acks=1 and acks=all are the same.
 
 The batch's bytes go from the frame to the log as they are; only a topic whose compression.type names another codec
 than the batch has is decoded and encoded again, as Kafka does.
@@ -14,13 +13,21 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.coordination.internal_log import Producer
-from broker.errors import BrokerError, CorruptRecords, RecordsRefused
+from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTooLarge
 from broker.handlers.handler import CloseConnection, Handler, RequestContext
 from broker.limits import RECOMPRESSED_BATCH_BYTES_MAX
 from broker.topics.configs import min_insync_replicas, value_of
 from broker.topics.partition import Partition, Topic
 from broker.wire.api import ApiKey
-from broker.wire.batch import BatchHeader, peek, verify_crc
+from broker.wire.batch import (
+    BATCH_LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+    BatchHeader,
+    peek,
+    verify_crc,
+)
 from broker.wire.compression import Compression
 from broker.wire.errors import CorruptBatch, ErrorCode
 from broker.wire.messages.produce import (
@@ -55,6 +62,7 @@ async def handle(broker: Broker, request: ProduceRequest, context: RequestContex
 def _produce(
     broker: Broker, request: ProduceRequest, topic: str, data: PartitionProduceData, context: RequestContext
 ) -> PartitionProduceResponse:
+    log_start_offset = -1
     try:
         partition = broker.require_partition(topic, data.index)
         _check_acks(request.acks, partition, broker.topics[topic])
@@ -62,12 +70,14 @@ def _produce(
         if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
             records = _with_codec(records, broker.topics[topic], context)
         _check_transaction(broker, request, partition, records)
+        log_start_offset = partition.log.log_start_offset
         result = partition.log.append(records, leader_epoch=partition.leader_epoch)
     except BrokerError as error:
         return PartitionProduceResponse(
             data.index,
             error.error_code,
             base_offset=-1,
+            log_start_offset=-1 if isinstance(error, RecordsTooLarge | CorruptRecords) else log_start_offset,
             record_errors=_record_errors(error),
             error_message=str(error) or None,
         )
@@ -85,18 +95,29 @@ def _check_acks(acks: int, partition: Partition, topic: Topic) -> None:
             error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
             hint="commit offsets or end transactions through the protocol",
         )
-    if acks == ALL_REPLICAS and (needed := min_insync_replicas(topic.state.configs)) > len(partition.isr):
+    # More replicas than there are cannot be in sync: the smaller number counts, as in Kafka.
+    needed = min(min_insync_replicas(topic.state.configs), len(partition.replicas))
+    if acks == ALL_REPLICAS and needed > len(partition.isr):
         raise RecordsRefused(
             f"{topic.name} needs {needed} in-sync replicas, there are {len(partition.isr)}",
             error_code=ErrorCode.NOT_ENOUGH_REPLICAS,
-            hint="set min.insync.replicas of the topic to 1, or add brokers",
+            hint="bring the missing replicas back, or lower min.insync.replicas of the topic",
         )
 
 
 def _batch(data: PartitionProduceData) -> memoryview:
-    if not isinstance(data.records, memoryview) or not len(data.records):
-        raise RecordsRefused(f"partition {data.index} came without a record batch")
-    return data.records
+    records = data.records
+    if not isinstance(records, memoryview) or not _is_whole(records):
+        raise RecordsRefused(f"partition {data.index} came with something else than one whole record batch")
+    if len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < MAGIC:
+        raise RecordsRefused(f"record format v{records[MAGIC_OFFSET]} is not supported, only v{MAGIC}")
+    return records
+
+
+def _is_whole(records: memoryview) -> bool:
+    """As far as its length says; a length that no batch has is for those who look into it."""
+    announced_bytes = int.from_bytes(records[BATCH_LENGTH_OFFSET:LOG_OVERHEAD], "big", signed=True)
+    return len(records) >= LOG_OVERHEAD and (announced_bytes <= 0 or len(records) == LOG_OVERHEAD + announced_bytes)
 
 
 def _with_codec(records: memoryview, topic: Topic, context: RequestContext) -> memoryview:
@@ -136,6 +157,12 @@ def _check_transaction(broker: Broker, request: ProduceRequest, partition: Parti
     header = _peek(records)
     if not header.is_transactional:
         return
+    if request.transactional_id is None:
+        raise RecordsRefused(
+            "a transactional batch without a transactional id",
+            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            hint="send the producer's transactional.id with the request",
+        )
     code = broker.transactions.check_append(
         request.transactional_id,
         Producer(header.producer_id, header.producer_epoch),

@@ -57,9 +57,7 @@ def segments_to_delete(
             and config.retention_ms != UNLIMITED
             and segment.largest_timestamp_ms < now_ms - config.retention_ms
         )
-        too_much = (
-            config.deleted_by_retention and config.retention_bytes != UNLIMITED and excess_bytes >= segment.size_bytes
-        )
+        too_much = config.deleted_by_retention and config.retention_bytes >= 0 and excess_bytes >= segment.size_bytes
         if not (before_start or too_old or too_much):
             return count
         excess_bytes -= segment.size_bytes

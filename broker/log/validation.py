@@ -43,7 +43,9 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin, now_
     _check_header(header)
     if config.log_append_time:
         if header.is_log_append_time:
-            raise TimestampRefused("a producer may not mark its batch as LogAppendTime")
+            refused = TimestampRefused("a producer may not mark its batch as LogAppendTime")
+            refused.record_indexes = tuple(range(header.record_count))
+            raise refused
     else:
         if header.is_log_append_time:
             header = _as_create_time(batch, header)
@@ -73,6 +75,8 @@ def _check_header(header: BatchHeader) -> None:
         raise RecordsRefused(
             f"batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}"
         )
+    if header.base_offset != 0:
+        raise RecordsRefused(f"the base offset of a produced batch is 0, not {header.base_offset}")
     if header.is_control:
         raise RecordsRefused("clients may not write control batches")
     if header.producer_id >= 0:
@@ -91,7 +95,9 @@ def _check_header(header: BatchHeader) -> None:
 def _check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     latest_ms = now_ms + config.message_timestamp_after_max_ms
     if header.max_timestamp > latest_ms:
-        raise TimestampRefused(f"timestamp {header.max_timestamp} is after {latest_ms}, the latest allowed now")
+        refused = TimestampRefused(f"timestamp {header.max_timestamp} is after {latest_ms}, the latest allowed now")
+        refused.record_indexes = tuple(i for i, record in enumerate(_open(batch)) if record.timestamp > latest_ms)
+        raise refused
     if config.message_timestamp_before_max_ms == FOREVER:
         return
     earliest_ms = now_ms - config.message_timestamp_before_max_ms

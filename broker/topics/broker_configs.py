@@ -17,6 +17,13 @@ _RENAMED = {
 }
 # Shown as one address, or elsewhere in the protocol.
 _LEFT_OUT = {"listen_host", "listen_port", "advertised_host", "advertised_port", "cluster_id"}
+# Where Kafka's type is LONG; its other numbers are INT.
+_LONGS = {
+    "log_retention_check_interval_ms",
+    "log_cleaner_backoff_ms",
+    "queued_max_request_bytes",
+    "connections_max_idle_ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +42,8 @@ def broker_settings(config: BrokerConfig, advertised: tuple[str, int]) -> list[B
         _text("listeners", f"PLAINTEXT://{config.listen_host}:{config.listen_port}", ConfigType.STRING),
         _text("advertised.listeners", f"PLAINTEXT://{advertised[0]}:{advertised[1]}", ConfigType.STRING),
         _text("default.replication.factor", "1", ConfigType.INT),
-        _text("offsets.topic.replication.factor", "1", ConfigType.INT),
-        _text("transaction.state.log.replication.factor", "1", ConfigType.INT),
+        _text("offsets.topic.replication.factor", "1", ConfigType.SHORT),
+        _text("transaction.state.log.replication.factor", "1", ConfigType.SHORT),
         _text("min.insync.replicas", "1", ConfigType.INT),
         _text("delete.topic.enable", "true", ConfigType.BOOLEAN),
     ]
@@ -49,7 +56,7 @@ def broker_settings(config: BrokerConfig, advertised: tuple[str, int]) -> list[B
             BrokerSetting(
                 _RENAMED.get(field.name, field.name.replace("_", ".")),
                 str(value).lower() if isinstance(value, bool) else str(value),
-                _type_of(value),
+                _type_of(field.name, value),
                 ConfigSource.DEFAULT if is_default else ConfigSource.STATIC_BROKER,
                 "Set when the broker is started.",
             )
@@ -61,7 +68,9 @@ def _text(name: str, value: str, type_: ConfigType) -> BrokerSetting:
     return BrokerSetting(name, value, type_, ConfigSource.STATIC_BROKER, "Follows from how the broker was started.")
 
 
-def _type_of(value: object) -> ConfigType:
+def _type_of(name: str, value: object) -> ConfigType:
     if isinstance(value, bool):
         return ConfigType.BOOLEAN
-    return ConfigType.LONG if isinstance(value, int) else ConfigType.STRING
+    if isinstance(value, int):
+        return ConfigType.LONG if name in _LONGS else ConfigType.INT
+    return ConfigType.STRING

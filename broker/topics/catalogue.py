@@ -7,6 +7,7 @@ none on a cluster of one broker with local storage) stands in its text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,8 +18,11 @@ from broker.topics.errors import InvalidTopicConfig
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+LONG_MIN: Final = -(2**63)
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
+_REPLICAS: Final = r"\*|\d+:\d+"
+"""All replicas, or PARTITION:BROKER."""
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -28,6 +32,7 @@ class ConfigType(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
@@ -35,7 +40,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One config. `low` and `high` bound numbers, `choices` strings and the items of lists (empty: anything)."""
+    """One config. `low` and `high` bound numbers; `choices` and `pattern` bound the text, of a list each item's."""
 
     name: str
     type: ConfigType
@@ -45,6 +50,7 @@ class TopicConfig:
     high: float = LONG_MAX
     choices: tuple[str, ...] = ()
     field: str | None = None
+    pattern: str | None = None
 
     def check(self, value: str) -> str:
         """The value in the form in which it is kept. Raises InvalidTopicConfig."""
@@ -61,30 +67,31 @@ def items(value: str) -> list[str]:
 
 
 def _check_number(config: TopicConfig, text: str) -> str:
+    if "_" in text:
+        return "digits only"  # Python would take 1_000 for a number
     try:
         number = float(text) if config.type is ConfigType.DOUBLE else int(text)
     except ValueError:
         return f"not a {config.type.name}"
     if not config.low <= number <= config.high:
         return f"must be from {config.low} to {config.high}"
-    return ""
+    return _check_choice(config, text)
 
 
 def _check_choice(config: TopicConfig, text: str) -> str:
     if config.choices and text not in config.choices:
         return f"must be one of {', '.join(config.choices)}"
+    if config.pattern is not None and not re.fullmatch(config.pattern, text):
+        return f"must be like {config.pattern}"
     return ""
 
 
 def _check_list(config: TopicConfig, text: str) -> str:
-    given = items(text)
-    if config.choices and not given:
-        return f"must have one of {', '.join(config.choices)}"
-    return next((problem for item in given if (problem := _check_choice(config, item))), "")
+    return next((problem for item in items(text) if (problem := _check_choice(config, item))), "")
 
 
 def _check_boolean(config: TopicConfig, text: str) -> str:
-    return "" if text.lower() in ("true", "false") else "must be true or false"
+    return _check_choice(config, text.lower()) if text.lower() in ("true", "false") else "must be true or false"
 
 
 _CHECKS: Final[Mapping[ConfigType, Callable[[TopicConfig, str], str]]] = {
@@ -124,26 +131,31 @@ def _list(
 _TABLE: Final = (
     _list("cleanup.policy", "delete", "What becomes of old segments: deleted, compacted by key, or both.",
           ("delete", "compact"), "cleanup_policy"),
-    _int("compression.gzip.level", -1, "Level where the broker compresses with gzip; -1 is gzip's default.", -1),
-    _int("compression.lz4.level", 9, "Level where the broker compresses with lz4.", 1),
+    TopicConfig("compression.gzip.level", ConfigType.INT, "-1",
+                "Level where the broker compresses with gzip; -1 is gzip's default.", -1, 9, pattern=r"-1|\+?0*[1-9]"),
+    TopicConfig("compression.lz4.level", ConfigType.INT, "9", "Level where the broker compresses with lz4.", 1, 17),
     _choice("compression.type", "producer", "Codec in which batches are kept; producer keeps them as they come.",
             CODECS, "compression_type"),
-    _int("compression.zstd.level", 3, "Level where the broker compresses with zstd.", -131072),
+    TopicConfig("compression.zstd.level", ConfigType.INT, "3", "Level where the broker compresses with zstd.",
+                -131072, 22),
     _long("delete.retention.ms", DAY_MS, "How long compaction keeps tombstones.", field="delete_retention_ms"),
     _long("file.delete.delay.ms", 60_000, "Kept for tools: segments are removed at once."),
     _long("flush.messages", LONG_MAX, "Kept for tools: the page cache is flushed when a segment is full.", 1),
     _long("flush.ms", LONG_MAX, "Kept for tools: the page cache is flushed when a segment is full."),
-    _list("follower.replication.throttled.replicas", "", "Kept for tools: one broker has no followers."),
+    TopicConfig("follower.replication.throttled.replicas", ConfigType.LIST, "",
+                "Kept for tools: one broker has no followers.", pattern=_REPLICAS),
     _int("index.interval.bytes", 4096, "Bytes of log between two entries of the offset index.",
          field="index_interval_bytes"),
-    _list("leader.replication.throttled.replicas", "", "Kept for tools: one broker has no followers."),
+    TopicConfig("leader.replication.throttled.replicas", ConfigType.LIST, "",
+                "Kept for tools: one broker has no followers.", pattern=_REPLICAS),
     _long("local.retention.bytes", -2, "Kept for tools: there is no remote storage.", -2),
     _long("local.retention.ms", -2, "Kept for tools: there is no remote storage.", -2),
     _long("max.compaction.lag.ms", LONG_MAX, "Kept for tools: compaction starts by the dirty ratio alone.", 1),
     _int("max.message.bytes", 1_048_588, "Largest record batch, as it comes over the wire.",
          field="max_message_bytes"),
     _boolean("message.downconversion.enable", True, "Kept for tools: formats before v2 are not served."),
-    _choice("message.format.version", "3.0-IV1", "Kept for tools: the format is always v2."),
+    TopicConfig("message.format.version", ConfigType.STRING, "3.0-IV1", "Kept for tools: the format is always v2.",
+                pattern=r"\d+\.\d+(\.\d+)*(-IV\d+)?"),
     _long("message.timestamp.after.max.ms", HOUR_MS, "How far a record's timestamp may lie in the future.",
           field="message_timestamp_after_max_ms"),
     _long("message.timestamp.before.max.ms", LONG_MAX, "How far a record's timestamp may lie in the past.",
@@ -160,9 +172,10 @@ _TABLE: Final = (
     _boolean("preallocate", False, "Kept for tools: segments grow as they are written."),
     _boolean("remote.log.copy.disable", False, "Kept for tools: there is no remote storage."),
     _boolean("remote.log.delete.on.disable", False, "Kept for tools: there is no remote storage."),
-    _boolean("remote.storage.enable", False, "Kept for tools: there is no remote storage."),
-    _long("retention.bytes", -1, "Size of a partition above which its oldest segments go; -1 is no limit.", -1,
-          "retention_bytes"),
+    TopicConfig("remote.storage.enable", ConfigType.BOOLEAN, "false", "There is no remote storage to enable.",
+                choices=("false",)),
+    _long("retention.bytes", -1, "Size of a partition above which its oldest segments go; below 0 is no limit.",
+          LONG_MIN, "retention_bytes"),
     _long("retention.ms", 7 * DAY_MS, "Age of its newest record at which a segment goes; -1 is no limit.", -1,
           "retention_ms"),
     _int("segment.bytes", 1_073_741_824, "Size at which a new segment is begun.", 14, "segment_bytes"),

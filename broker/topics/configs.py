@@ -32,17 +32,17 @@ def checked(configs: Mapping[str, str | None]) -> dict[str, str]:
 def altered(configs: Mapping[str, str], changes: list[tuple[str, ConfigOperation, str | None]]) -> dict[str, str]:
     """`configs` after the changes, in order. Raises InvalidTopicConfig, InvalidTopicRequest; then none counts.
 
-    Deleting what is not set is no error; appending starts from the default where nothing is set.
+    Deleting what is not set, or not known, is no error; appending starts from the default where nothing is set.
     """
     names = [name for name, _, _ in changes]
     if len(set(names)) != len(names):
         raise InvalidTopicRequest("Error due to duplicate config keys")
     result = dict(configs)
     for name, operation, value in changes:
-        config = known_config(name)
         if operation is ConfigOperation.DELETE:
             result.pop(name, None)
             continue
+        config = known_config(name)
         if value is None:
             raise InvalidTopicRequest(f"Null value not supported for: {name}")
         if operation is not ConfigOperation.SET:
@@ -72,6 +72,8 @@ def min_insync_replicas(configs: Mapping[str, str]) -> int:
 
 def log_config(configs: Mapping[str, str]) -> LogConfig:
     """The LogConfig that checked configs amount to. Raises InvalidTopicConfig where they contradict each other."""
+    if int(value_of(configs, "min.compaction.lag.ms")) > int(value_of(configs, "max.compaction.lag.ms")):
+        raise InvalidTopicConfig("min.compaction.lag.ms is above max.compaction.lag.ms")
     fields = {
         config.field: _typed(config, value_of(configs, config.name))
         for config in CATALOGUE.values()

@@ -59,15 +59,16 @@ class TopicManager:
 
     def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Everything that `create` would refuse -> the configs as they would be kept."""
+        self.check_free(name)
+        check_partition_count(partitions)
+        return topic_configs.checked(configs)
+
+    def check_free(self, name: str) -> None:
+        """Raises InvalidTopicName, TopicExists."""
         check_name(name)
         if name in self.topics:
             raise TopicExists(f"Topic '{name}' already exists.")
         check_collision(name, self.topics)
-        if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
-            raise InvalidPartitions(
-                f"Number of partitions was set to {partitions}, allowed are 1 to {PARTITIONS_PER_TOPIC_MAX}."
-            )
-        return topic_configs.checked(configs)
 
     def delete(self, name: str) -> None:
         """Raises UnknownTopic, LogStorageError."""
@@ -176,6 +177,14 @@ class TopicManager:
         log = PartitionLog.open(path, config, self._clock)
         log.begin_leader_epoch(state.partitions[index].leader_epoch)
         return Partition(state.name, index, log, state.partitions[index])
+
+
+def check_partition_count(partitions: int) -> None:
+    """Of a new topic. Raises InvalidPartitions."""
+    if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+        raise InvalidPartitions(
+            f"Number of partitions was set to {partitions}, allowed are 1 to {PARTITIONS_PER_TOPIC_MAX}."
+        )
 
 
 def _next_epoch(topic: TopicState) -> TopicState:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from broker.cluster.metadata_store import PartitionState, TopicState
 from broker.log.partition_log import PartitionLog
-from broker.topics.errors import LeaderEpochMismatch
+from broker.topics.errors import InvalidTopicRequest, LeaderEpochMismatch
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import IsolationLevel
 
@@ -29,6 +29,10 @@ class Partition:
     @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        return self.state.replicas
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -52,6 +56,12 @@ class Partition:
             f"{self.topic}-{self.index} has leader epoch {self.state.leader_epoch}, not {client_epoch}",
             error_code=ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH,
         )
+
+
+def check_isolation_level(level: int) -> None:
+    """Raises InvalidTopicRequest for one that Kafka does not have."""
+    if level not in tuple(IsolationLevel):
+        raise InvalidTopicRequest(f"There is no isolation level {level}.")
 
 
 @dataclass(slots=True, eq=False)

@@ -157,6 +157,8 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
     ) -> ErrorCode:
         """Open the transaction if need be and note the partitions, so that each will get a marker."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
         current = self.transactions.get(transactional_id)
         decision = decide_add(current, *producer, partitions, self._now_ms())
         if isinstance(decision, ErrorCode):
@@ -165,6 +167,8 @@ class TransactionCoordinator:
 
     def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> ErrorCode:
         """Commit or abort. Answered once the decision is in the log; the markers follow, mostly at once."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
         current = self.transactions.get(transactional_id)
         decision = decide_end(current, *producer, commit=commit, now_ms=self._now_ms())
         if isinstance(decision, ErrorCode):

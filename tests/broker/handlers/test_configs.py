@@ -131,11 +131,17 @@ async def test_lists_are_added_to_and_taken_from(tmp_path: Path) -> None:
 
 async def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        await client.create_topic("t", retention_ms="5")
+        await client.create_topic("t", retention_ms="5", min_compaction_lag_ms="5")
         good = AlterableConfig("retention.ms", SET, "6")
         for bad, code in (
             (AlterableConfig("no.such", SET, "1"), 40),
-            (AlterableConfig("no.such", DELETE, None), 40),
+            (AlterableConfig("segment.bytes", SET, "1_000"), 40),
+            (AlterableConfig("compression.gzip.level", SET, "0"), 40),
+            (AlterableConfig("compression.lz4.level", SET, "18"), 40),
+            (AlterableConfig("compression.zstd.level", SET, "23"), 40),
+            (AlterableConfig("remote.storage.enable", SET, "true"), 40),
+            (AlterableConfig("leader.replication.throttled.replicas", SET, "1"), 40),
+            (AlterableConfig("max.compaction.lag.ms", SET, "4"), 40),
             (AlterableConfig("segment.bytes", SET, "-3"), 40),
             (AlterableConfig("cleanup.policy", SET, "shred"), 40),
             (AlterableConfig("compression.type", SET, "lzma"), 40),
@@ -147,8 +153,10 @@ async def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
         ):
             assert await alter(client, good, bad) == code, bad
         assert await alter(client, good, check=True) == 0
-        assert server.broker.topics["t"].state.configs == {"retention.ms": "5"}
+        assert server.broker.topics["t"].state.configs == {"retention.ms": "5", "min.compaction.lag.ms": "5"}
         assert await alter(client, good, name="nowhere") == 3
+        assert await alter(client, good, name="no/where") == 17
+        assert await alter(client, AlterableConfig("no.such", DELETE, None)) == 0
         assert await alter(client, AlterableConfig("segment.ms", DELETE, None)) == 0
 
 

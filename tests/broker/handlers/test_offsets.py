@@ -71,7 +71,8 @@ async def test_the_highest_timestamp(tmp_path: Path) -> None:
         await client.produce("t", batch_of("b", timestamp=T0))
         answer = await list_offset(client, MAX_TIMESTAMP)
         assert (answer.offset, answer.timestamp) == (1, T0 + 501)
-        assert (await list_offset(client, MAX_TIMESTAMP, version=6)).error_code == 42
+        assert (await list_offset(client, MAX_TIMESTAMP, version=6)).error_code == 35
+        assert (await list_offset(client, -7)).error_code == 35
 
 
 async def test_what_cannot_be_listed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,14 @@ def with_count(count: int) -> bytearray:
         (with_count(5), 87),
         (batch_of("a") + batch_of("b"), 87),
         (b"", 87),
-        (b"short", 2),
-        (batch_of("a")[:-3], 2),
+        (b"short", 87),
+        (batch_of("a")[:-3], 87),
+        (batch_of("a", base_offset=7), 87),
         (batch_of("x" * 2_000_000), 10),
         (batch_of("a", control=True), 87),
         (batch_of("future", timestamp=4_000_000_000_000), 32),
     ],
-    ids=["crc", "count", "two batches", "nothing", "short", "cut", "large", "control", "future"],
+    ids=["crc", "count", "two batches", "nothing", "short", "cut", "base offset", "large", "control", "future"],
 )
 async def test_a_bad_batch_is_refused_with_kafkas_code(tmp_path: Path, batch: bytes, code: int) -> None:
     async with running_broker(tmp_path) as address, connect(address) as client:
@@ -91,11 +93,33 @@ async def test_a_bad_batch_is_refused_with_kafkas_code(tmp_path: Path, batch: by
 
 
 async def test_acks_are_checked(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as address, connect(address) as client:
+    async with running_server(tmp_path) as server, connect(server.address) as client:
         await client.create_topic("t", min_insync_replicas="2")
         assert (await client.produce("t", batch_of("a"), acks=5)).error_code == 21
+        # One replica is all there can be in sync of one.
+        assert (await client.produce("t", batch_of("a"), acks=-1)).error_code == 0
+        partition = server.broker.require_partition("t", 0)
+        partition.state = replace(partition.state, replicas=(1, 2, 3), isr=(1,))
         assert (await client.produce("t", batch_of("a"), acks=-1)).error_code == 19
         assert (await client.produce("t", batch_of("a"), acks=1)).error_code == 0
+
+
+async def test_a_transactional_batch_needs_a_transactional_id(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        batch = batch_of("a", transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
+        assert (await client.produce("t", batch)).error_code == 53
+
+
+async def test_formats_before_v2_are_refused_by_name(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        for magic in (0, 1):
+            batch = batch_of("a")
+            batch[16] = magic
+            answer = await client.produce("t", batch)
+            assert (answer.error_code, answer.log_start_offset) == (87, -1)
+            assert f"v{magic}" in str(answer.error_message)
 
 
 async def test_zstd_needs_v7(tmp_path: Path) -> None:

@@ -161,11 +161,19 @@ async def test_delete_by_name_by_id_and_of_nothing(tmp_path: Path) -> None:
         await client.create_topic("a")
         await client.create_topic("b")
         b = (await metadata(client, "b")).topics[0].topic_id
-        old = await client.ask(DeleteTopicsRequest(topic_names=["a", "a"]), 5, DeleteTopicsResponse)
-        assert [(r.name, r.error_code) for r in old.responses] == [("a", 0), ("a", 3)]
-        asked = [DeleteTopicState(None, b), DeleteTopicState(None, b), DeleteTopicState("b", b), DeleteTopicState(None)]
-        new = await client.ask(DeleteTopicsRequest(asked), 6, DeleteTopicsResponse)
-        assert [(r.name, r.error_code) for r in new.responses] == [("b", 0), (None, 100), ("b", 42), (None, 42)]
+
+        async def delete(*asked: DeleteTopicState) -> list[tuple[str | None, int]]:
+            answer = await client.ask(DeleteTopicsRequest(list(asked)), 6, DeleteTopicsResponse)
+            return [(r.name, r.error_code) for r in answer.responses]
+
+        old = await client.ask(DeleteTopicsRequest(topic_names=["a", "nowhere"]), 5, DeleteTopicsResponse)
+        assert [(r.name, r.error_code) for r in old.responses] == [("a", 0), ("nowhere", 3)]
+        assert await delete(DeleteTopicState("b", b), DeleteTopicState(None)) == [("b", 42), (None, 42)]
+        # Named twice, also in two ways: which of them is meant is not guessed.
+        assert await delete(DeleteTopicState("b"), DeleteTopicState("b")) == [("b", 42)]
+        assert await delete(DeleteTopicState("b"), DeleteTopicState(None, b)) == [("b", 42)]
+        assert await delete(DeleteTopicState(None, b)) == [("b", 0)]
+        assert await delete(DeleteTopicState(None, b)) == [(None, 100)]
 
 
 async def test_a_deletion_that_a_crash_cut_short_is_completed(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Why an answer of ours differs from Apache Kafka 3.9's: every difference that is allowed, and no other.
+
+A pattern is matched against "CASE: QUESTION/FIELD/..." with `*` for anything. A reason that no difference needs any
+more fails the test too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+REASONS: Final = {
+    # -- where Kafka's answer says nothing that a client could use ------------------------------------------------
+    "metadata_by_id: id in v11/*": "Kafka leaves its brokers out of the answer to a request that it cannot serve",
+    "metadata_by_id: neither/*": "Kafka fails on a topic with neither name nor id; ours is an invalid name",
+    "incremental_alter_configs: unknown operation/*": "a request that makes no sense is no UNKNOWN_SERVER_ERROR",
+    "fetch: isolation *": "as above; and a partition that fails does not fail the others",
+    "fetch: negative bytes/*": "as above",
+    "fetch: negative request/*": "as above",
+    "list_offsets: isolation 2/*": "as above",
+    "produce: null records": "Kafka leaves the client waiting for an answer that never comes",
+    "offset_fetch: no group, *": "Kafka leaves the client waiting for an answer that never comes",
+    "offset_for_leader_epoch: epoch -2*": "Kafka answers epoch -2, which nobody has led, with offset 0",
+    # -- what Kafka regroups by partition loses topics without any -------------------------------------------------
+    "delete_records: no partition/topics": "Kafka leaves out a topic that was asked about without a partition",
+    "produce: no partition/responses": "as above",
+    "fetch: no partition/responses": "as above",
+    "committed_offsets: commit, no partition/topics": "as above",
+    # -- data ------------------------------------------------------------------------------------------------------
+    "produce: a partition twice/*": "Kafka keeps one of the two batches and drops the other without a word; ours both",
+    "produce_formats: bytes behind/*": "Kafka drops what follows a batch without a word; ours refuses it",
+    "idempotence: repeat/*/log_append_time_ms": "Kafka names the batch's own time, though the topic is of CreateTime",
+    "transactions: produce again/*/log_append_time_ms": "as above",
+    "transactions: producers while open/*/last_timestamp": (
+        "ours is when the producer last wrote by the broker's clock: a mirror's old records do not expire its state"
+    ),
+    "transactional_offsets: commit, newer epoch/*": (
+        "Kafka takes offsets of an epoch that nobody has; no marker would ever end them"
+    ),
+    "fetch: *beyond*/high_watermark": "ours says where the log begins and ends, so that the reader need not ask again",
+    "fetch: *beyond*/log_start_offset": "as above",
+    "fetch: *negative/*/high_watermark": "as above",
+    "fetch: *negative/*/log_start_offset": "as above",
+    # -- configs ---------------------------------------------------------------------------------------------------
+    "*/configs/message.timestamp.after.max.ms/value": "our default is that of Kafka 4: an hour (KIP-1030)",
+    "create_topics_configs: min.cleanable.dirty.ratio='0*": "Java's own ways to write a number: 0.25f, 0x1p-1",
+    "incremental_alter_values: min.cleanable.dirty.ratio='0*": "as above",
+    "create_topics_configs: cleanup.policy=' compact , delete '/*": "values are kept without the blanks around them",
+    "create_topics_configs: retention.ms=' 5 '/*": "as above",
+    "create_topics_configs: preallocate='*'/*": "as above, and truth values in small letters",
+    "describe_configs: synonyms/*/synonyms*": "synonyms of a topic's config in Kafka are its broker's; ours has none",
+    "describe_configs: broker, what we have/*/value": "another broker with other defaults: see BrokerConfig",
+    "describe_configs: broker, what we have/*/config_source": "as above",
+    "describe_configs: broker, what we have/*/read_only": "our broker's settings are those of its start",
+}

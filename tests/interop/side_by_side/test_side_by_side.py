@@ -1,0 +1,64 @@
+"""The same requests to Apache Kafka 3.9 and to our broker; a difference without a written reason is a fault."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from fnmatch import fnmatchcase
+
+import pytest
+
+from tests.interop.servers import FarshoreBroker, KafkaServer
+from tests.interop.side_by_side import config_cases, data_cases, group_cases, topic_cases, transaction_cases
+from tests.interop.side_by_side.asking import Case, answers_of, differences
+from tests.interop.side_by_side.reasons import REASONS
+
+CASES = [
+    *topic_cases.CASES,
+    *config_cases.CASES,
+    *data_cases.CASES,
+    *group_cases.CASES,
+    *transaction_cases.CASES,
+]
+
+
+async def _compare(case: Case, kafka: KafkaServer, ours: FarshoreBroker) -> list[str]:
+    prefix = f"{case.__name__}-{uuid.uuid4().hex[:6]}"
+    theirs, own = await asyncio.gather(
+        answers_of(case, kafka.bootstrap, prefix), answers_of(case, ours.bootstrap, prefix)
+    )
+    assert theirs, "the case asked nothing"
+    return [f"{case.__name__}: {line}" for line in differences(theirs, own)]
+
+
+def _reason(difference: str) -> str | None:
+    where = difference.partition(": Kafka ")[0]
+    return next((pattern for pattern in REASONS if fnmatchcase(where, pattern)), None)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+async def test_our_answers_are_kafkas(case: Case, kafka_39: KafkaServer, shared_broker: FarshoreBroker) -> None:
+    found = await _compare(case, kafka_39, shared_broker)
+    print("\n".join(found))
+    unexplained = [difference for difference in found if _reason(difference) is None]
+    assert not unexplained, "\n".join(unexplained)
+    used = {_reason(difference) for difference in found}
+    unused = [pattern for pattern in REASONS if pattern.startswith(f"{case.__name__}: ") and pattern not in used]
+    assert not unused, f"nothing differs so any more: {unused}"
+
+
+def test_every_reason_belongs_to_a_case() -> None:
+    names = {case.__name__ for case in CASES}
+    assert all(pattern.startswith("*/") or pattern.partition(":")[0] in names for pattern in REASONS)
+    assert len(names) == len(CASES)
+
+
+def test_a_difference_is_seen_wherever_it_is() -> None:
+    kafka = {"q": {"topics": {"t": {"error_code": "NONE", "rows": [1, 2]}}, "more": None}}
+    ours = {"q": {"topics": {"t": {"error_code": "NONE", "rows": [1, 3]}, "u": {}}, "more": []}}
+    assert [line.partition(": ")[0] for line in differences(kafka, ours)] == [
+        "q/more",
+        "q/topics/t/rows/1",
+        "q/topics/u",
+    ]
+    assert list(differences(kafka, kafka)) == []
