@@ -45,6 +45,8 @@ CONNECTION_CHECK_MS = 1000
 TOPIC_NAME_CHARS_MAX = 249
 # One request may not make more partitions than this: each is a directory with open files.
 PARTITIONS_PER_TOPIC_MAX = 10_000
+# Partitions in one answer of DescribeTopicPartitions (Kafka: max.request.partition.size.limit); more take more pages.
+DESCRIBED_PARTITIONS_MAX = 2000
 # Producer ids are taken from the metadata store in blocks, as in Kafka, so that not each costs a durable write.
 PRODUCER_ID_BLOCK = 1000
 # What a produced batch may decompress to where the topic wants it in another codec.

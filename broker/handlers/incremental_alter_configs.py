@@ -13,6 +13,7 @@ from broker.handlers.handler import Handler, RequestContext
 from broker.topics.configs import altered
 from broker.topics.errors import InvalidTopicRequest
 from broker.topics.naming import check_name
+from broker.topics.partition import Topic
 from broker.wire.api import ApiKey
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -39,13 +40,7 @@ def _alter(
     broker: Broker, asked: AlterConfigsResource, twice: bool, validate_only: bool
 ) -> AlterConfigsResourceResponse:
     try:
-        if twice:
-            raise InvalidTopicRequest(f"'{asked.resource_name}' is in the request more than once.")
-        if asked.resource_type != TOPIC_RESOURCE:
-            raise InvalidTopicRequest(
-                f"Resources of type {asked.resource_type} cannot be altered while the broker runs: only topics can."
-            )
-        topic = broker.manager.require(checked_name(asked.resource_name))
+        topic = topic_to_alter(broker, asked.resource_type, asked.resource_name, twice)
         configs = altered(topic.state.configs, [_change(config) for config in asked.configs])
         if not validate_only and configs != topic.state.configs:
             broker.manager.set_configs(topic.name, configs)
@@ -54,12 +49,18 @@ def _alter(
     return AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
 
 
-def checked_name(name: str) -> str:
-    """A topic's name in a request to alter its configs. Raises InvalidTopicRequest, InvalidTopicName."""
+def topic_to_alter(broker: Broker, resource_type: int, name: str, twice: bool) -> Topic:
+    """The topic that a request to alter configs names. Raises InvalidTopicRequest, InvalidTopicName, UnknownTopic."""
+    if twice:
+        raise InvalidTopicRequest(f"'{name}' is in the request more than once.")
+    if resource_type != TOPIC_RESOURCE:
+        raise InvalidTopicRequest(
+            f"Resources of type {resource_type} cannot be altered while the broker runs: only topics can."
+        )
     if not name:
         raise InvalidTopicRequest("The default resource is not allowed for topics.")
     check_name(name)
-    return name
+    return broker.manager.require(name)
 
 
 def _change(config: AlterableConfig) -> tuple[str, ConfigOperation, str | None]:

@@ -1,7 +1,8 @@
-"""ListOffsets, v1-7: the latest, the earliest, or the first offset from a time on.
+"""ListOffsets, v1-9: the latest, the earliest, or the first offset from a time on.
 
 v2 isolation level (latest is the last stable offset for read_committed); v4 leader epochs; v7 the offset of the highest
-timestamp (KIP-734). The answer to a time is the exact record, found by opening its batch.
+timestamp (KIP-734); v8 and v9 the ends of local and of remote storage, of which there is only the local. The answer to
+a time is the exact record, found by opening its batch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from broker.wire.messages.list_offsets import (
 )
 from broker.wire.vocabulary import (
     EARLIEST,
+    EARLIEST_LOCAL,
     LATEST,
+    LATEST_TIERED,
     MAX_TIMESTAMP,
     MAX_TIMESTAMP_SINCE_VERSION,
     NO_LEADER_EPOCH,
@@ -34,7 +37,13 @@ from broker.wire.vocabulary import (
 )
 
 NOT_FOUND: Final = (NO_OFFSET, NO_TIMESTAMP)
-_SINCE_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: MAX_TIMESTAMP_SINCE_VERSION}
+_SINCE_VERSION: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: MAX_TIMESTAMP_SINCE_VERSION,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+}
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
@@ -94,7 +103,9 @@ def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[i
     """(offset, timestamp); the timestamp is NO_TIMESTAMP for the ends of the log. Raises BrokerError."""
     if timestamp == LATEST:
         return partition.visible_end(isolation_level), NO_TIMESTAMP
-    if timestamp == EARLIEST:
+    if timestamp == LATEST_TIERED:
+        return NOT_FOUND
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return partition.log.log_start_offset, NO_TIMESTAMP
     up_to = partition.visible_end(isolation_level)
     if timestamp == MAX_TIMESTAMP:
@@ -104,4 +115,4 @@ def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[i
     return partition.log.offset_for_timestamp(timestamp, up_to=up_to) or NOT_FOUND
 
 
-HANDLER = Handler(api=ApiKey.LIST_OFFSETS, versions=(1, 7), handle=handle)
+HANDLER = Handler(api=ApiKey.LIST_OFFSETS, versions=(1, 9), handle=handle)

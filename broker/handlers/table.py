@@ -9,6 +9,7 @@ from typing import Final
 from broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_configs,
     api_versions,
     create_partitions,
     create_topics,
@@ -21,6 +22,8 @@ from broker.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_topic_partitions,
+    describe_transactions,
     end_txn,
     fetch,
     find_coordinator,
@@ -31,6 +34,7 @@ from broker.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -72,6 +76,7 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit.HANDLER,
         ApiKey.DESCRIBE_ACLS: describe_acls.HANDLER,
         ApiKey.DESCRIBE_CONFIGS: describe_configs.HANDLER,
+        ApiKey.ALTER_CONFIGS: alter_configs.HANDLER,
         ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs.HANDLER,
         ApiKey.CREATE_PARTITIONS: create_partitions.HANDLER,
         ApiKey.DELETE_GROUPS: delete_groups.HANDLER,
@@ -79,5 +84,8 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         ApiKey.OFFSET_DELETE: offset_delete.HANDLER,
         ApiKey.DESCRIBE_CLUSTER: describe_cluster.HANDLER,
         ApiKey.DESCRIBE_PRODUCERS: describe_producers.HANDLER,
+        ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.HANDLER,
+        ApiKey.LIST_TRANSACTIONS: list_transactions.HANDLER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.HANDLER,
     }
 )

@@ -29,6 +29,11 @@ class TransactionState(Enum):
     COMPLETE_ABORT = 5
 
     @property
+    def label(self) -> str:
+        """Kafka's word for it, as tools show it: CompleteCommit."""
+        return self.name.title().replace("_", "")
+
+    @property
     def prepared(self) -> bool:
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 

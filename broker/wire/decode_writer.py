@@ -100,10 +100,18 @@ class DecodeWriter:
             self._uuids.append(target)
         elif spec.kind is Kind.STRUCT:
             assert spec.struct is not None
-            self._flush()
             made = self._name("s")
+            if spec.tag is None:
+                self._pending.append(("b", made))
+                self._flush()
+                self._emit(f"if {made} < 0:")
+                self._emit(f"    {target} = None")
+                self._emit("else:")
+                self._indent += 1
+            self._flush()
             self._struct(spec.struct, made)
             self._emit(f"{target} = {made}")
+            self._indent -= spec.tag is None
         elif spec.kind in (Kind.STRING, Kind.BYTES, Kind.RECORDS):
             self._sized(spec, target)
         elif spec.kind is Kind.ARRAY:

@@ -95,7 +95,14 @@ class EncodeWriter:
             self._flush(buffer)
             held = self._name("s")
             self._emit(f"{held} = {value}")
+            if spec.tag is None:
+                self._emit(f"if {held} is None:")
+                self._emit(f"    {buffer}.append(255)")
+                self._emit("else:")
+                self._indent += 1
+                self._emit(f"{buffer}.append(1)")
             self._struct(spec.struct, held, buffer)
+            self._indent -= spec.tag is None
         elif spec.kind in (Kind.STRING, Kind.BYTES, Kind.RECORDS):
             self._sized(spec, value, buffer)
         elif spec.kind is Kind.ARRAY:

@@ -12,7 +12,8 @@ the class as `FIELDS`, in wire order; `broker.wire.compiler` turns it into strai
 
 A field exists on the wire in versions `since..until`; outside of them it keeps its default when decoded and
 is left out when encoded. `nullable` is the first version in which null is allowed. A field with a `tag` is
-carried as a tagged field (KIP-482), left out when it has its default. A tagged struct is None when absent.
+carried as a tagged field (KIP-482), left out when it has its default. A tagged struct is None when absent, one without
+a tag when it is null.
 """
 
 from __future__ import annotations
@@ -184,6 +185,11 @@ def array(
 def nested(item: type[Struct], *, tag: int, since: int = 0, until: int = NEWEST) -> Any:
     """One struct as a tagged field; None when absent (Kafka: a struct of defaults, which it never sends)."""
     return FieldSpec(Kind.STRUCT, None, since, until, tag=tag, item=Kind.STRUCT, struct=item)
+
+
+def nullable(item: type[Struct], *, since: int = 0, until: int = NEWEST) -> Any:
+    """One struct in its place among the fields, or null: a byte before it says which."""
+    return FieldSpec(Kind.STRUCT, None, since, until, nullable=since, item=Kind.STRUCT, struct=item)
 
 
 def _tabulate(cls: type[S]) -> type[S]:

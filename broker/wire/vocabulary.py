@@ -21,6 +21,10 @@ EARLIEST: Final = -2
 """Timestamp in ListOffsets: the log start offset."""
 MAX_TIMESTAMP: Final = -3
 """Timestamp in ListOffsets: the record with the highest timestamp (KIP-734)."""
+EARLIEST_LOCAL: Final = -4
+"""Timestamp in ListOffsets: the earliest offset on the broker's own disk (KIP-405)."""
+LATEST_TIERED: Final = -5
+"""Timestamp in ListOffsets: the latest offset in remote storage (KIP-1005)."""
 MAX_TIMESTAMP_SINCE_VERSION: Final = 7
 """The version of ListOffsets that has MAX_TIMESTAMP."""
 ALL_REPLICAS: Final = -1

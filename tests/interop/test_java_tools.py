@@ -127,6 +127,22 @@ def test_perf_tools(tools: Tools, topic: str) -> None:
     assert int(row[4]) == 20000
 
 
+def test_transactions_tool(tools: Tools, topic: str) -> None:
+    tools.topics("--create", "--topic", topic)
+    settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all"]
+    arguments = ["--topic", topic, "--num-records", "100", "--record-size", "50", "--throughput", "-1"]
+    arguments += ["--transactional-id", f"t-{topic}", "--transaction-duration-ms", "50"]
+    run_java(tools.version, f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
+    (row,) = [line.split() for line in tools.run(f"{TOOLS}.TransactionsCommand", "list").splitlines() if topic in line]
+    assert row[0] == f"t-{topic}"
+    assert row[-1] == "CompleteCommit"
+    described = tools.run(f"{TOOLS}.TransactionsCommand", "describe", "--transactional-id", f"t-{topic}")
+    assert "CompleteCommit" in described
+    assert row[2] in described.split()
+    none = tools.run(f"{TOOLS}.TransactionsCommand", "list", "--duration-filter", "3600000")
+    assert topic not in none
+
+
 def test_transactional_performance(tools: Tools, topic: str) -> None:
     tools.topics("--create", "--topic", topic)
     settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all"]

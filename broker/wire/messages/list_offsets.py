@@ -1,7 +1,8 @@
 """ListOffsets (API 2).
 
 Timestamp -1 asks for the latest offset, -2 the earliest, -3 (v7, KIP-734) the offset of the highest
-timestamp. v2 isolation level; v4 leader epochs (KIP-320); v6 flexible.
+timestamp, -4 (v8, KIP-405) the earliest on the broker's own disk, -5 (v9, KIP-1005) the latest in remote storage.
+v2 isolation level; v4 leader epochs (KIP-320); v6 flexible.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-@message(key=2, versions=(1, 7), flexible=6)
+@message(key=2, versions=(1, 9), flexible=6)
 class ListOffsetsRequest(Message):
     replica_id: int = int32()
     isolation_level: int = int8(since=2)
@@ -44,7 +45,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-@message(key=2, versions=(1, 7), flexible=6)
+@message(key=2, versions=(1, 9), flexible=6)
 class ListOffsetsResponse(Message):
     throttle_time_ms: int = int32(since=2)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

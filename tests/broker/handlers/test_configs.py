@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.log.config import LogConfig
 from broker.topics.catalogue import CATALOGUE, ConfigType
 from broker.topics.configs import log_config
+from broker.wire.messages import alter_configs
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -111,6 +113,27 @@ async def test_changes_reach_the_open_log_and_survive_a_restart(tmp_path: Path) 
         assert await alter(client, AlterableConfig("max.message.bytes", DELETE, None)) == 0
         assert (await client.produce("t", batch_of("x" * 500))).error_code == 0
         assert (await configs(client, "t"))["max.message.bytes"].config_source == 5
+
+
+async def test_the_old_request_replaces_all_that_is_set(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t", retention_ms="5", segment_ms="6")
+
+        async def replace(*configs: alter_configs.AlterableConfig, check: bool = False, **named: Any) -> int:
+            asked = {"resource_type": TOPIC, "resource_name": "t", "configs": list(configs), **named}
+            request = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(**asked)], check)
+            return (await client.ask(request, 2, alter_configs.AlterConfigsResponse)).responses[0].error_code
+
+        one = alter_configs.AlterableConfig("max.message.bytes", "300")
+        assert await replace(one, check=True) == 0
+        for bad, code in ((("segment.bytes", "-3"), 40), (("segment.ms", None), 42), (("max.message.bytes", "4"), 42)):
+            assert await replace(one, alter_configs.AlterableConfig(*bad)) == code
+        assert await replace(one, resource_name="nowhere") == 3
+        assert await replace(one, resource_type=BROKER, resource_name="1") == 42
+        assert server.broker.topics["t"].state.configs == {"retention.ms": "5", "segment.ms": "6"}
+        assert await replace(one) == 0
+        assert server.broker.topics["t"].state.configs == {"max.message.bytes": "300"}
+        assert (await client.produce("t", batch_of("x" * 500))).error_code == 10
 
 
 async def test_lists_are_added_to_and_taken_from(tmp_path: Path) -> None:

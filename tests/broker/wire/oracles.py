@@ -63,7 +63,7 @@ def _kio_plain(theirs: Any, cls: type[Struct], version: int) -> dict[str, Any]:
         value = getattr(theirs, field.name)
         if spec.kind is Kind.STRUCT:
             assert spec.struct is not None
-            absent = value is None or value == type(value)()
+            absent = value is None or (spec.tag is not None and value == type(value)())
             out[spec.name] = None if absent else _kio_plain(value, spec.struct, version)
         elif spec.kind is Kind.ARRAY and value is not None:
             item = FieldSpec(spec.item or Kind.INT8, None)
@@ -90,7 +90,7 @@ def _make(cls: Any, message: Struct, version: int) -> Any:
     values: dict[str, Any] = {}
     for spec in _present(type(message), version):
         value = getattr(message, spec.name)
-        if spec.kind is Kind.INT32 and spec.name.endswith(_BITS):
+        if spec.name.endswith(_BITS) and _BITS in cls._struct.fields and spec.kind is Kind.INT32:
             values[_BITS] = {bit for bit in range(32) if value >> bit & 1}
         elif spec.kind is Kind.STRUCT:
             if value is not None:
@@ -115,7 +115,7 @@ def kafka_python_writes(message: Message, version: int) -> bytes:
 def _kafka_python_plain(theirs: Any, cls: type[Struct], version: int) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for spec in _present(cls, version):
-        if spec.kind is Kind.INT32 and spec.name.endswith(_BITS):
+        if spec.name.endswith(_BITS) and _BITS in theirs._struct.fields and spec.kind is Kind.INT32:
             bits = getattr(theirs, _BITS)
             mask = sum(1 << bit for bit in ({31} if bits is None else bits))
             out[spec.name] = mask - (1 << 32) if mask >= 1 << 31 else mask
@@ -123,7 +123,7 @@ def _kafka_python_plain(theirs: Any, cls: type[Struct], version: int) -> dict[st
         value = getattr(theirs, spec.name)
         if spec.kind is Kind.STRUCT:
             assert spec.struct is not None
-            present = theirs.tags is not None and spec.name in theirs.tags
+            present = value is not None if spec.tag is None else theirs.tags is not None and spec.name in theirs.tags
             out[spec.name] = _kafka_python_plain(value, spec.struct, version) if present else None
         elif spec.struct is not None and value is not None:
             out[spec.name] = [_kafka_python_plain(one, spec.struct, version) for one in value]

@@ -81,7 +81,8 @@ def _projected(spec: FieldSpec, value: Any, version: int) -> Any:
     if not spec.is_in(version):
         return _default(spec)
     if spec.kind is Kind.STRUCT:
-        return None if value is None or value == type(value)() else project(value, version)
+        absent = value is None or (spec.tag is not None and value == type(value)())
+        return None if absent else project(value, version)
     if value is None and not spec.is_nullable_in(version):
         if spec.default is None:
             return {Kind.STRING: "", Kind.BYTES: b"", Kind.ARRAY: []}[spec.kind]

@@ -165,7 +165,8 @@ class Peer:
             table = fields(cast(Any, value))
             return {one.name: self._shown(getattr(value, one.name), one.name) for one in table}
         if isinstance(value, list):
-            return _keyed([self._shown(item, name) for item in value])
+            shown = [self._shown(item, name) for item in value]
+            return _keyed(shown)
         if name in PLACES or name in TEXTS:
             return f"<{name}>"
         if name == "error_code":
@@ -202,9 +203,9 @@ def _batches(data: memoryview) -> Any:
 
 
 def _keyed(items: list[Any]) -> Any:
-    """A list of structs as a dict by what they are known by; where that is not unique, in an order of its own."""
+    """A list of structs as a dict by what they are known by; others, and where that is not unique, in order."""
     if not items or not isinstance(items[0], dict):
-        return items
+        return sorted(items, key=repr)
     for key in KEYS:
         if key in items[0] and len({str(item[key]) for item in items}) == len(items):
             return {str(item[key]): item for item in items}

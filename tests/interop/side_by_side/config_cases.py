@@ -6,6 +6,7 @@ from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.topics.broker_configs import broker_settings
+from broker.wire.messages import alter_configs as messages
 from broker.wire.messages.describe_acls import DescribeAclsRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -108,6 +109,40 @@ async def incremental_alter_values(peer: Peer) -> None:
         await peer.ask(f"{name}={value!r}", IncrementalAlterConfigsRequest([resource], True), 1)
 
 
+async def alter_configs(peer: Peer) -> None:
+    topic = await peer.topic(retention_ms="60000")
+
+    async def alter(
+        label: str, *configs: tuple[str, str | None], kind: int = TOPIC_RESOURCE, name: str = topic, version: int = 2
+    ) -> None:
+        resource = messages.AlterConfigsResource(kind, name, [messages.AlterableConfig(*config) for config in configs])
+        await peer.ask(label, messages.AlterConfigsRequest([resource]), version)
+
+    async def see(label: str) -> None:
+        keys = ["retention.ms", "segment.ms", "cleanup.policy"]
+        await peer.ask(label, DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, topic, keys)]), 4)
+
+    for version in range(3):
+        await alter(f"v{version}", ("segment.ms", f"{version + 5}"), version=version)
+        await see(f"after v{version}")
+    await alter("one right, one wrong", ("retention.ms", "7"), ("segment.ms", "0"))
+    await alter("null", ("retention.ms", None))
+    await alter("unknown config", ("no.such.config", "1"))
+    await alter("a config twice", ("retention.ms", "1"), ("retention.ms", "2"))
+    await alter("unknown topic", ("retention.ms", "1"), name=peer.name("unknown"))
+    await alter("bad name", ("retention.ms", "1"), name="a b")
+    await alter("empty name", ("retention.ms", "1"), name="")
+    await alter("another broker", ("log.cleaner.threads", "1"), kind=BROKER_RESOURCE, name="7")
+    await alter("unknown kind", ("retention.ms", "1"), kind=99)
+    await see("nothing changed")
+    resource = messages.AlterConfigsResource(TOPIC_RESOURCE, topic, [messages.AlterableConfig("retention.ms", "9")])
+    await peer.ask("a topic twice", messages.AlterConfigsRequest([resource, resource]), 2)
+    await peer.ask("to look only", messages.AlterConfigsRequest([resource], True), 2)
+    await see("still nothing changed")
+    await alter("all gone")
+    await see("with nothing")
+
+
 async def describe_log_dirs(peer: Peer) -> None:
     topic = await peer.topic(partitions=2)
     await peer.produce(topic, batch_of("a"))
@@ -125,5 +160,6 @@ async def describe_acls(peer: Peer) -> None:
 
 
 CASES: tuple[Case, ...] = (
-    describe_configs, incremental_alter_configs, incremental_alter_values, describe_log_dirs, describe_acls,
+    describe_configs, alter_configs, incremental_alter_configs, incremental_alter_values, describe_log_dirs,
+    describe_acls,
 )  # fmt: skip

@@ -195,11 +195,11 @@ async def list_offsets(peer: Peer) -> None:
         fields.setdefault("replica_id", -1)
         await peer.ask(label, ListOffsetsRequest(topics=[asked], **fields), version)
 
-    for version in range(1, 8):
+    for version in range(1, 10):
         for timestamp in (-1, -2, 1_600_000_001_001, 1_600_000_004_000, 1_700_000_000_000, 0):
             await ask(f"{timestamp}, v{version}", topic, timestamp, version)
     for timestamp in (-1, -2, -3, -4, -5, -6, -7, 0, 2**63 - 1, -(2**63)):
-        for version in (6, 7):
+        for version in (6, 7, 8, 9):
             await ask(f"{timestamp} of an empty one, v{version}", empty, timestamp, version)
             await ask(f"{timestamp} committed, v{version}", topic, timestamp, version, isolation_level=1)
     await ask("isolation 2", topic, -1, isolation_level=2)

@@ -13,11 +13,13 @@ REASONS: Final = {
     "metadata_by_id: id in v11/*": "Kafka leaves its brokers out of the answer to a request that it cannot serve",
     "metadata_by_id: neither/*": "Kafka fails on a topic with neither name nor id; ours is an invalid name",
     "incremental_alter_configs: unknown operation/*": "a request that makes no sense is no UNKNOWN_SERVER_ERROR",
+    "describe_topic_partitions: empty name/*": "a name that is invalid is no UNKNOWN_SERVER_ERROR",
     "fetch: isolation *": "as above; and a partition that fails does not fail the others",
     "fetch: negative bytes/*": "as above",
     "fetch: negative request/*": "as above",
     "list_offsets: isolation 2/*": "as above",
     "produce: null records": "Kafka leaves the client waiting for an answer that never comes",
+    "alter_configs: a topic twice": "as above",
     "offset_fetch: no group, *": "Kafka leaves the client waiting for an answer that never comes",
     "offset_for_leader_epoch: epoch -2*": "Kafka answers epoch -2, which nobody has led, with offset 0",
     # -- what Kafka regroups by partition loses topics without any -------------------------------------------------

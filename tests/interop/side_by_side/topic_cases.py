@@ -18,6 +18,7 @@ from broker.wire.messages.create_topics import (
 from broker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
+from broker.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.wire_client import batch_of
 from tests.interop.side_by_side.asking import Case, Peer
@@ -249,6 +250,27 @@ async def delete_records(peer: Peer) -> None:
     await peer.ask("no topic", DeleteRecordsRequest([], 5000), 2)
 
 
+async def describe_topic_partitions(peer: Peer) -> None:
+    first, second = await peer.topic("a", partitions=3), await peer.topic("b", partitions=2)
+
+    async def ask(label: str, *names: str, limit: int = 2000, cursor: Cursor | None = None) -> None:
+        asked = [TopicRequest(name) for name in names]
+        await peer.ask(label, DescribeTopicPartitionsRequest(asked, limit, cursor), 0)
+
+    await ask("both", second, first)
+    for limit in (-1, 0, 1, 2, 3, 4, 5):
+        await ask(f"at most {limit}", first, second, limit=limit)
+    for name, partition in ((first, 1), (first, 3), (first, 9), (second, 0), (peer.name("aa"), 0), ("zzz", 0)):
+        await ask(f"from {name[-2:]}-{partition}", first, second, cursor=Cursor(name, partition))
+        await ask(f"one from {name[-2:]}-{partition}", first, second, cursor=Cursor(name, partition), limit=1)
+    await ask("from a negative partition", first, second, cursor=Cursor(first, -1))
+    await ask("twice", first, first)
+    await ask("unknown", peer.name("unknown"), first)
+    await ask("unknown, at most one", peer.name("unknown"), first, second, limit=1)
+    await ask("bad name", "a b")
+    await ask("empty name", "")
+
+
 async def describe_cluster(peer: Peer) -> None:
     for version in (0, 1):
         for operations in (False, True):
@@ -259,5 +281,5 @@ async def describe_cluster(peer: Peer) -> None:
 
 CASES: tuple[Case, ...] = (
     metadata, metadata_by_id, create_topics, create_topics_assigned, create_topics_configs, create_partitions,
-    delete_topics, delete_records, describe_cluster,
+    delete_topics, delete_records, describe_topic_partitions, describe_cluster,
 )  # fmt: skip

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from broker.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from broker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -105,6 +110,50 @@ async def transactions(peer: Peer) -> None:
     await peer.ask("not an open one", produce_request(topic, batch), 9)
 
 
+async def _until_ended(peer: Peer, name: str) -> None:
+    """The markers are written after the answer to EndTxn."""
+    deadline = time.monotonic() + 20
+    while True:
+        answer = await peer.prepare(DescribeTransactionsRequest([name]), 0, DescribeTransactionsResponse)
+        if answer.transaction_states[0].transaction_state.startswith("Complete"):
+            return
+        assert time.monotonic() < deadline, answer
+        await asyncio.sleep(0.05)
+
+
+async def describe_transactions(peer: Peer) -> None:
+    name, idle = peer.name("x"), peer.name("idle")
+    topic = await peer.topic(partitions=2)
+    producer, epoch = await _init(peer, name)
+    await _init(peer, idle)
+
+    async def see(when: str) -> None:
+        asked = DescribeTransactionsRequest([name, idle, "", peer.name("other")])
+        await peer.ask(f"described {when}", asked, 0)
+        for label, states, producers, longer in (
+            ("all", [], [], -1),
+            ("ongoing", ["Ongoing"], [], -1),
+            ("ended or new", ["CompleteAbort", "Empty"], [], -1),
+            ("an unknown state", ["ongoing", "PrepareCommit", "Dead", "PrepareEpochFence"], [], -1),
+            ("its producer", [], [producer], -1),
+            ("another producer", [], [producer + 100_000], -1),
+            ("for long", [], [], 3_600_000),
+            ("for a moment", [], [], 0),
+        ):
+            request = ListTransactionsRequest(states, producers, longer)
+            answer = await peer.prepare(request, 1, ListTransactionsResponse)
+            found = [t for t in answer.transaction_states if t.transactional_id in (name, idle)]
+            said = [f"{t.transactional_id} {t.transaction_state}" for t in found]
+            peer.note(f"{label} {when}", [answer.error_code, sorted(answer.unknown_state_filters), sorted(said)])
+
+    await see("before")
+    await peer.ask("add", _add(name, producer, epoch, topic, 0, 1), 3)
+    await see("while open")
+    await peer.ask("abort", EndTxnRequest(name, producer, epoch, False), 3)
+    await _until_ended(peer, name)
+    await see("after")
+
+
 async def transactional_offsets(peer: Peer) -> None:
     name, group = peer.name("x"), peer.name("g")
     topic = await peer.topic()
@@ -147,5 +196,5 @@ async def write_txn_markers(peer: Peer) -> None:
 
 
 CASES: tuple[Case, ...] = (
-    init_producer_id, transactions, transactional_offsets, write_txn_markers,
+    init_producer_id, transactions, describe_transactions, transactional_offsets, write_txn_markers,
 )  # fmt: skip

@@ -1,0 +1,90 @@
+"""DescribeTopicPartitions, v0 (KIP-966): what Metadata says of topics, by name, a page of partitions at a time.
+
+The cursor is the first partition that did not fit, of a topic that is asked for; topics before it are left out. No
+replica that is out of sync may become the leader, so there are no eligible ones to name.
+"""
+
+from __future__ import annotations
+
+from broker.broker import Broker
+from broker.errors import BrokerError
+from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.metadata import TOPIC_OPERATIONS
+from broker.limits import DESCRIBED_PARTITIONS_MAX
+from broker.topics.errors import UnknownTopic
+from broker.topics.naming import check_name
+from broker.topics.partition import Partition, Topic
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+async def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    start = request.cursor or Cursor()
+    asked = {topic.name for topic in request.topics}
+    response = DescribeTopicPartitionsResponse()
+    if start.partition_index < 0 or (request.cursor is not None and asked and start.topic_name not in asked):
+        response.topics = [
+            DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in sorted(asked)
+        ]
+        return response
+    room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
+    for name in sorted(asked or broker.topics):
+        if name < start.topic_name:
+            continue
+        if room == 0:
+            response.next_cursor = Cursor(name, 0)
+            break
+        topic, first = broker.topics.get(name), start.partition_index if name == start.topic_name else 0
+        if topic is None:
+            response.topics.append(_unknown(name))
+            continue
+        shown = topic.partitions[first:][:room]
+        response.topics.append(_describe(topic, shown))
+        room -= len(shown)
+        if shown and shown[-1].index + 1 < len(topic.partitions):
+            response.next_cursor = Cursor(name, shown[-1].index + 1)
+            break
+    return response
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    try:
+        check_name(name)
+        raise UnknownTopic(f"Topic '{name}' does not exist.")
+    except BrokerError as error:
+        answer = DescribeTopicPartitionsResponseTopic(error.error_code, name)
+        answer.topic_authorized_operations = TOPIC_OPERATIONS
+        return answer
+
+
+def _describe(topic: Topic, partitions: list[Partition]) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=partition.index,
+                leader_id=partition.state.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for partition in partitions
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+HANDLER = Handler(api=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), handle=handle)

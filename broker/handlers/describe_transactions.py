@@ -1,0 +1,45 @@
+"""DescribeTransactions, v0 (KIP-664): state, producer and partitions of transactional ids."""
+
+from __future__ import annotations
+
+from broker.broker import Broker
+from broker.handlers.handler import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+
+async def handle(
+    broker: Broker, request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(broker, name) for name in dict.fromkeys(request.transactional_ids)]
+    )
+
+
+def _describe(broker: Broker, transactional_id: str) -> TransactionState:
+    if not transactional_id:
+        return TransactionState(ErrorCode.INVALID_REQUEST, transactional_id)
+    found = broker.transactions.transactions.get(transactional_id)
+    if found is None:
+        return TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(found.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=found.state.label,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=[TopicData(topic, partitions) for topic, partitions in topics.items()],
+    )
+
+
+HANDLER = Handler(api=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), handle=handle)
