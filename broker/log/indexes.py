@@ -2,11 +2,17 @@
 
 They are written when a segment is sealed, flushed or closed, never per append: after a crash the tail is scanned
 anyway, and the scan rebuilds them.
+
+The index of aborted transactions ends with a footer of our own: the size of the log file that it describes and a
+CRC32C. Nothing in the log contradicts an index that lacks an entry, so one without a footer (an earlier version wrote
+them before they were filled) or with a wrong one is not believed.
 """
 
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+
+from crc32c import crc32c
 
 from broker.log.producers import AbortedTransaction
 
@@ -14,6 +20,8 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _TXN_ENTRY = struct.Struct(">hqqqq")
 _TXN_VERSION = 0
+_TXN_FOOTER = struct.Struct(">4sqI")
+_TXN_FOOTER_MARK = b"FSTX"
 
 
 class OffsetIndex:
@@ -129,17 +137,20 @@ class TimeIndex:
         return index
 
 
-def encode_aborted(entries: list[AbortedTransaction]) -> bytes:
-    return b"".join(_TXN_ENTRY.pack(_TXN_VERSION, *entry) for entry in entries)
+def encode_aborted(entries: list[AbortedTransaction], size_bytes: int) -> bytes:
+    """The index of a segment whose log file has `size_bytes`."""
+    body = b"".join(_TXN_ENTRY.pack(_TXN_VERSION, *entry) for entry in entries)
+    return body + _TXN_FOOTER.pack(_TXN_FOOTER_MARK, size_bytes, _crc(body, size_bytes))
 
 
-def decode_aborted(data: bytes) -> list[AbortedTransaction]:
-    """Raises ValueError for what cannot be an aborted-transaction index."""
-    if len(data) % _TXN_ENTRY.size:
-        raise ValueError("aborted-transaction index is cut short")
-    entries = []
-    for version, *entry in _TXN_ENTRY.iter_unpack(data):
-        if version != _TXN_VERSION:
-            raise ValueError(f"aborted-transaction index of version {version}")
-        entries.append(AbortedTransaction(*entry))
-    return entries
+def decode_aborted(data: bytes, size_bytes: int) -> list[AbortedTransaction]:
+    """Raises ValueError for what is not known to be the whole index of a segment of `size_bytes`."""
+    body, footer = data[: -_TXN_FOOTER.size], data[-_TXN_FOOTER.size :]
+    if footer != _TXN_FOOTER.pack(_TXN_FOOTER_MARK, size_bytes, _crc(body, size_bytes)):
+        raise ValueError("aborted-transaction index without a footer that fits")
+    return [AbortedTransaction(*entry[1:]) for entry in _TXN_ENTRY.iter_unpack(body)]
+
+
+def _crc(body: bytes, size_bytes: int) -> int:
+    checksum: int = crc32c(body, size_bytes & 0xFFFFFFFF)
+    return checksum

@@ -6,11 +6,12 @@ cut off.
   removed, as in Kafka.
 - A damaged batch below the recovery point is not the work of a crash: LogDamaged is raised, nothing is removed.
 - Producers: the newest usable snapshot, then the headers from its offset on.
+- Aborted transactions: where a segment's index does not vouch for itself, the headers from the newest usable snapshot
+  before it on. Only then is a recovered segment sealed: what is on the disk as its index is believed at later starts.
 """
 
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from broker.errors import LogDamaged
@@ -20,9 +21,9 @@ from broker.log.config import LogConfig
 from broker.log.disk import Disk
 from broker.log.epochs import LeaderEpochs
 from broker.log.indexes import OffsetIndex, TimeIndex, decode_aborted
-from broker.log.producers import AbortedTransaction, ProducerState, ProducerStates
+from broker.log.producers import ProducerStates
+from broker.log.replay import replay
 from broker.log.segment import Segment
-from broker.log.snapshots import decode_snapshot
 from broker.wire.batch import peek, verify_crc
 from broker.wire.errors import CorruptBatch
 
@@ -46,17 +47,22 @@ def open_log(directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> Ope
     clean = _take_clean_marker(directory, disk)
     log_start_offset = read_offset(directory / layout.LOG_START, disk)
     recovery_point = read_offset(directory / layout.RECOVERY_POINT, disk)
-    segments, checked_from = _open_segments(directory, config, disk, None if clean else recovery_point)
+    segments, unindexed, checked_from = _open_segments(directory, config, disk, None if clean else recovery_point)
     if not segments or segments[-1].next_offset < log_start_offset:
         # Empty, or what is left ends before the log start, which was told to clients: offsets must not go back.
         for segment in segments:
             segment.delete()
-        segments = [Segment(directory, log_start_offset, disk)]
+        segments, unindexed = [Segment(directory, log_start_offset, disk)], []
     log_end_offset = segments[-1].next_offset
     epochs, complete = _read_epochs(directory, disk)
     if not complete:
         _replay_epochs(segments, epochs)
-    producers = load_producers(directory, disk, segments, epochs, min(checked_from, log_end_offset), now_ms)
+    producers = replay(directory, disk, segments, unindexed, epochs, min(checked_from, log_end_offset), now_ms)
+    for segment in segments[:-1]:
+        if not segment.durable:
+            segment.seal()
+        elif segment in unindexed:
+            segment.save_aborted()
     producers.expire(now_ms)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs.truncate_from_end(log_end_offset)
@@ -100,12 +106,13 @@ def _take_clean_marker(directory: Path, disk: Disk) -> bool:
 
 def _open_segments(
     directory: Path, config: LogConfig, disk: Disk, recovery_point: int | None
-) -> tuple[list[Segment], int]:
-    """All segments, and the base offset of the first that was checked batch by batch. `recovery_point` None: trust
-    all.
+) -> tuple[list[Segment], list[Segment], int]:
+    """All segments; those whose aborted transactions are not known; and the base offset of the first that was checked
+    batch by batch. `recovery_point` None: trust all.
     """
     bases = layout.offsets_of(directory, layout.LOG)
     segments: list[Segment] = []
+    unindexed: list[Segment] = []
     checked_from = 2**63 - 1
     for number, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, disk)
@@ -114,21 +121,21 @@ def _open_segments(
         trusted = recovery_point is None or (not is_last and bases[number + 1] <= recovery_point)
         if trusted and _load_indexes(segment, disk):
             segment.mark_durable()
+            if not _load_aborted(segment, disk):
+                unindexed.append(segment)
             continue
+        unindexed.append(segment)
         whole = scan(segment, config)
         if trusted:
             if not whole:
                 raise LogDamaged(f"{segment.path(layout.LOG)} is damaged at byte {segment.size_bytes}")
-            segment.aborted = _read_aborted(segment, disk)
         else:
             checked_from = min(checked_from, base_offset)
         if not whole:
             segment.cut(segment.size_bytes)
             _remove_segments(directory, disk, bases[number + 1 :])
             break
-        if not is_last:
-            segment.seal()
-    return segments, checked_from
+    return segments, unindexed, checked_from
 
 
 def scan(segment: Segment, config: LogConfig) -> bool:
@@ -157,7 +164,6 @@ def _load_indexes(segment: Segment, disk: Disk) -> bool:
             segment.base_offset, disk.read_file(segment.path(layout.OFFSET_INDEX)), file_bytes
         )
         time_index = TimeIndex.decode(segment.base_offset, disk.read_file(segment.path(layout.TIME_INDEX)))
-        aborted = _read_aborted(segment, disk)
         first = next(segment.headers(), None)
         # The few batches after the last indexed one; only the last of them is of interest.
         tail = deque(segment.headers(offset_index.last_position), maxlen=1)
@@ -168,15 +174,17 @@ def _load_indexes(segment: Segment, disk: Disk) -> bool:
     position, last = tail[0]
     if position + last.size_bytes != file_bytes:
         return False
-    segment.restore(offset_index, time_index, aborted, next_offset=last.next_offset, first=first[1])
+    segment.restore(offset_index, time_index, next_offset=last.next_offset, first=first[1])
     return True
 
 
-def _read_aborted(segment: Segment, disk: Disk) -> list[AbortedTransaction]:
+def _load_aborted(segment: Segment, disk: Disk) -> bool:
+    """Takes the index of aborted transactions; False when it is missing or does not vouch for itself."""
     try:
-        return decode_aborted(disk.read_file(segment.path(layout.TXN_INDEX)))
-    except FileNotFoundError:
-        return []
+        segment.aborted = decode_aborted(disk.read_file(segment.path(layout.TXN_INDEX)), segment.size_bytes)
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _remove_segments(directory: Path, disk: Disk, bases: list[int]) -> None:
@@ -197,40 +205,3 @@ def _replay_epochs(segments: list[Segment], epochs: LeaderEpochs) -> None:
     for segment in segments:
         for _, header in segment.headers():
             epochs.assign(header.partition_leader_epoch, header.base_offset)
-
-
-def load_producers(
-    directory: Path, disk: Disk, segments: list[Segment], epochs: LeaderEpochs, checked_from: int, now_ms: int
-) -> ProducerStates:
-    """The producers at the log end. Segments from `checked_from` on get their aborted transactions noted again."""
-    states, offset = _read_snapshot(directory, disk, checked_from, segments[-1].next_offset)
-    producers = ProducerStates(states)
-    for segment in segments:
-        if segment.next_offset <= offset:
-            continue
-        for position, header in segment.headers(segment.position_of(offset)):
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
-            aborted = producers.apply(header, partial(segment.batch_at, position), now_ms)
-            if aborted is not None and header.base_offset >= checked_from:
-                segment.aborted.append(aborted)
-    return producers
-
-
-def _read_snapshot(
-    directory: Path, disk: Disk, checked_from: int, log_end_offset: int
-) -> tuple[list[ProducerState], int]:
-    """The newest usable snapshot at or before `checked_from`, and its offset; no state at offset 0 when there is none.
-
-    Snapshots after the log end tell of batches that a crash took away: they go.
-    """
-    for offset in reversed(layout.offsets_of(directory, layout.SNAPSHOT)):
-        path = layout.file_at(directory, offset, layout.SNAPSHOT)
-        if offset > log_end_offset:
-            disk.unlink(path)
-        elif offset <= checked_from:
-            try:
-                return decode_snapshot(disk.read_file(path)), offset
-            except ValueError:
-                # Torn by a power cut: the one before it and more of the log say the same.
-                disk.unlink(path)
-    return [], 0

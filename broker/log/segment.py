@@ -94,7 +94,6 @@ class Segment:
         self,
         offset_index: OffsetIndex,
         time_index: TimeIndex,
-        aborted: list[AbortedTransaction],
         *,
         first: BatchHeader,
         next_offset: int,
@@ -102,7 +101,6 @@ class Segment:
         """Takes over what the index files say; the file's size is known already."""
         self.offset_index = offset_index
         self.time_index = time_index
-        self.aborted = aborted
         self.max_timestamp_ms, self.max_timestamp_offset = time_index.last
         self.first_timestamp_ms = first.max_timestamp
         self.next_offset = next_offset
@@ -117,10 +115,17 @@ class Segment:
         self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
         self._disk.write_file(self.path(layout.OFFSET_INDEX), self.offset_index.encode(), durable=False)
         self._disk.write_file(self.path(layout.TIME_INDEX), self.time_index.encode(), durable=False)
-        self._disk.write_file(self.path(layout.TXN_INDEX), encode_aborted(self.aborted), durable=False)
+        self.save_aborted()
+
+    def save_aborted(self) -> None:
+        """Writes the index of aborted transactions, which must be complete. Raises OSError."""
+        data = encode_aborted(self.aborted, self.size_bytes)
+        self._disk.write_file(self.path(layout.TXN_INDEX), data, durable=False)
 
     def seal(self) -> None:
-        """No more appends: writes the indexes and starts making all of it durable. Raises OSError."""
+        """No more appends, and nothing more to be noted: writes the indexes and starts making all of it durable. Raises
+        OSError.
+        """
         if self.size_bytes == 0:
             self.mark_durable()
             return
