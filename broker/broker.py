@@ -11,7 +11,7 @@ from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata_store import BrokerRegistration
 from broker.config import BrokerConfig
 from broker.data_dir import DataDirectory
-from broker.errors import LogDamaged, LogStorageError
+from broker.errors import BrokerError, LogDamaged
 from broker.groups.coordinator import GroupCoordinator
 from broker.limits import PRODUCER_ID_BLOCK
 from broker.log.compaction import CompactionJob
@@ -22,6 +22,9 @@ from broker.transactions.coordinator import TransactionCoordinator
 from broker.wire.errors import WireError
 
 log = logging.getLogger(__name__)
+
+# A disk that fails here is tried again; producers are told by their own requests.
+FORESEEN = (BrokerError, OSError, WireError)
 
 
 class Broker:
@@ -112,7 +115,8 @@ class Broker:
         self.groups.offsets.end_transaction(partition, producer_id, commit=commit)
 
     def _partitions(self) -> list[Partition]:
-        return [partition for topic in self.topics.values() for partition in topic.partitions]
+        """Those that are online."""
+        return [p for topic in self.topics.values() for p in topic.partitions if p.offline is None]
 
     def _still_here(self, partition: Partition) -> bool:
         return self.partition(partition.topic, partition.index) is partition
@@ -129,9 +133,11 @@ class Broker:
     def _try_retention(self, partition: Partition) -> None:
         try:
             deleted = partition.log.enforce_retention()
-        except LogStorageError as error:
-            # A disk that fails here is tried again at the next check; producers are told by their own requests.
+        except FORESEEN as error:
             log.warning("retention of %s-%d failed: %s", partition.topic, partition.index, error)
+            return
+        except Exception:  # upkeep of one partition must not end the broker; the next check tries again
+            log.exception("retention of %s-%d failed", partition.topic, partition.index)
             return
         if deleted:
             partition.wake()
@@ -150,13 +156,20 @@ class Broker:
             if job is None:
                 return
             await asyncio.to_thread(_run_compaction, job)
+            if job.unreadable:
+                log.warning(
+                    "compaction of %s-%d keeps %d batches that cannot be opened, the first at offset %d",
+                    *(partition.topic, partition.index, len(job.unreadable), job.unreadable[0]),
+                )
             if self._still_here(partition):
                 partition.log.finish_compaction(job)
             else:
                 job.discard()
-        except (LogStorageError, OSError, WireError) as error:
-            # As above: the log is as it was, and the next round tries again.
+        except FORESEEN as error:
+            # The log is as it was, and the next round tries again.
             log.warning("compaction of %s-%d failed: %s", partition.topic, partition.index, error)
+        except Exception:  # as above
+            log.exception("compaction of %s-%d failed", partition.topic, partition.index)
 
 
 def _run_compaction(job: CompactionJob) -> None:

@@ -34,13 +34,18 @@ async def handle(broker: Broker, request: DescribeLogDirsRequest, context: Reque
 
 
 def _asked(broker: Broker, request: DescribeLogDirsRequest) -> list[tuple[str, list[int]]]:
-    """What exists of what was asked for; null asks for everything."""
+    """What is online of what was asked for; null asks for everything."""
     if request.topics is None:
-        return [(topic.name, list(range(len(topic.partitions)))) for topic in broker.topics.values()]
+        return [(t.name, [p.index for p in t.partitions if p.offline is None]) for t in broker.topics.values()]
     return [
-        (topic.topic, [index for index in topic.partitions if broker.partition(topic.topic, index)])
+        (topic.topic, [index for index in topic.partitions if _is_online(broker, topic.topic, index)])
         for topic in request.topics
     ]
+
+
+def _is_online(broker: Broker, topic: str, index: int) -> bool:
+    partition = broker.partition(topic, index)
+    return partition is not None and partition.offline is None
 
 
 def _size(broker: Broker, topic: str, index: int) -> DescribeLogDirsPartition:

@@ -27,6 +27,7 @@ from broker.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from broker.wire.schema import ZERO_UUID
+from broker.wire.vocabulary import NO_LEADER
 
 BY_ID_SINCE_VERSION: Final = 12
 NOT_ASKED: Final = -(2**31)
@@ -99,6 +100,16 @@ def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
 
 def _describe_partition(partition: Partition) -> MetadataResponsePartition:
     state = partition.state
+    if partition.offline is not None:
+        return MetadataResponsePartition(
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            partition.index,
+            leader_id=NO_LEADER,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=[],
+            offline_replicas=list(state.replicas),
+        )
     return MetadataResponsePartition(
         partition_index=partition.index,
         leader_id=state.leader,

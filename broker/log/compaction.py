@@ -6,8 +6,8 @@ segments never change, and nobody else writes `.cleaned`.
 
 What stays: the newest record of each key; everything after the pass's end; a tombstone (null value) until
 `delete.retention.ms` after the pass that first met it; a transaction marker as long, or as long as data of its
-transaction is there. What goes: older records, records of aborted transactions, records without a key. Offsets and
-sequences stay as they were; batches may get offset gaps.
+transaction is there; a batch that cannot be opened, which is counted. What goes: older records, records of aborted
+transactions, records without a key. Offsets and sequences stay as they were; batches may get offset gaps.
 
 The time of that first pass is the file's modification time. Segments that wait for it are not merged with others: a
 merge would start their time again, for ever where passes are frequent (KAFKA-8522).
@@ -22,16 +22,16 @@ from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
 
-from broker.errors import LogDamaged
 from broker.limits import COMPACTION_KEYS_MAX, SEGMENT_OFFSETS_MAX
 from broker.log import layout
 from broker.log.config import LogConfig
 from broker.log.disk import Disk
 from broker.log.producers import AbortedTransaction
 from broker.log.segment import Segment
+from broker.log.stored import stored_records
 from broker.wire.batch import BatchHeader, peek
 from broker.wire.errors import CorruptBatch
-from broker.wire.records import Record, decode_records, encode_batch
+from broker.wire.records import Record, encode_batch
 
 _INDEXES = (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX)
 _KEY_BYTES_KEPT = 15
@@ -66,20 +66,19 @@ class CompactionJob:
     now_ms: int
     end_offset: int = 0
     outcome: list[tuple[SegmentGroup, Segment]] = field(default_factory=list)
+    # Base offsets of batches that were kept because they cannot be opened.
+    unreadable: list[int] = field(default_factory=list)
     # Producers whose transactional data was kept and whose next marker must stay.
     _kept_data_of: set[int] = field(default_factory=set)
     _latest: dict[bytes, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Writes the cleaned segments. Raises OSError, and LogDamaged for a batch that cannot be opened."""
+        """Writes the cleaned segments. Raises OSError, and LogDamaged for files that are not as they were written."""
         try:
             self.end_offset = self._read_keys()
             covered = [segment for segment in self.readers if segment.base_offset < self.end_offset]
             for group in self._groups(covered):
                 self._clean(group)
-        except CorruptBatch as error:
-            self.discard()
-            raise LogDamaged(f"{self.segments[0].directory} cannot be compacted: {error}") from error
         except BaseException:  # whatever stops the pass, its files go and the error goes on
             self.discard()
             raise
@@ -106,7 +105,7 @@ class CompactionJob:
                 # The first batch is taken whatever its size, so that every pass gets on.
                 if self._latest and len(self._latest) + header.record_count > COMPACTION_KEYS_MAX:
                     return header.base_offset
-                for record in decode_records(batch):
+                for record in self._records(batch) or ():
                     if record.key is not None:
                         self._latest[_short(record.key)] = record.offset
         return self.readers[-1].next_offset
@@ -169,13 +168,25 @@ class CompactionJob:
             return batch if needed or age is not Age.EXPIRED else None
         if self._is_aborted(header):
             return None
-        records = decode_records(batch)
+        records = self._records(batch)
+        if records is None:
+            self.unreadable.append(header.base_offset)
+            return batch
         kept = [record for record in records if self._keeps(record, age)]
         if not kept:
             return None
         if header.is_transactional:
             self._kept_data_of.add(header.producer_id)
         return batch if len(kept) == len(records) else memoryview(_with_records(header, kept))
+
+    def _records(self, batch: memoryview) -> list[Record] | None:
+        """None for a batch that cannot be opened: a client got it into the log while its records were not looked at.
+        It costs neither the pass nor what is in it.
+        """
+        try:
+            return stored_records(batch)
+        except CorruptBatch:
+            return None
 
     def _keeps(self, record: Record, age: Age) -> bool:
         if record.offset >= self.end_offset:

@@ -8,9 +8,9 @@ largest timestamp.
 from collections.abc import Sequence
 
 from broker.log.segment import Segment
+from broker.log.stored import stored_records
 from broker.wire.batch import BatchHeader
 from broker.wire.errors import CorruptBatch
-from broker.wire.records import decode_records
 
 
 def first_at_or_after(
@@ -67,7 +67,7 @@ def _latest_in(segment: Segment, log_start_offset: int) -> tuple[int, int] | Non
 def _times(segment: Segment, position: int, header: BatchHeader, log_start_offset: int) -> list[tuple[int, int]]:
     """(offset, timestamp) of the batch's records from the log start on."""
     try:
-        records = decode_records(segment.batch_at(position))
+        records = stored_records(segment.batch_at(position))
     except CorruptBatch:
         return [(max(header.base_offset, log_start_offset), header.max_timestamp)]
     return [(record.offset, record.timestamp) for record in records if record.offset >= log_start_offset]

@@ -51,6 +51,14 @@ class InvalidTopicRequest(TopicError):
     hint = "correct the request"
 
 
+class PartitionOffline(TopicError):
+    """The partition's files could not be opened; the others are served."""
+
+    error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    retriable = True
+    hint = "see the broker's log for the file; restore it, or delete and mirror the topic again, and restart the broker"
+
+
 class LeaderEpochMismatch(TopicError):
     """The client's view of the leader is older (FENCED_LEADER_EPOCH) or newer (UNKNOWN_LEADER_EPOCH) than the
     broker's.

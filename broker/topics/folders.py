@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
+from broker.errors import LogDamaged
 from broker.log.disk import OS_DISK
 
 PARTITION_METADATA: Final = "partition.metadata"
@@ -28,7 +29,7 @@ class PartitionFolders:
         self.path = path
 
     def prepare(self, topic: str, index: int, topic_id: uuid.UUID) -> Path:
-        """The folder of a partition, empty or with the log of just this topic id. Raises OSError."""
+        """The folder of a new partition, empty or with what a creation of just this topic id left. Raises OSError."""
         path = self.path / f"{topic}-{index}"
         if path.exists() and _topic_id_in(path) != topic_id:
             _discard(path)
@@ -38,6 +39,22 @@ class PartitionFolders:
             OS_DISK.write_file(path / PARTITION_METADATA, text.encode(), durable=True)
             OS_DISK.fsync_directory(self.path)
         return path
+
+    def find(self, topic: str, index: int, topic_id: uuid.UUID) -> Path:
+        """The folder of a partition that the metadata has; made where it is gone. Nothing of another id is removed.
+
+        Raises OSError, LogDamaged.
+        """
+        path = self.path / f"{topic}-{index}"
+        if path.exists() and (found := _topic_id_in(path)) != topic_id:
+            raise LogDamaged(f"{path / PARTITION_METADATA} names topic id {found}, the metadata {topic_id}")
+        return self.prepare(topic, index, topic_id)
+
+    def remove(self, topic: str, index: int) -> None:
+        """Removes the folder of a partition whose log is not open. Raises OSError."""
+        path = self.path / f"{topic}-{index}"
+        if path.exists():
+            _discard(path)
 
     def existing(self) -> list[Path]:
         """Folders that hold a partition of a known topic id. Raises OSError."""

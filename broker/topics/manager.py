@@ -7,10 +7,12 @@ store has, or empty ones: `PartitionFolders.remove_leftovers` and the next creat
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from broker.base.clock import Clock
 from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
@@ -19,10 +21,13 @@ from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.topics import configs as topic_configs
-from broker.topics.errors import InvalidPartitions, TopicExists, UnknownTopic
+from broker.topics.errors import InvalidPartitions, PartitionOffline, TopicExists, UnknownTopic
 from broker.topics.folders import PartitionFolders
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
+from broker.wire.errors import WireError
+
+log = logging.getLogger(__name__)
 
 
 class TopicManager:
@@ -36,7 +41,8 @@ class TopicManager:
         self._node_id = node_id
 
     def load(self) -> None:
-        """Opens every log, each in a new leader epoch. Raises LogStorageError, LogDamaged.
+        """Opens every log, each in a new leader epoch; a partition that cannot be opened is offline, and the log says
+        why. Raises LogStorageError.
 
         The epoch rises at every start, so that one that a client has seen never goes back (it would ignore us), and
         what a client remembers of the log's end in an earlier epoch is checked (KIP-320).
@@ -47,7 +53,7 @@ class TopicManager:
         except OSError as error:
             raise LogStorageError(f"cannot clear {self._folders.path}: {error}") from error
         for state in self._store.update_topics([_next_epoch(topic) for topic in known.values()]):
-            self._adopt(state, self._open_partitions(state, range(len(state.partitions))))
+            self._adopt(state, [self._load_partition(state, index) for index in range(len(state.partitions))])
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
         """Raises InvalidTopicName, TopicExists, InvalidPartitions, InvalidTopicConfig, LogStorageError."""
@@ -78,7 +84,7 @@ class TopicManager:
         failures = []
         for partition in topic.partitions:
             try:
-                partition.log.delete()
+                self._remove(partition)
             except LogStorageError as error:
                 failures.append(error)
             partition.wake()
@@ -112,7 +118,8 @@ class TopicManager:
         config = topic_configs.log_config(configs)
         (topic.state,) = self._store.update_topics([replace(topic.state, configs=dict(configs))])
         for partition in topic.partitions:
-            partition.log.update_config(config)
+            if partition.offline is None:
+                partition.log.update_config(config)
 
     def require(self, name: str) -> Topic:
         """Raises UnknownTopic."""
@@ -135,6 +142,8 @@ class TopicManager:
         failures = []
         for topic in self.topics.values():
             for partition in topic.partitions:
+                if partition.offline is not None:
+                    continue
                 try:
                     partition.log.close()
                 except LogStorageError as error:
@@ -165,18 +174,39 @@ class TopicManager:
                     partition.log.delete()
             raise
 
-    def _open_partitions(self, state: TopicState, indexes: range) -> list[Partition]:
-        config = topic_configs.log_config(state.configs)
-        return [self._open_partition(state, index, config) for index in indexes]
+    def _load_partition(self, state: TopicState, index: int) -> Partition:
+        try:
+            path = self._folders.find(state.name, index, state.topic_id)
+            return self._opened(path, state, index, topic_configs.log_config(state.configs))
+        except (BrokerError, OSError, WireError) as error:
+            log.error("%s-%d is offline: %s", state.name, index, error)  # noqa: TRY400 - foreseen: the text says all
+            why = PartitionOffline(str(error))
+        except Exception as error:  # whatever damaged files make the opening raise concerns this partition alone
+            log.exception("%s-%d is offline", state.name, index)
+            why = PartitionOffline(repr(error))
+        return Partition(state.name, index, why, state.partitions[index])
 
     def _open_partition(self, state: TopicState, index: int, config: LogConfig) -> Partition:
         try:
             path = self._folders.prepare(state.name, index, state.topic_id)
         except OSError as error:
             raise LogStorageError(f"cannot make {state.name}-{index}: {error}") from error
-        log = PartitionLog.open(path, config, self._clock)
-        log.begin_leader_epoch(state.partitions[index].leader_epoch)
-        return Partition(state.name, index, log, state.partitions[index])
+        return self._opened(path, state, index, config)
+
+    def _opened(self, path: Path, state: TopicState, index: int, config: LogConfig) -> Partition:
+        opened = PartitionLog.open(path, config, self._clock)
+        opened.begin_leader_epoch(state.partitions[index].leader_epoch)
+        return Partition(state.name, index, opened, state.partitions[index])
+
+    def _remove(self, partition: Partition) -> None:
+        """Raises LogStorageError."""
+        if partition.offline is None:
+            partition.log.delete()
+            return
+        try:
+            self._folders.remove(partition.topic, partition.index)
+        except OSError as error:
+            raise LogStorageError(f"cannot remove {partition.topic}-{partition.index}: {error}") from error
 
 
 def check_partition_count(partitions: int) -> None:

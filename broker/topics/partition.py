@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker.cluster.metadata_store import PartitionState, TopicState
 from broker.log.partition_log import PartitionLog
-from broker.topics.errors import InvalidTopicRequest, LeaderEpochMismatch
+from broker.topics.errors import InvalidTopicRequest, LeaderEpochMismatch, PartitionOffline
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import IsolationLevel
 
 
-@dataclass(slots=True, eq=False)
 class Partition:
-    """`state` is what the metadata store holds. `waiters` are set whenever the log grew, or the partition went away."""
+    """`state` is what the metadata store holds. `waiters` are set whenever the log grew, or the partition went away.
 
-    topic: str
-    index: int
-    log: PartitionLog
-    state: PartitionState
-    waiters: set[asyncio.Event] = field(default_factory=set)
+    A partition whose files cannot be opened is offline: it is there, its log is not.
+    """
 
-    def __post_init__(self) -> None:
-        self.log.append_listeners.append(self.wake)
+    __slots__ = ("_log", "index", "offline", "state", "topic", "waiters")
+
+    def __init__(self, topic: str, index: int, log: PartitionLog | PartitionOffline, state: PartitionState) -> None:
+        self.topic = topic
+        self.index = index
+        self.state = state
+        self.waiters: set[asyncio.Event] = set()
+        self.offline: PartitionOffline | None = None
+        self._log: PartitionLog | None = None
+        if isinstance(log, PartitionOffline):
+            self.offline = log
+        else:
+            self._log = log
+            log.append_listeners.append(self.wake)
+
+    @property
+    def log(self) -> PartitionLog:
+        """Raises PartitionOffline."""
+        if self._log is None:
+            raise PartitionOffline(f"{self.topic}-{self.index} is offline: {self.offline}")
+        return self._log
 
     @property
     def leader_epoch(self) -> int:

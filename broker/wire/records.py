@@ -34,6 +34,10 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 _CONTROL_KEY = struct.Struct(">hh")
 _NOT_SHORT = 0x81
 """Bits of a varint's first byte that are clear when it is the whole of a number that is not negative."""
+_TIMESTAMP_MIN = -(2**63)
+_TIMESTAMP_SPAN = 2**64 - 1
+_SHORT_DELTA = 64
+"""No delta that is one byte long is larger."""
 _END_TXN_VALUE = struct.Struct(">hi")
 
 
@@ -70,7 +74,7 @@ def decode_records(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BATCH_BYT
     """The records of exactly one batch, with absolute offsets and timestamps (the batch's, if LogAppendTime).
 
     The CRC is not checked here (`broker.wire.batch.verify_crc`). Raises CorruptBatch for records that cannot be
-    read, whose count is not the header's, or that decompress to more than `max_bytes`.
+    read, whose count is not the header's, whose times leave 64 bits, or that decompress to more than `max_bytes`.
     """
     header = peek(batch)
     view = memoryview(batch)[HEADER_BYTES : header.size_bytes]
@@ -85,7 +89,16 @@ def decode_records(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BATCH_BYT
         raise CorruptBatch(f"the batch at offset {header.base_offset} has a record that cannot be read") from error
     if end != len(data):
         raise CorruptBatch(f"{len(data) - end} bytes are left after {header.record_count} records")
+    if not _SHORT_DELTA <= header.base_timestamp - _TIMESTAMP_MIN <= _TIMESTAMP_SPAN - _SHORT_DELTA:
+        # So near the edge also a short delta can leave it, which is not looked at record by record.
+        for record in records:
+            _check_timestamp(record.timestamp)
     return records
+
+
+def _check_timestamp(timestamp: int) -> None:
+    if not 0 <= timestamp - _TIMESTAMP_MIN <= _TIMESTAMP_SPAN:
+        raise CorruptBatch(f"a record has the timestamp {timestamp}, which 64 bits do not hold")
 
 
 def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
@@ -96,6 +109,7 @@ def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
     """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time_ms = header.max_timestamp if header.is_log_append_time else None
+    lowest, highest = _TIMESTAMP_MIN, _TIMESTAMP_MIN + _TIMESTAMP_SPAN
     make, position = tuple.__new__, 0
     records: list[Record] = []
     for _ in range(header.record_count):
@@ -108,6 +122,8 @@ def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
         else:
             delta, position = read_varint(data, position - 1)
             timestamp = base_timestamp + delta
+            if not lowest <= timestamp <= highest:
+                _check_timestamp(timestamp)
         byte = data[position]
         position += 1
         if byte < 128:
