@@ -6,6 +6,7 @@ MirrorError
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── SourceTruncated             the source lost records while they were read
 ├── OffsetNotMirrored           an offset has no exact translation
+├── GroupNotCarried             a link does not carry this group's offsets
 └── StateDamaged                the link's state topic cannot be read
 
 Talking to a cluster raises ClientError (broker/client/errors.py).
@@ -55,6 +56,12 @@ class OffsetNotMirrored(MirrorError):
     """An offset that has no exact translation: not mirrored yet, or older than the mirror."""
 
     hint = "wait until the mirror is there (`farshore status`), or choose an offset that is mirrored"
+
+
+class GroupNotCarried(MirrorError):
+    """A group whose offsets a link does not carry over."""
+
+    hint = "see the link's `groups` and `topics` with `farshore link list`"
 
 
 class StateDamaged(MirrorError):

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from broker.base.durations import human_seconds
 from mirror.heartbeat import Heartbeat, Pulse
 from mirror.lag import PartitionLag
-from mirror.limits import RESTARTS_IN_A_LOOP
+from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
 from mirror.offsets.entries import Gap, RunState
 from mirror.offsets.state import StateEntries
@@ -29,6 +30,10 @@ class LinkFindingKind(StrEnum):
     PARTITION_STOPPED = "partition_stopped"
     LAG_UNKNOWN = "lag_unknown"
     """Records are missing at the target, and how many or how old they are could not be seen."""
+    GROUP_FAILED = "group_failed"
+    """A group's offsets could not be read or committed."""
+    GROUPS_NOT_SEEN = "groups_not_seen"
+    """The worker lives, and could not look at the groups for longer than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ def link_findings(
         found.append(LinkFinding(LinkFindingKind.TROUBLE, None, None, trouble, ""))
     if entries is not None:
         found += _of_worker(link, entries, heartbeat)
+        found += _of_groups(link, entries)
         found += [_stopped(link, gap) for gap in sorted(entries.open_gaps().values(), key=_place)]
     for lag in sorted(lags or (), key=_place):
         if lag.lag_bytes is None:
@@ -92,6 +98,23 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
     elif owner.restarts >= RESTARTS_IN_A_LOOP:
         text = f"{owner.restarts} restarts in a row, the last for {owner.restart_reason}"
         yield LinkFinding(LinkFindingKind.RESTARTING, None, None, text, "see event=restarting in the mirror's output")
+
+
+def _of_groups(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
+    looked_at_ms, owner = entries.groups.looked_at_ms, entries.owner
+    if entries.run is not None and entries.run.state is RunState.PROMOTED:
+        return
+    if link.groups and looked_at_ms is not None and owner is not None:
+        age_ms = owner.at_ms - looked_at_ms  # both by the worker's clock
+        if age_ms > GROUPS_NOT_SEEN_AFTER_MS:
+            text = f"no group was looked at for {human_seconds(age_ms / 1000)}"
+            yield LinkFinding(
+                LinkFindingKind.GROUPS_NOT_SEEN, None, None, text, "see event=group_failed in the mirror's output"
+            )
+    for group, entry in entries.groups.waiting().items():
+        if entry.failure:
+            step = f"farshore group describe --link {link.name} --group {group}"
+            yield LinkFinding(LinkFindingKind.GROUP_FAILED, None, None, f"group {group}: {entry.failure}", step)
 
 
 def _stopped(link: Link, gap: Gap) -> LinkFinding:

@@ -10,6 +10,8 @@ GROUPS_IN_FLIGHT: Final = 64
 """Groups whose offsets are committed at the same time: 1,000 of them take 16 round trips."""
 GROUP_SYNC_TIMEOUT_MS: Final = 4_000
 """What one group's offsets may take to be read or committed in a pass: a bad one does not hold up the others."""
+GROUPS_NOT_SEEN_AFTER_MS: Final = 60_000
+"""A link whose worker lives and has not looked at its groups for so long has a finding."""
 LAG_SCAN_MAX_BYTES: Final = MIB
 """The unmirrored tail of a partition is read up to this size for an exact lag; beyond it the lag is estimated."""
 STATUS_REFRESH_INTERVAL_MS: Final = 2_000

@@ -19,6 +19,7 @@ from mirror.lag import PartitionLag, link_lag
 from mirror.limits import RESTARTS_IN_A_LOOP
 from mirror.link import Link
 from mirror.offsets.entries import Gap, RunState
+from mirror.offsets.group_entries import GroupSyncs
 from mirror.offsets.state import LinkState, StateEntries, load_link_state
 
 T = TypeVar("T", int, float)
@@ -52,7 +53,8 @@ class LinkStatus:
     """One link now. Sums and maxima are over partitions, None where they cannot be known.
 
     `worker` is the one whose heartbeat stands in the link's state, "" where none does; `heartbeat_age_ms` is by the
-    clock of who looked. `partition_lags` begins with the partitions that stand still.
+    clock of who looked. `partition_lags` begins with the partitions that stand still. `groups_waiting` are the groups
+    with an offset that is not carried over, those that failed as a whole among them.
     """
 
     link: str
@@ -75,6 +77,9 @@ class LinkStatus:
     restart_reason: str
     last_seen_at_ms: int | None
     groups: int
+    groups_waiting: int
+    groups_failed: int
+    groups_looked_at_ms: int | None
     oldest_group_sync_at_ms: int | None
     findings: tuple[LinkFinding, ...]
     gaps: tuple[Gap, ...]
@@ -122,7 +127,8 @@ def summarise(
     stopped = entries.open_gaps() if entries is not None else {}
     owner = entries.owner if entries is not None else None
     checkpoints = entries.checkpoints.values() if entries is not None else ()
-    synced = entries.groups.synced_at_ms if entries is not None else {}
+    groups = entries.groups if entries is not None else GroupSyncs()
+    synced = groups.synced_at_ms
     return LinkStatus(
         link=link.name,
         source=link.source.name,
@@ -143,7 +149,10 @@ def summarise(
         restarts=owner.restarts if owner is not None else 0,
         restart_reason=owner.restart_reason if owner is not None else "",
         last_seen_at_ms=max((checkpoint.observed_at_ms for checkpoint in checkpoints), default=None),
-        groups=len(synced),
+        groups=len(groups.names),
+        groups_waiting=len(groups.waiting()),
+        groups_failed=sum(bool(entry.failure) for entry in groups.by_group.values()),
+        groups_looked_at_ms=groups.looked_at_ms,
         oldest_group_sync_at_ms=min(synced.values(), default=None),
         findings=link_findings(link, answers, entries, lags, heartbeat, trouble),
         gaps=tuple(entries.gaps.values()) if entries is not None else (),

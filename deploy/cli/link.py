@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import AsyncExitStack
+from functools import partial
 
 import click
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClusterUnreachable
+from deploy.cli.both_sites import note_lost_source, with_both_sites
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, confirm_plan, emit, output_option, run_async
-from mirror.description import LinkDescription, declare_link, describe_link
+from mirror.description import declare_link, describe_link
 from mirror.link import Link
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import StateEntries, read_entries
@@ -39,11 +39,10 @@ def list_command(context: AppContext, output: str) -> None:
 def describe_command(context: AppContext, link_name: str | None, output: str) -> None:
     """Show what a link mirrors, what it would create or change at the target, and what speaks against it."""
     link = context.link(link_name)
-    description = run_async(_describe(link))
+    description = run_async(with_both_sites(link, partial(describe_link, link)))
     emit(description, output)
     if not description.source_answers:
-        text = f"site {link.source.name} does not answer: only what {link.target.name} knows of the link is shown"
-        click.echo(f"note: {text}", err=True)
+        note_lost_source(link)
 
 
 @link_group.command("resume")
@@ -87,14 +86,3 @@ async def _load(link: Link) -> StateEntries:
 async def _resume(link: Link, accept_gap: bool) -> None:
     async with Cluster(link.target, client_id="farshore-cli") as target:
         await resume_link(link, target, f"resume-{uuid.uuid4().hex[:12]}", accept_gaps=accept_gap)
-
-
-async def _describe(link: Link) -> LinkDescription:
-    """Raises ClientError where the target does not answer. A source that is lost is when a person asks."""
-    async with Cluster(link.target, client_id="farshore-cli") as target, AsyncExitStack() as stack:
-        source: Cluster | None = None
-        try:
-            source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-cli"))
-        except ClusterUnreachable:
-            source = None
-        return await describe_link(link, source, target)

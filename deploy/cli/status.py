@@ -27,6 +27,7 @@ LINK_COLUMNS = (
     "lag_seconds",
     "heartbeat_age_seconds",
     "groups",
+    "groups_waiting",
 )
 FINDING_COLUMNS = ("kind", "topic", "partition", "detail")
 GAP_COLUMNS = ("topic", "partition", "kind", "status", "source_from", "source_to", "at")

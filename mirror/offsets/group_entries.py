@@ -97,9 +97,14 @@ class GroupSyncs:
         return self.times.looked_at_ms
 
     @property
+    def names(self) -> frozenset[str]:
+        """The groups that the link carries over, or tries to."""
+        return frozenset({*self.times.synced_at_ms, *self.by_group})
+
+    @property
     def synced_at_ms(self) -> dict[str, int]:
         """Per group when its offsets were last seen to be equal; without those that never were."""
-        found = {name: self.synced_at(name) for name in {*self.times.synced_at_ms, *self.by_group}}
+        found = {name: self.synced_at(name) for name in self.names}
         return {name: at_ms for name, at_ms in sorted(found.items()) if at_ms is not None}
 
     def synced_at(self, name: str) -> int | None:
@@ -113,7 +118,7 @@ class GroupSyncs:
         return entry.synced_at_ms
 
     def waiting(self) -> dict[str, GroupSync]:
-        """The groups that are held, skipped or failed."""
+        """The groups that are held, skipped or failed, in one partition at least."""
         return {name: entry for name, entry in sorted(self.by_group.items()) if not entry.is_settled}
 
 

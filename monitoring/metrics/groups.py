@@ -1,4 +1,4 @@
-"""farshore_group_sync_age_seconds: how old a group's translated offsets are."""
+"""How old a group's translated offsets are, and which offsets are not carried over and why."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from monitoring.metrics.observation import Board
+from monitoring.metrics.observation import Board, GroupSample
+
+STATES = ("carried", "waiting", "failed")
 
 
 class GroupCollector(Collector):
@@ -23,8 +25,34 @@ class GroupCollector(Collector):
             "Time since the group's offsets were last carried over or found equal.",
             labels=["link", "group"],
         )
+        waiting = GaugeMetricFamily(
+            "farshore_group_waiting_partitions",
+            "Partitions whose offset of the group is not carried over, by reason.",
+            labels=["link", "group", "reason"],
+        )
+        groups = GaugeMetricFamily(
+            "farshore_groups",
+            "Groups by what became of their offsets: all carried over, some waiting, or the group failed.",
+            labels=["link", "state"],
+        )
+        looked_at = GaugeMetricFamily(
+            "farshore_groups_looked_at_timestamp_seconds",
+            "When the link last looked at its groups, by its worker's clock.",
+            labels=["link"],
+        )
         now_ms = self._clock_ms()
         for seen in self._board.observations():
             for group, synced_at_ms in sorted(seen.groups_synced_at_ms.items()):
                 age.add_metric([seen.link, group], max(0, now_ms - synced_at_ms) / 1000)
-        yield age
+            for group, sample in sorted(seen.groups.items()):
+                for reason, count in sorted(sample.waiting.items()):
+                    waiting.add_metric([seen.link, group, reason], count)
+            if seen.groups_looked_at_ms is not None:
+                looked_at.add_metric([seen.link], seen.groups_looked_at_ms / 1000)
+                for state in STATES:
+                    groups.add_metric([seen.link, state], sum(_state(s) == state for s in seen.groups.values()))
+        yield from (age, waiting, groups, looked_at)
+
+
+def _state(sample: GroupSample) -> str:
+    return "failed" if sample.failed else "waiting" if sample.waiting else "carried"

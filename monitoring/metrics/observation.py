@@ -18,6 +18,14 @@ class LagSample:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSample:
+    """One group: the partitions whose offset is not carried over, by reason, and whether it failed as a whole."""
+
+    waiting: Mapping[str, int]
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LinkObservation:
     """What one pass saw. `answered`: both sites did; where not, `error` is the class of the trouble.
 
@@ -33,6 +41,8 @@ class LinkObservation:
     condition: str | None = None
     lags: tuple[LagSample, ...] = ()
     groups_synced_at_ms: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, GroupSample] = field(default_factory=dict)
+    groups_looked_at_ms: int | None = None
     gaps_open: int = 0
     heartbeat_at_ms: int | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
@@ -21,7 +22,7 @@ from mirror.api import (
     load_link_state,
 )
 from monitoring import limits
-from monitoring.metrics.observation import Board, LagSample, LinkObservation
+from monitoring.metrics.observation import Board, GroupSample, LagSample, LinkObservation
 
 CLIENT_ID = "farshore-monitor"
 
@@ -125,6 +126,15 @@ def observed(
             LagSample(lag.topic, lag.partition, lag.lag_records, lag.lag_seconds, lag.lag_bytes) for lag in lags
         ),
         groups_synced_at_ms={} if entries is None else dict(entries.groups.synced_at_ms),
+        groups={} if entries is None else _groups(entries),
+        groups_looked_at_ms=None if entries is None else entries.groups.looked_at_ms,
         gaps_open=0 if entries is None else len(entries.open_gaps()),
         heartbeat_at_ms=heartbeat.at_ms,
     )
+
+
+def _groups(entries: StateEntries) -> dict[str, GroupSample]:
+    return {
+        name: GroupSample(Counter(reason.value for reason in entry.waiting.values()), bool(entry.failure))
+        for name, entry in entries.groups.by_group.items()
+    }

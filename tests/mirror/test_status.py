@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.client.site import Site
-from mirror.findings import LinkFindingKind
+from mirror.findings import LinkFindingKind, link_findings
 from mirror.heartbeat import judge_heartbeat
 from mirror.lag import PartitionLag
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, HEARTBEAT_MAX_AGE_MS, RESTARTS_IN_A_LOOP
@@ -24,7 +24,7 @@ from mirror.offsets.entries import (
     RunState,
     Writer,
 )
-from mirror.offsets.group_entries import GroupSyncs, GroupSyncTimes
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes
 from mirror.offsets.intervals import End
 from mirror.offsets.state import StateEntries
 from mirror.status import LinkCondition, LinkStatus, condition_of, summarise
@@ -127,6 +127,31 @@ def test_it_was_last_seen_by_its_newest_checkpoint_and_is_as_synced_as_its_oldes
     status = seen(found, [])
     assert status.last_seen_at_ms == 900
     assert (status.groups, status.oldest_group_sync_at_ms) == (3, 200)
+
+
+def test_groups_that_wait_are_counted_and_those_that_fail_are_findings() -> None:
+    waiting = {("flights", 0): GroupAction.SKIP_ACTIVE}
+    groups = {
+        "carried": GroupSync("carried", 5),
+        "active": GroupSync("active", 5, waiting=waiting),
+        "failed": GroupSync("failed", 5, failure="GROUP_AUTHORIZATION_FAILED"),
+    }
+    status = seen(replace(state(), groups=GroupSyncs(groups, GroupSyncTimes(looked_at_ms=7))), [])
+    assert (status.groups, status.groups_waiting, status.groups_failed, status.groups_looked_at_ms) == (3, 2, 1, 7)
+    found = [finding for finding in status.findings if finding.kind is LinkFindingKind.GROUP_FAILED]
+    assert [finding.detail for finding in found] == ["group failed: GROUP_AUTHORIZATION_FAILED"]
+    assert "group describe --link east-west --group failed" in found[0].next_step
+
+
+@pytest.mark.parametrize(("age_ms", "told"), [(60_000, False), (60_001, True)])
+def test_groups_that_nobody_looks_at_are_a_finding(age_ms: int, told: bool) -> None:
+    """Records flow while no pass over the groups succeeds: the heartbeat alone would hide it."""
+    owner = Owner(WRITER, "host:1", 500_000)
+    groups = GroupSyncs(times=GroupSyncTimes(looked_at_ms=owner.at_ms - age_ms))
+    for link, expected in ((replace(LINK, groups=("app",)), told), (LINK, False)):
+        entries = replace(state(), owner=owner, groups=groups)
+        found = link_findings(link, (True, True), entries, [], judge_heartbeat(owner, owner.at_ms), "")
+        assert (LinkFindingKind.GROUPS_NOT_SEEN in {finding.kind for finding in found}) == expected
 
 
 def test_a_link_that_never_proved_anything_was_never_seen() -> None:

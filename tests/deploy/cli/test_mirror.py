@@ -162,6 +162,12 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
             wait_until(lambda: group_at_west(shell) == [40, 40], 30, "the group to be carried over")
             (status,) = shell.json("status")["items"]  # type: ignore[misc]
             assert (status["condition"], status["lag_records"], status["groups"]) == ("running", 0, 1)
+            (carried, _) = shell.json("group describe --link east-west --group app")["partitions"]  # type: ignore[misc]
+            assert (carried["state"], carried["source_offset"], carried["target_offset"]) == (
+                "carried",
+                40,
+                carried["written_target_offset"],
+            )
             translated = shell.json("offsets translate --topic flights --partition 1 --offset 99")
             back = f"offsets translate --topic flights --partition 1 --offset {translated['target_offset']} --reverse"
             assert shell.json(back)["source_offset"] == 99
@@ -210,6 +216,8 @@ async def promote(sites: dict[str, dict[str, str]]) -> None:
 
 
 def test_groups(shell: Shell) -> None:
+    assert shell.run("group describe --group app", ExitCode.USAGE).stderr.count("--site and --link")
+    assert "has no offset in a topic" in shell.run("group describe --link east-west --group no", ExitCode.ERROR).stderr
     missing = shell.run("group describe --site west --group nobody", ExitCode.ERROR)
     assert "GROUP_ID_NOT_FOUND" in missing.stderr
 

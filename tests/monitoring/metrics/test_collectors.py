@@ -15,7 +15,7 @@ from monitoring.canary.record import CanaryRecord
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
 from monitoring.metrics.canary import latency_histogram
-from monitoring.metrics.observation import Board, LagSample, LinkObservation
+from monitoring.metrics.observation import Board, GroupSample, LagSample, LinkObservation
 from monitoring.metrics.server import metrics_server, registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -64,6 +64,20 @@ def test_an_observed_link(tmp_path: Path) -> None:
     assert found["farshore_link_state", (("link", "east-west"), ("state", "promoted"))] == 0
     assert found["farshore_group_sync_age_seconds", (("group", "analysts"), ("link", "east-west"))] == 2.5
     assert any(name == "farshore_build_info" for name, _ in found)
+
+
+def test_groups_are_counted_by_what_became_of_them(tmp_path: Path) -> None:
+    board = Board()
+    waiting = GroupSample({"skip_active": 2, "hold_not_mirrored": 1}, False)
+    groups = {"analysts": waiting, "app": GroupSample({}, False), "broken": GroupSample({"skip_active": 1}, True)}
+    board.post(observation(groups=groups, groups_looked_at_ms=NOW_MS - 4_000))
+    found = read(registry_for(board, tmp_path))
+    for state in ("carried", "waiting", "failed"):
+        assert found["farshore_groups", (("link", "east-west"), ("state", state))] == 1
+    place = (("group", "analysts"), ("link", "east-west"), ("reason", "skip_active"))
+    assert found["farshore_group_waiting_partitions", place] == 2
+    looked_at = found["farshore_groups_looked_at_timestamp_seconds", (("link", "east-west"),)]
+    assert looked_at == (NOW_MS - 4_000) / 1000
 
 
 def test_a_lost_site_leaves_no_old_values(tmp_path: Path) -> None:

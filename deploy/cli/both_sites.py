@@ -1,0 +1,35 @@
+"""What commands about both sites of a link share: the connections, where the source may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TypeVar
+
+import click
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClusterUnreachable
+from mirror.link import Link
+
+T = TypeVar("T")
+
+
+async def with_both_sites(link: Link, job: Callable[[Cluster | None, Cluster], Awaitable[T]]) -> T:
+    """Run `job` with source and target. Raises ClientError where the target does not answer.
+
+    A source that is lost is when a person asks: `job` gets None for it.
+    """
+    async with Cluster(link.target, client_id="farshore-cli") as target, AsyncExitStack() as stack:
+        source: Cluster | None = None
+        try:
+            source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-cli"))
+        except ClusterUnreachable:
+            source = None
+        return await job(source, target)
+
+
+def note_lost_source(link: Link) -> None:
+    """Say that the answer is of the target alone."""
+    text = f"site {link.source.name} does not answer: only what {link.target.name} knows of the link is shown"
+    click.echo(f"note: {text}", err=True)
