@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
-from broker.client.topics import NewTopic, describe_topics, list_topics
+from broker.client.topics import NewTopic
 from mirror.heartbeat import judge_heartbeat
 from mirror.link import Link
 from mirror.offsets.entries import Gap
 from mirror.offsets.state import read_entries
 from mirror.status import LinkCondition, condition_now
-from mirror.topics.plan import ConfigChange, Finding, MirroredTopic, pair_topics, select_topics
-from mirror.topics.sync import find_concerns, plan_config_sync, plan_link_topics
+from mirror.topics.plan import ConfigChange, Finding, MirroredTopic, pair_topics
+from mirror.topics.sync import find_concerns, look_at_topics, plan_config_sync, plan_link_topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,9 @@ async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
 
 
 async def _with_source(at_target: LinkDescription, link: Link, source: Cluster, target: Cluster) -> LinkDescription:
-    at_source = await list_topics(source)
-    wanted = {link.target_topic(name) for name in select_topics(link, at_source)}
-    pairs = pair_topics(link, at_source, await describe_topics(target, wanted))
-    plan = await plan_link_topics(link, source, target)
+    seen = await look_at_topics(link, source, target)
+    pairs = pair_topics(link, seen.source, seen.target)
+    plan = await plan_link_topics(link, source, target, seen)
     drift, _ = await plan_config_sync(link, source, target, pairs)
     return replace(
         at_target,

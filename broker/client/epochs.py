@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
-from broker.client.fanout import ask_leaders
+from broker.client.errors import ClientError
+from broker.client.fanout import ask_each_leader
 from broker.client.limits import REPLICA_ID_CONSUMER
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -37,8 +38,10 @@ class EpochEnd(NamedTuple):
 UNKNOWN_END = EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
 
 
-async def leader_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-    """Per partition where the epoch ended. Raises ClientError."""
+async def leader_epoch_ends(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, EpochEnd | ClientError]:
+    """Per partition where the epoch ended, or why it cannot be asked. Raises ClientError when no broker answers."""
 
     async def ask(
         connection: Connection, share: Mapping[TopicPartition, int]
@@ -60,4 +63,4 @@ async def leader_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, in
             for found in topic.partitions
         }
 
-    return await ask_leaders(cluster, "leader epochs", epochs, ask)
+    return await ask_each_leader(cluster, "leader epochs", epochs, ask)

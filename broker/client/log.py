@@ -10,7 +10,7 @@ from broker.client.cluster import Cluster
 from broker.client.committed import CommittedFilter
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import ask_leaders
+from broker.client.fanout import Ask, ask_each_leader, ask_leaders
 from broker.client.limits import REPLICA_ID_CONSUMER
 from broker.wire.batch import BatchHeader, iter_batches, verify_crc
 from broker.wire.buffers import Buffer
@@ -89,6 +89,20 @@ async def fetch_once(
 ) -> dict[TopicPartition, PartitionData]:
     """One answer per partition, perhaps without records. Raises ClientError (OFFSET_OUT_OF_RANGE as KafkaError)."""
 
+    return await ask_leaders(cluster, "fetch", positions, _ask(limits, isolation), "fetch")
+
+
+async def fetch_each(
+    cluster: Cluster,
+    positions: Mapping[TopicPartition, int],
+    limits: FetchLimits,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, PartitionData | ClientError]:
+    """As `fetch_once`; a partition that cannot be fetched has its error instead, and holds up no other."""
+    return await ask_each_leader(cluster, "fetch", positions, _ask(limits, isolation), "fetch")
+
+
+def _ask(limits: FetchLimits, isolation: IsolationLevel) -> Ask[int, PartitionData]:
     async def ask(
         connection: Connection, share: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, PartitionData | ErrorCode]:
@@ -103,7 +117,7 @@ async def fetch_once(
             for data in topic.partitions
         }
 
-    return await ask_leaders(cluster, "fetch", positions, ask, "fetch")
+    return ask
 
 
 async def read_batches(

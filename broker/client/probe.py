@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
-from broker.client.fanout import ask_leaders
+from broker.client.errors import ClientError
+from broker.client.fanout import ask_each_leader
 from broker.client.log import FetchLimits, fetch_request, records_of
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.errors import CorruptBatch, ErrorCode
@@ -27,13 +28,13 @@ class StoredBatch(NamedTuple):
 
 async def batches_at(
     cluster: Cluster, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, StoredBatch | None]:
+) -> dict[TopicPartition, StoredBatch | ClientError | None]:
     """Per partition the batch that holds the offset, or the next one where there is a hole (compaction), uncommitted.
 
     None where the offset is not between the log's start and its end, and where nothing can be read there for damage.
-    Raises ClientError.
+    A partition that cannot be asked has its error. Raises ClientError when no broker of the cluster answers.
     """
-    found: dict[TopicPartition, StoredBatch | None] = {}
+    found: dict[TopicPartition, StoredBatch | ClientError | None] = {}
     partition_max_bytes = PROBE_MIN_BYTES
     while len(found) < len(offsets):
         missing = {where: offset for where, offset in offsets.items() if where not in found}
@@ -53,7 +54,10 @@ async def batches_at(
                 for data in topic.partitions
             }
 
-        for where, data in (await ask_leaders(cluster, "fetch", missing, ask, "fetch")).items():
+        for where, data in (await ask_each_leader(cluster, "fetch", missing, ask, "fetch")).items():
+            if isinstance(data, ClientError):
+                found[where] = data
+                continue
             outside = bool(data.error_code) or data.high_watermark <= missing[where]
             try:
                 batch = None if outside else _first(data, missing[where])
@@ -61,6 +65,8 @@ async def batches_at(
                 outside, batch = True, None  # what cannot be read proves nothing, and must not stop the others
             if outside or batch is not None:
                 found[where] = batch
+        if partition_max_bytes == cluster.limits.fetch_max_bytes and not missing.keys() & found.keys():
+            return found | dict.fromkeys(missing)  # the log goes on, and nothing is left of it from there
         partition_max_bytes = min(4 * partition_max_bytes, cluster.limits.fetch_max_bytes)
     return found
 

@@ -19,6 +19,9 @@ from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.vocabulary import TopicPartition
 
+PARTITION_CODES = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+"""Answers to AddPartitionsToTxn that speak of a partition, also where they are given for all that were asked for."""
+
 
 class ProducerIdAndEpoch(NamedTuple):
     """Who writes, and in which life."""
@@ -65,28 +68,59 @@ async def init_producer_id(
 
 async def add_partitions_to_txn(
     cluster: Cluster, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
-) -> None:
-    """Begin the transaction, if it has not begun, and add partitions to it. Raises ClientError."""
+) -> dict[TopicPartition, KafkaError]:
+    """Begin the transaction, if it has not begun, and add partitions to it -> those that are refused, and why.
+
+    Kafka adds all or none; so the others are asked for again without those. Raises ClientError for what refuses the
+    transaction as a whole.
+    """
+    wanted = list(partitions)
+    refused: dict[TopicPartition, KafkaError] = {}
+    retry = cluster.retry(cluster.limits.unknown_topic_timeout_ms)
+    while wanted:
+        failures = await _add_partitions(cluster, transactional_id, producer, wanted)
+        if not failures:
+            break
+        final = {where: error for where, error in failures.items() if not error.retriable}
+        if not final:  # the coordinator may not know a young topic yet
+            try:
+                await retry.pause(next(iter(failures.values())))
+                continue
+            except KafkaError:
+                final = failures
+        refused |= final
+        wanted = [where for where in wanted if where not in refused]
+    return refused
+
+
+async def _add_partitions(
+    cluster: Cluster, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, KafkaError]:
+    """All of them, or none -> those because of which it is none."""
     topics: dict[str, list[int]] = {}
     for where in partitions:
         topics.setdefault(where.topic, []).append(where.partition)
     asked = [AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()]
     request = AddPartitionsToTxnRequest(transactional_id, producer.producer_id, producer.producer_epoch, asked)
 
-    async def ask(connection: Connection) -> None:
+    async def ask(connection: Connection) -> dict[TopicPartition, KafkaError]:
         response = await connection.request(request)
-        # one refused partition refuses all: the others then say OPERATION_NOT_ATTEMPTED, which explains nothing
-        failures = [
-            (result.partition_error_code, TopicPartition(topic.name, result.partition_index))
+        codes = {
+            TopicPartition(topic.name, result.partition_index): result.partition_error_code
             for topic in response.results_by_topic_v3_and_below
             for result in topic.results_by_partition
             if result.partition_error_code
-        ]
-        failures.sort(key=lambda failure: failure[0] == ErrorCode.OPERATION_NOT_ATTEMPTED)
-        for code, where in failures:
-            _raise_error(code, f"{transactional_id}: adding {where} at {cluster.site.name}")
+        }
+        whats = {where: f"{transactional_id}: adding {where} at {cluster.site.name}" for where in codes}
+        # Where some partitions are refused, the others say OPERATION_NOT_ATTEMPTED; else all have the same error.
+        refused = {where: code for where, code in codes.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED}
+        if len(refused) == len(codes):
+            for where, code in refused.items():
+                if code not in PARTITION_CODES:
+                    _raise_error(code, whats[where])
+        return {where: KafkaError(code, whats[where]) for where, code in refused.items()}
 
-    await ask_coordinator(cluster, "transaction", transactional_id, ask)
+    return await ask_coordinator(cluster, "transaction", transactional_id, ask)
 
 
 async def end_txn(cluster: Cluster, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> None:

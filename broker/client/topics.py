@@ -40,11 +40,23 @@ async def list_topics(cluster: Cluster) -> dict[str, Topic]:
 
 async def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Topic]:
     """These topics, by name; those that do not exist are left out. Raises KafkaError for any other error."""
+    topics, failures = await describe_each_topic(cluster, names)
+    for failure in failures.values():
+        raise failure
+    return topics
+
+
+async def describe_each_topic(
+    cluster: Cluster, names: Iterable[str] | None = None
+) -> tuple[dict[str, Topic], dict[str, KafkaError]]:
+    """These topics (None: all), and why others of them cannot be described; those that do not exist are in neither."""
     metadata = await cluster.metadata(names)
-    for name, code in metadata.topic_errors.items():
-        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise KafkaError(code, f"topic {name} at {cluster.site.name}")
-    return dict(metadata.topics)
+    failures = {
+        name: KafkaError(code, f"topic {name} at {cluster.site.name}")
+        for name, code in metadata.topic_errors.items()
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    return dict(metadata.topics), failures
 
 
 async def create_topics(
@@ -52,7 +64,8 @@ async def create_topics(
 ) -> dict[str, KafkaError]:
     """Make topics and wait until each has its leaders -> those that could not be made, and why.
 
-    A topic that exists is among the failures, with TOPIC_ALREADY_EXISTS. Raises ClientError.
+    A topic that exists is among the failures, with TOPIC_ALREADY_EXISTS; one that was made and got no leaders within
+    `retry_timeout_ms`, with LEADER_NOT_AVAILABLE. Raises ClientError.
     """
     if not topics:
         return {}
@@ -73,7 +86,8 @@ async def create_topics(
 
     failures = await ask_controller(cluster, ask)
     if not validate_only:
-        await _await_leaders(cluster, {t.name: max(1, t.partitions) for t in topics if t.name not in failures})
+        made = {topic.name: max(1, topic.partitions) for topic in topics if topic.name not in failures}
+        failures |= await _await_leaders(cluster, made)
     return failures
 
 
@@ -99,8 +113,8 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict
         return _failures(cluster, [(t.name, t.error_code, t.error_message) for t in response.results])
 
     failures = await ask_controller(cluster, ask)
-    await _await_leaders(cluster, {name: count for name, count in counts.items() if name not in failures})
-    return failures
+    grown = {name: count for name, count in counts.items() if name not in failures}
+    return failures | await _await_leaders(cluster, grown)
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError]:
@@ -163,8 +177,8 @@ async def ask_controller(
         cluster.forget_controller()
 
 
-async def _await_leaders(cluster: Cluster, partition_counts: Mapping[str, int]) -> None:
-    """Wait until every broker asked knows the topics, with a leader for each partition."""
+async def _await_leaders(cluster: Cluster, partition_counts: Mapping[str, int]) -> dict[str, KafkaError]:
+    """Wait until the broker asked knows the topics, with their leaders -> those where that took too long."""
     retry = cluster.retry()
     while partition_counts:
         found = (await cluster.metadata(partition_counts)).topics
@@ -176,8 +190,13 @@ async def _await_leaders(cluster: Cluster, partition_counts: Mapping[str, int]) 
             or any(partition.leader_id == NO_LEADER for partition in found[name].partitions)
         ]
         if not missing:
-            return
-        await retry.pause(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {missing[0]} at {cluster.site.name}"))
+            break
+        errors = {n: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {n} at {cluster.site.name}") for n in missing}
+        try:
+            await retry.pause(errors[missing[0]])
+        except KafkaError:  # the time is over; the other topics are ready
+            return errors
+    return {}
 
 
 def _failures(cluster: Cluster, answers: Iterable[tuple[str, int, str | None]]) -> dict[str, KafkaError]:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from mirror.offsets.group_entries import GroupSync, GroupSyncTimes, VoidGroup, pack_group, unpack_group
 from mirror.offsets.histories import EpochStart
+from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
 
 ENTRY_VERSION = 1
@@ -185,7 +186,7 @@ class TopicIdentity:
     topic_id: str
 
 
-Entry: TypeAlias = Block | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSync | GroupSyncTimes
+Entry: TypeAlias = Block | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSync | GroupSyncTimes | Hold
 
 
 def encode_key(entry: Entry) -> bytes:
@@ -205,7 +206,9 @@ class VoidBlock:
     key_source: int
 
 
-def encode_void_key(void: VoidBlock | VoidGroup) -> bytes:
+def encode_void_key(void: VoidBlock | VoidGroup | VoidHold) -> bytes:
+    if isinstance(void, VoidHold):
+        return _dump(["held", void.topic, void.partition])
     if isinstance(void, VoidGroup):
         return _dump(["group", void.group])
     return _dump(["interval", void.topic, void.partition, void.key_source])
@@ -248,6 +251,8 @@ def decode_entry(key: list[Any], value: bytes) -> Entry:
             return unpack_group(group, fields)
         case ["groups"]:
             return GroupSyncTimes(**fields)
+        case ["held", topic, partition]:
+            return Hold(topic=topic, partition=partition, reason=HoldReason(fields.pop("reason")), **fields)
     raise ValueError(f"unknown entry {key[0]!r}")
 
 
@@ -283,6 +288,8 @@ def _key(entry: Entry) -> list[Any]:
             return ["group", entry.group]
         case GroupSyncTimes():
             return ["groups"]
+        case Hold():
+            return ["held", entry.topic, entry.partition]
 
 
 def _value(entry: Entry) -> dict[str, Any]:

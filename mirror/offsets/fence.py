@@ -8,12 +8,19 @@ final. Works on Apache Kafka from 2.8 and on farshore's broker; plain idempotent
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.errors import KafkaError
+from broker.client.configs import describe_topic_configs
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import split_failures
+from broker.client.model import Partition
+from broker.client.offsets import list_each_offset
 from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
-from broker.wire.vocabulary import TopicPartition
+from broker.client.topics import describe_each_topic
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
 from mirror.errors import LinkFenced
 from mirror.link import Link
 from mirror.offsets.entries import Writer
@@ -21,22 +28,74 @@ from mirror.offsets.state import writable_partitions
 from mirror.offsets.state_writer import FENCED_CODES
 
 
-async def fence_link(target: Cluster, link: Link, partitions: Iterable[TopicPartition] | None = None) -> Writer:
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Who may write now, and the partitions that this fence does not reach, with the reason: nobody may write there."""
+
+    writer: Writer
+    left_out: Mapping[TopicPartition, ClientError]
+
+
+async def fence_link(target: Cluster, link: Link, partitions: Iterable[TopicPartition] | None = None) -> Fence:
     """Fence the link's earlier writers in `partitions` of the target and in the state topic, and become its writer.
 
     Without `partitions`: all of the target's partitions that the link could write to. The state topic must exist.
+    A partition that can take no marker now is left out: the fence would wait for it, and every later fence, too.
     Raises LinkFenced when somebody else takes the link over at the same time, and ClientError.
     """
-    if partitions is None:
-        partitions = await writable_partitions(target, link)
-    everywhere = [TopicPartition(link.state_topic, 0), *partitions]
+    wanted = list(await writable_partitions(target, link) if partitions is None else partitions)
+    state = TopicPartition(link.state_topic, 0)
     transactional_id = link.transactional_id
+    left_out = await find_unmarkable(target, wanted)
+    everywhere = [state, *(where for where in wanted if where not in left_out)]
     try:
         producer = await init_producer_id(target, transactional_id)
-        await add_partitions_to_txn(target, transactional_id, producer, everywhere)
+        refused = await add_partitions_to_txn(target, transactional_id, producer, everywhere)
+        if state in refused:
+            raise refused[state]
         await end_txn(target, transactional_id, producer, commit=False)
-        return Writer(*await init_producer_id(target, transactional_id))
+        return Fence(Writer(*await init_producer_id(target, transactional_id)), left_out | refused)
     except KafkaError as error:
         if error.code in FENCED_CODES:
             raise LinkFenced(f"link {link.name} was taken over by another owner while it was starting") from error
         raise
+
+
+async def find_unmarkable(target: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ClientError]:
+    """Those that could not take a transaction's marker (nor a record) now, and why. Raises ClientError.
+
+    A marker needs a leader that answers and `min.insync.replicas` in sync. Whether a leader answers is asked of it: of
+    a broker that has just died the metadata still say that it leads.
+    """
+    wanted = list(partitions)
+    topics, failures = await describe_each_topic(target, {where.topic for where in wanted})
+    described = {
+        TopicPartition(topic.name, partition.partition): partition
+        for topic in topics.values()
+        for partition in topic.partitions
+    }
+    min_isr = await _min_insync_replicas(target, described)
+    found: dict[TopicPartition, ClientError] = {}
+    for where in wanted:
+        partition, what = described.get(where), f"{where} at {target.site.name}"
+        if where.topic in failures:
+            found[where] = failures[where.topic]
+        elif partition is None:
+            found[where] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+        elif partition.leader_id == NO_LEADER:
+            found[where] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, what)
+        elif len(partition.isr) < min(min_isr.get(where.topic, 1), len(partition.replicas)):
+            short = f"{len(partition.isr)} of {len(partition.replicas)} replicas are in sync"
+            found[where] = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, what, short)
+    asked = {where: LATEST for where in wanted if where not in found}
+    return found | split_failures(await list_each_offset(target, asked))[1]
+
+
+async def _min_insync_replicas(target: Cluster, described: Mapping[TopicPartition, Partition]) -> dict[str, int]:
+    """Per topic that has a replica out of sync; 1, Kafka's default, where the config cannot be read."""
+    behind = {where.topic for where, partition in described.items() if len(partition.isr) < len(partition.replicas)}
+    found = {}
+    for topic, configs in (await describe_topic_configs(target, behind)).items():
+        entry = None if isinstance(configs, KafkaError) else configs.get("min.insync.replicas")
+        found[topic] = int(entry.value) if entry is not None and entry.value else 1
+    return found

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from mirror.link import Link
-from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, Owner, RunState, Writer
+from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, Owner, RunState
 from mirror.offsets.fence import fence_link
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import StateLog, ensure_own_topics
@@ -14,6 +14,9 @@ from mirror.offsets.state_writer import StateLog, ensure_own_topics
 
 async def promote_link(link: Link, target: Cluster, operation_id: str) -> None:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
+
+    A target partition without a leader takes no marker and is left out: an old worker could write there only once it
+    has a leader again, and that worker's next heartbeat is refused long before.
 
     May be repeated. Raises LinkFenced when another worker starts at the same moment (try again), ClientError.
     """
@@ -40,6 +43,6 @@ async def resume_link(link: Link, target: Cluster, operation_id: str, *, accept_
 
 async def _take_over(link: Link, target: Cluster, operation_id: str) -> tuple[StateLog, Owner]:
     await ensure_own_topics(target, link)
-    writer: Writer = await fence_link(target, link)
+    writer = (await fence_link(target, link)).writer
     owner = Owner(writer, f"{OPERATION_PREFIX}{operation_id}", target.clock.now_ms())
     return StateLog(target, link, writer), owner

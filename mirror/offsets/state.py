@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
-from broker.client.offsets import log_end_offsets
+from broker.client.errors import ClientError
+from broker.client.fanout import split_failures
+from broker.client.offsets import list_each_offset, log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import (
@@ -28,6 +30,7 @@ from mirror.offsets.entries import (
     decode_key,
 )
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes, Where
+from mirror.offsets.hold_entries import Hold
 from mirror.offsets.intervals import Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.recovery import recover
@@ -46,6 +49,8 @@ class StateEntries:
     gaps: Mapping[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     groups: GroupSyncs = field(default_factory=GroupSyncs)
+    holds: Mapping[tuple[str, int | None], Hold] = field(default_factory=dict)
+    """By (topic, partition; None for all of the topic): what the last worker could not mirror."""
     run: LinkRun | None = None
     owner: Owner | None = None
 
@@ -78,10 +83,14 @@ class StateEntries:
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """What was read, and what follows from it: `map` is exact up to every record that had landed when reading began."""
+    """What was read, and what follows from it: `map` is exact up to every record that had landed when reading began.
+
+    `unread` are the partitions whose log at the target could not be read, and why; the map does not have them.
+    """
 
     entries: StateEntries
     map: OffsetMap
+    unread: Mapping[Where, ClientError] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -95,6 +104,7 @@ class _Folding:
     topic_ids: dict[str, str] = field(default_factory=dict)
     group_times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
     groups: dict[str, GroupSync] = field(default_factory=dict)
+    holds: dict[tuple[str, int | None], Hold] = field(default_factory=dict)
     run: LinkRun | None = None
     owner: Owner | None = None
 
@@ -124,6 +134,8 @@ class _Folding:
                 self.group_times = entry
             case GroupSync():
                 self.groups[entry.group] = entry
+            case Hold():
+                self.holds[entry.topic, entry.partition] = entry
             case LinkRun():
                 self.run = entry
             case Owner():
@@ -135,6 +147,8 @@ class _Folding:
                 self.blocks.get((topic, partition), {}).pop(source, None)
             case ["group", str(group)]:
                 self.groups.pop(group, None)
+            case ["held", str(topic), (int() | None) as partition]:
+                self.holds.pop((topic, partition), None)
 
     def entries(self) -> StateEntries:
         return StateEntries(
@@ -145,6 +159,7 @@ class _Folding:
             gaps=self.gaps,
             topic_ids=self.topic_ids,
             groups=GroupSyncs(self.groups, self.group_times),
+            holds=self.holds,
             run=self.run,
             owner=self.owner,
         )
@@ -168,19 +183,38 @@ async def read_entries(link: Link, target: Cluster) -> StateEntries:
 
 
 async def load_link_state(link: Link, target: Cluster) -> LinkState:
-    """The link's entries, and the map as it was when the call began.
+    """The link's entries, and the map as it was when the call began, of all partitions.
 
-    Works whether or not a worker runs. Raises ClientError, StateDamaged.
+    Works whether or not a worker runs. Raises ClientError, also for one partition that cannot be read, StateDamaged.
     """
-    log_ends = await log_end_offsets(target, await writable_partitions(target, link))
+    retry = target.retry()
+    while (state := await load_partial_state(link, target)).unread:
+        await retry.pause(next(iter(state.unread.values())))
+    return state
+
+
+async def load_partial_state(link: Link, target: Cluster) -> LinkState:
+    """As `load_link_state`; one partition that cannot be read hides no other. Raises ClientError, StateDamaged."""
+    writable = dict.fromkeys(await writable_partitions(target, link), LATEST)
+    ends, failed = split_failures(await list_each_offset(target, writable))
     entries = await read_entries(link, target)
-    tails = await read_tails(target, link, entries.checkpoints, log_ends)
+    unread: dict[Where, ClientError] = {
+        where: failed[there]
+        for where in entries.checkpoints
+        if (there := TopicPartition(link.target_topic(where[0]), where[1])) in failed
+    }
+    known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where not in unread}
+    log_ends = {where: end.offset for where, end in ends.items()}
+    tails, failures = split_failures(await read_tails(target, link, known, log_ends))
+    unread |= failures
     partitions: dict[Where, PartitionMap] = {}
     for where, checkpoint in entries.checkpoints.items():
+        if where in unread:
+            continue
         batches = tails[where].batches if where in tails else []
         found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
         partitions[where] = PartitionMap(list(found.intervals), found.end, found.position)
-    return LinkState(entries, OffsetMap(partitions))
+    return LinkState(entries, OffsetMap(partitions), unread)
 
 
 async def writable_partitions(target: Cluster, link: Link) -> list[TopicPartition]:

@@ -18,6 +18,7 @@ from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Entry, VoidBlock, Writer, encode_key, encode_value, encode_void_key
 from mirror.offsets.group_entries import VoidGroup
+from mirror.offsets.hold_entries import VoidHold
 from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_REPLICATION_FACTOR
 from mirror.offsets.recovery import SEQUENCE_MASK
 
@@ -27,7 +28,7 @@ FENCED_CODES = frozenset(
 
 REGISTRY_CONTENT: Final = "what tells mirrored records from local ones"
 
-Change: TypeAlias = Entry | VoidBlock | VoidGroup
+Change: TypeAlias = Entry | VoidBlock | VoidGroup | VoidHold
 
 
 class StateLog:
@@ -81,7 +82,7 @@ class StateLog:
 
 
 def _encode(change: Change) -> tuple[bytes, bytes | None]:
-    if isinstance(change, VoidBlock | VoidGroup):
+    if isinstance(change, VoidBlock | VoidGroup | VoidHold):
         return encode_void_key(change), None
     return encode_key(change), encode_value(change)
 

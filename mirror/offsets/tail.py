@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
-from broker.client.offsets import log_end_offsets, log_start_offsets
-from broker.client.scan import OffsetSpan, scan_batches
-from broker.client.topics import describe_topics
+from broker.client.errors import ClientError
+from broker.client.fanout import split_failures
+from broker.client.offsets import log_spans
+from broker.client.scan import OffsetSpan, scan_each
+from broker.client.topics import describe_each_topic
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
@@ -30,8 +32,8 @@ async def read_tails(
     link: Link,
     checkpoints: Mapping[tuple[str, int], Checkpoint],
     log_ends: Mapping[TopicPartition, int] | None = None,
-) -> dict[tuple[str, int], Tail]:
-    """Per (source topic, partition) the tail; a partition that the target no longer has is left out.
+) -> dict[tuple[str, int], Tail | ClientError]:
+    """Per (source topic, partition) the tail, or why it cannot be read; one that the target does not have is left out.
 
     `log_ends` (per target partition; None: as they are now) bound it. While a worker runs they must be older than the
     checkpoints and the blocks: then the blocks of every batch before them are known.
@@ -39,19 +41,23 @@ async def read_tails(
     Where retention at an exclusive target has already deleted what lies behind the checkpoint, a batch of the
     writer stands in for it: nobody else could have written there. Raises ClientError.
     """
-    topics = await describe_topics(target, {link.target_topic(topic) for topic, _ in checkpoints})
+    topics, unclear = await describe_each_topic(target, {link.target_topic(topic) for topic, _ in checkpoints})
+    failures: dict[tuple[str, int], ClientError] = {
+        where: unclear[link.target_topic(where[0])] for where in checkpoints if link.target_topic(where[0]) in unclear
+    }
     found: dict[TopicPartition, tuple[str, int]] = {}
     for topic, partition in checkpoints:
         name = link.target_topic(topic)
         if name in topics and partition < len(topics[name].partitions):
             found[TopicPartition(name, partition)] = (topic, partition)
-    ends = log_ends if log_ends is not None else await log_end_offsets(target, found)
-    found = {where: source for where, source in found.items() if where in ends}
-    starts = await log_start_offsets(target, found)
+    logs, failed = split_failures(await log_spans(target, [w for w in found if log_ends is None or w in log_ends]))
+    failures |= {found[where]: error for where, error in failed.items()}
+    ends = log_ends if log_ends is not None else {where: span.end for where, span in logs.items()}
+    found = {where: source for where, source in found.items() if where in logs}
     tails: dict[tuple[str, int], Tail] = {}
     spans: dict[TopicPartition, OffsetSpan] = {}
     for where, source in found.items():
-        tail = tails[source] = Tail(starts[where], ends[where])
+        tail = tails[source] = Tail(logs[where].start, ends[where])
         checkpoint = checkpoints[source]
         first = checkpoint.end.target_next
         if tail.log_start > first and not link.shared_targets:
@@ -71,5 +77,5 @@ async def read_tails(
             )
         )
 
-    await scan_batches(target, spans, visit)
-    return tails
+    unread = await scan_each(target, spans, visit)
+    return {**tails, **failures, **{found[where]: error for where, error in unread.items()}}

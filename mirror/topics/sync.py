@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import KafkaError
-from broker.client.model import Topic
-from broker.client.offsets import list_offsets
-from broker.client.topics import create_partitions, create_topics, describe_topics, list_topics
+from broker.client.fanout import split_failures
+from broker.client.offsets import list_each_offset
+from broker.client.topics import create_partitions, create_topics, describe_each_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.link import Link
@@ -27,14 +27,19 @@ from mirror.topics.plan import (
     plan_topics,
     select_topics,
 )
+from mirror.topics.seen import TopicsSeen, has_legal_name, makeable_topics
 
 _OPERATIONS = {ConfigAction.SET: ConfigOperation.SET, ConfigAction.DELETE: ConfigOperation.DELETE}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSyncReport:
-    """A pass: what there is to mirror now, what was made, and the target topics where that failed."""
+    """A pass: what there is to mirror now, what was made, and the target topics where that failed.
 
+    `seen` is what both sites showed after it.
+    """
+
+    seen: TopicsSeen
     mirrored: tuple[MirroredTopic, ...]
     created: tuple[str, ...]
     grown: tuple[str, ...]
@@ -50,41 +55,57 @@ class ConfigSyncReport:
     failures: Mapping[str, KafkaError]
 
 
-async def sync_topics(link: Link, source: Cluster, target: Cluster) -> TopicSyncReport:
+async def look_at_topics(link: Link, source: Cluster, target: Cluster) -> TopicsSeen:
+    """One look at both sites. Raises ClientError when one does not answer."""
+    topics, failures = await describe_each_topic(source)
+    ours = {name: topics[name] for name in select_topics(link, topics)}
+    failed = {name: failures[name] for name in select_topics(link, failures)}
+    return await _look_at_target(link, target, TopicsSeen(ours, failed, {}, {}))
+
+
+async def _look_at_target(link: Link, target: Cluster, seen: TopicsSeen) -> TopicsSeen:
+    # A name that is not allowed is not asked for: some brokers refuse the request for it.
+    names = [link.target_topic(name) for name in seen.source if has_legal_name(link, name)]
+    theirs, failed = await describe_each_topic(target, names)
+    return replace(seen, target=theirs, target_failures=failed)
+
+
+async def sync_topics(
+    link: Link, source: Cluster, target: Cluster, is_due: Callable[[str], bool] = lambda _topic: True
+) -> TopicSyncReport:
     """Make what the target lacks, with the source's partition counts and configs, before any record flows.
 
-    A topic that fails does not hold up the others. Raises ClientError when a site does not answer.
+    Only the target topics for which `is_due` says so are tried. A topic that fails does not hold up the others. Raises
+    ClientError when a site does not answer.
     """
-    at_source = await list_topics(source)
-    wanted = {link.target_topic(name) for name in select_topics(link, at_source)}
-    at_target = await describe_topics(target, wanted)
-    plan, failures = await _plan(link, source, target, at_source, at_target)
+    seen = await look_at_topics(link, source, target)
+    plan, failures = await _plan(link, source, target, seen, is_due)
     if not plan.is_empty:
         failures |= _without_existing(await create_topics(target, plan.create))
         failures |= await create_partitions(target, plan.grow)
-        at_target = await describe_topics(target, wanted)
+        seen = await _look_at_target(link, target, seen)
     return TopicSyncReport(
-        pair_topics(link, at_source, at_target),
+        seen,
+        pair_topics(link, seen.source, seen.target),
         tuple(topic.name for topic in plan.create if topic.name not in failures),
         tuple(name for name in plan.grow if name not in failures),
         failures,
     )
 
 
-async def plan_link_topics(link: Link, source: Cluster, target: Cluster) -> TopicPlan:
+async def plan_link_topics(link: Link, source: Cluster, target: Cluster, seen: TopicsSeen) -> TopicPlan:
     """What `sync_topics` would make and grow."""
-    at_source = await list_topics(source)
-    wanted = {link.target_topic(name) for name in select_topics(link, at_source)}
-    plan, _ = await _plan(link, source, target, at_source, await describe_topics(target, wanted))
+    plan, _ = await _plan(link, source, target, seen, lambda _topic: True)
     return plan
 
 
 async def _plan(
-    link: Link, source: Cluster, target: Cluster, at_source: Mapping[str, Topic], at_target: Mapping[str, Topic]
+    link: Link, source: Cluster, target: Cluster, seen: TopicsSeen, is_due: Callable[[str], bool]
 ) -> tuple[TopicPlan, dict[str, KafkaError]]:
-    missing = [name for name in select_topics(link, at_source) if link.target_topic(name) not in at_target]
+    due = {name: topic for name, topic in makeable_topics(link, seen).items() if is_due(link.target_topic(name))}
+    missing = [name for name in due if link.target_topic(name) not in seen.target]
     configs, failures = _split(await describe_topic_configs(source, missing))
-    plan = plan_topics(link, at_source, at_target, configs, len(target.nodes))
+    plan = plan_topics(link, due, seen.target, configs, len(target.nodes))
     return plan, {link.target_topic(name): error for name, error in failures.items()}
 
 
@@ -140,15 +161,15 @@ async def find_concerns(
     pairs = tuple(topics)
     ours, _ = _split(await describe_topic_configs(source, [pair.source_topic for pair in pairs]))
     theirs, _ = _split(await describe_topic_configs(target, [pair.target_topic for pair in pairs]))
-    at_target = await describe_topics(target, [pair.target_topic for pair in pairs])
+    at_target, _ = await describe_each_topic(target, [pair.target_topic for pair in pairs])
     asked = {TopicPartition(pair.source_topic, p): 0 for pair in pairs for p in range(pair.partitions)}
-    oldest = await list_offsets(source, asked)
+    oldest, _ = split_failures(await list_each_offset(source, asked))
     found: list[Finding] = []
     for pair in pairs:
         if pair.source_topic not in ours or pair.target_topic not in theirs or pair.target_topic not in at_target:
             continue
-        stamps = [oldest[TopicPartition(pair.source_topic, p)].timestamp_ms for p in range(pair.partitions)]
-        ages = [now_ms - stamp for stamp in stamps if stamp >= 0]
+        places = [TopicPartition(pair.source_topic, p) for p in range(pair.partitions)]
+        ages = [now_ms - oldest[at].timestamp_ms for at in places if at in oldest and oldest[at].timestamp_ms >= 0]
         partitions = len(at_target[pair.target_topic].partitions)
         configs = (ours[pair.source_topic], theirs[pair.target_topic])
         found += check_target(pair, *configs, max(ages, default=None), partitions)

@@ -13,14 +13,18 @@ from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.epochs import leader_epoch_ends
+from broker.client.errors import ClientError
+from broker.client.fanout import split_failures
 from broker.client.probe import StoredBatch, batches_at
 from broker.wire.batch import verify_crc
 from broker.wire.errors import CorruptBatch
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.histories import EpochStart, judge
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import Recovered
+from mirror.worker.holds import Holds
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.parting import Copies, Parting, find_parting, is_copy
 from mirror.worker.resume import Comparison, Evidence, recover_partition
@@ -39,29 +43,51 @@ async def compare_logs(
     evidence: Mapping[TopicPartition, Evidence],
     pairs: Mapping[TopicPartition, TopicPartition],
     registry: OriginRegistry | None,
+    holds: Holds,
 ) -> dict[TopicPartition, Comparison]:
-    """Per source partition with a checkpoint what both logs say of it. Raises ClientError."""
+    """Per source partition with a checkpoint what both logs say of it; one that cannot be read is held, and left out.
+
+    Raises ClientError when a site does not answer at all.
+    """
     source, target = clusters
     subjects = {where: found for where, found in evidence.items() if found.checkpoint and not found.source.is_recreated}
     recovered = {where: recover_partition(found) for where, found in subjects.items()}
-    agreed = await _agreed_by_epochs(source, subjects)
+    agreed, unasked = await _agreed_by_epochs(source, subjects)
     lasts = {where: found.last for where, found in recovered.items() if found.last is not None}
-    at_source = await batches_at(source, {where: last.source_offset for where, last in lasts.items()})
-    at_target = await batches_at(target, {pairs[where]: last.target_offset for where, last in lasts.items()})
+    ours = {where: last.source_offset for where, last in lasts.items() if where not in unasked}
+    at_source, unread = split_failures(await batches_at(source, ours))
+    theirs = {pairs[where]: lasts[where].target_offset for where in at_source}
+    at_target, unread_there = split_failures(await batches_at(target, theirs))
+    for where, error in (unasked | unread).items():
+        holds.add_error(where, error, at_source=True)
+    for where in at_source:
+        if pairs[where] in unread_there:
+            holds.add_error(where, unread_there[pairs[where]], at_source=False)
     comparisons: dict[TopicPartition, Comparison] = {}
     for where, found in subjects.items():
+        if where in holds.current:
+            continue
         probe = _Probe(at_source.get(where), at_target.get(pairs[where]))
         comparison = _doubts(found, recovered[where], probe, agreed.get(where))
         if comparison.is_doubted and not found.target_is_recreated:
             copies = _copies(clusters, found, recovered[where], (where, pairs[where]), registry)
             below = min(recovered[where].position, found.source.end)
-            comparison = _settled(comparison, found, await find_parting(copies, below, agreed.get(where)))
+            try:
+                comparison = _settled(comparison, found, await find_parting(copies, below, agreed.get(where)))
+            except ClientError as error:  # of either site, for this partition; the others are not in doubt
+                holds.add(Hold(*where, HoldReason.LOGS_NOT_COMPARED, str(error), found.now_ms))
+                continue
         comparisons[where] = comparison
     return comparisons
 
 
-async def _agreed_by_epochs(source: Cluster, subjects: Mapping[TopicPartition, Evidence]) -> dict[TopicPartition, int]:
-    """Up to where the source's epochs say that its log is the one that was read; left out where they cannot say."""
+async def _agreed_by_epochs(
+    source: Cluster, subjects: Mapping[TopicPartition, Evidence]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
+    """Up to where the source's epochs say that its log is the one that was read; left out where they cannot say.
+
+    And those that could not be asked.
+    """
     read: dict[TopicPartition, tuple[EpochStart, ...]] = {}
     read_to: dict[TopicPartition, int] = {}
     for where, found in subjects.items():
@@ -69,8 +95,10 @@ async def _agreed_by_epochs(source: Cluster, subjects: Mapping[TopicPartition, E
             read[where], read_to[where] = found.checkpoint.leader_epochs, found.checkpoint.position
     asked = {where: epochs[-1].leader_epoch for where, epochs in read.items()}
     agreed: dict[TopicPartition, int] = {}
+    unasked: dict[TopicPartition, ClientError] = {}
     while asked:
-        ends = await leader_epoch_ends(source, asked)
+        ends, failures = split_failures(await leader_epoch_ends(source, asked))
+        unasked |= failures
         again: dict[TopicPartition, int] = {}
         for where, end in ends.items():
             verdict = judge(read[where], read_to[where], asked[where], end.leader_epoch, end.end_offset)
@@ -79,7 +107,7 @@ async def _agreed_by_epochs(source: Cluster, subjects: Mapping[TopicPartition, E
             elif verdict.ask_next is not None:
                 again[where] = verdict.ask_next
         asked = again
-    return agreed
+    return agreed, unasked
 
 
 def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int | None) -> Comparison:

@@ -10,6 +10,7 @@ from typing import Protocol, TextIO
 
 from broker.base.clock import Clock
 from mirror.offsets.entries import Gap
+from mirror.offsets.hold_entries import Hold
 
 
 class Event(StrEnum):
@@ -26,6 +27,8 @@ class Event(StrEnum):
     STOPPED = "stopped"
     """The link does not run any more in this process."""
     PARTITION_STOPPED = "partition_stopped"
+    PARTITION_HELD = "partition_held"
+    """It cannot be mirrored now; the others are, and it is tried again."""
     GAP_PASSED = "gap_passed"
     TOPIC_CREATED = "topic_created"
     TOPIC_GROWN = "topic_grown"
@@ -66,6 +69,12 @@ def tell_gap(tell: EventSink, gap: Gap) -> None:
         source_to=gap.source_to,
         detail=gap.detail,
     )
+
+
+def tell_hold(tell: EventSink, hold: Hold) -> None:
+    """Say that a partition (or a whole topic) is not mirrored for now, and why."""
+    partition = "all" if hold.partition is None else hold.partition
+    tell(Event.PARTITION_HELD, topic=hold.topic, partition=partition, reason=hold.reason.value, detail=hold.detail)
 
 
 def changed_only(sink: EventSink) -> Callable[[Event, str, str], None]:

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
-from broker.client.offsets import log_end_offsets, log_start_offsets
-from broker.client.topics import describe_topics
-from broker.wire.vocabulary import TopicPartition
+from broker.client.fanout import split_failures
+from broker.client.offsets import list_each_offset, log_spans
+from broker.client.topics import describe_each_topic
+from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.link import Link
 from mirror.offsets.state import StateEntries
 from mirror.offsets.tail import Tail, read_tails
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
+from mirror.worker.holds import Holds
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.resume import Evidence, SourceLog
 
@@ -34,27 +36,42 @@ async def gather_evidence(
     mirrored: Iterable[MirroredTopic],
     pairs: Mapping[TopicPartition, TopicPartition],
     registry: OriginRegistry | None,
+    holds: Holds,
 ) -> dict[TopicPartition, Evidence]:
-    """Per source partition of `pairs`. Final only after the fence. Raises ClientError."""
+    """Per source partition of `pairs`; those for which a site does not answer are held, and left out.
+
+    Final only after the fence. Raises ClientError when a site does not answer at all.
+    """
     source, target = clusters
-    starts = await log_start_offsets(source, pairs)
-    ends = await log_end_offsets(source, pairs)
-    known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
-    tails = await read_tails(target, link, known)
-    fresh = await log_end_offsets(target, [there for where, there in pairs.items() if where not in tails])
+    logs, unasked = split_failures(await log_spans(source, pairs))
+    known = {
+        (topic, partition): checkpoint
+        for (topic, partition), checkpoint in entries.checkpoints.items()
+        if (topic, partition) in logs
+    }
+    tails, unread = split_failures(await read_tails(target, link, known))
+    fresh = [there for where, there in pairs.items() if where not in tails and where not in unread]
+    ends, unended = split_failures(await list_each_offset(target, dict.fromkeys(fresh, LATEST)))
+    for where, there in pairs.items():
+        if where in unasked:
+            holds.add_error(where, unasked[where], at_source=True)
+        elif where in unread or there in unended:
+            holds.add_error(where, unread.get(where) or unended[there], at_source=False)
     source_ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored}
-    target_topics = await describe_topics(target, {there.topic for there in pairs.values()})
+    target_topics, _ = await describe_each_topic(target, {there.topic for there in pairs.values()})
     target_ids = {name: str(topic.topic_id or "") for name, topic in target_topics.items()}
     evidence: dict[TopicPartition, Evidence] = {}
     for where, there in pairs.items():
+        if where in holds.current:
+            continue
         checkpoint = known.get(where)
         known_id = checkpoint.topic_ids.source if checkpoint else ""
         known_id = known_id or entries.topic_ids.get(where.topic, "")
         evidence[where] = Evidence(
             where=where,
             shared=link.shared_targets,
-            source=SourceLog(starts[where], ends[where], source_ids[where.topic], known_id),
-            tail=tails.get(where) or Tail(0, fresh[there]),
+            source=SourceLog(*logs[where], source_ids[where.topic], known_id),
+            tail=tails.get(where) or Tail(0, ends[there].offset),
             recorded=tuple(entries.intervals(*where)),
             blocks=tuple(entries.blocks_of(*where)),
             checkpoint=checkpoint,
@@ -62,8 +79,9 @@ async def gather_evidence(
             gaps=entries.undecided_gaps(*where),
             target_topic_id=target_ids.get(there.topic, ""),
         )
-    compared = await compare_logs(clusters, evidence, pairs, registry)
+    compared = await compare_logs(clusters, evidence, pairs, registry, holds)
     return {
         where: replace(found, comparison=compared[where]) if where in compared else found
         for where, found in evidence.items()
+        if where not in holds.current
     }

@@ -99,11 +99,11 @@ def _plan(session: Session, brought: list[tuple[Replicator, PartitionData, memor
 
 
 def _refuse(session: Session, replicator: Replicator, data: PartitionData) -> None:
-    """An error for one partition: retention passed the position (stop it), or anything else (raise it)."""
+    """An error for one partition: retention passed the position (stop it), or anything else (hold it)."""
     position = replicator.cursor.position
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > position:
         detail = f"the source's log starts at {data.log_start_offset}"
         replicator.hold_at(Blocker(GapKind.TRUNCATED_START, position, data.log_start_offset, detail))
         return
     what = f"fetch of {replicator.source} from {session.link.source.name} at offset {position}"
-    raise KafkaError(data.error_code, what)
+    session.hold(replicator, KafkaError(data.error_code, what), at_source=True)

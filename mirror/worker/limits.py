@@ -51,6 +51,14 @@ class WorkerLimits:
     fence_renewal_ms: int = 6 * 3_600_000
     """Kafka forgets an idle producer id after a day (producer.id.expiration.ms), and the fence with it."""
 
+    hold_pause_ms: int = 1_000
+    """A partition that failed is tried again in a new session after this, then after ever longer pauses."""
+    hold_refused_pause_ms: int = 60_000
+    """The first pause where the error is none that goes away by itself."""
+    hold_pause_max_ms: int = 3_600_000
+    hold_gather_ms: int = 200
+    """After a partition is held, others that fail for the same reason are waited for before the next look."""
+
     def __post_init__(self) -> None:
         assert self.fetch_start_bytes <= self.fetch_max_bytes
         assert self.fetch_fast_ms < self.fetch_slow_ms < self.fetch_max_wait_ms
@@ -58,4 +66,5 @@ class WorkerLimits:
         assert self.fetch_partition_max_bytes <= self.partition_buffer_max_bytes <= self.in_flight_max_bytes
         assert self.fetch_crowded_wait_ms <= self.fetch_max_wait_ms
         assert self.produce_in_flight_requests <= 5
+        assert self.hold_gather_ms <= self.hold_pause_ms <= self.hold_refused_pause_ms <= self.hold_pause_max_ms
         assert self.restart_backoff_ms <= self.restart_backoff_max_ms

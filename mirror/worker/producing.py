@@ -101,17 +101,19 @@ async def _acknowledge(session: Session, in_flight: asyncio.Queue[Sent], slots: 
             for answered in topic.partition_responses
         }
         for replicator, batch in batches:
-            if replicator.gap is None:
+            if not replicator.is_stopped:
                 _account(session, replicator, batch, answers.get(replicator.target))
 
 
 def _account(
     session: Session, replicator: Replicator, batch: ProducerBatch, answer: PartitionProduceResponse | None
 ) -> None:
-    """Account for the answer to one batch. Raises LinkFenced, and KafkaError for what is in doubt."""
+    """Account for the answer to one batch; what is in doubt holds its partition. Raises LinkFenced."""
     what = f"produce to {replicator.target} at {session.link.target.name}"
     if answer is None:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, what, "the answer does not name the partition")
+        error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, what, "the answer does not name the partition")
+        session.hold(replicator, error, at_source=False)
+        return
     if not answer.error_code:
         replicator.acknowledge(answer.base_offset)
         if replicator.gap is None:
@@ -122,6 +124,7 @@ def _account(
         text = f"link {session.link.name}: another owner took over"
         raise LinkFenced(text, writer=replicator.writer) from refusal
     if refusal.code not in REFUSED_CODES:
-        raise refusal
+        session.hold(replicator, refusal, at_source=False)
+        return
     source_from = batch.pieces[0].source_start
     replicator.stop_at(Blocker(GapKind.REFUSED_BATCH, source_from, batch.source_next, str(refusal)))

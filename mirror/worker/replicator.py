@@ -81,8 +81,8 @@ class History:
 class Replicator:
     """The queue, the cursor, the map and the buffer leases of one partition.
 
-    With a `gap` it stands still; with a `blocker` it will, as soon as nothing is on its way. `due` is set when there is
-    something to send.
+    With a `gap` it stands still, `is_held` for the rest of the session; with a `blocker` it will, as soon as nothing is
+    on its way. `due` is set when there is something to send.
     """
 
     __slots__ = (
@@ -99,6 +99,7 @@ class Replicator:
         "gap",
         "history",
         "in_flight",
+        "is_held",
         "map",
         "ready",
         "rules",
@@ -135,6 +136,7 @@ class Replicator:
         self.due = asyncio.Event()
         self.buffered_bytes = 0
         self.gap: Gap | None = None
+        self.is_held = False
         self.blocker: Blocker | None = None
         self.source_end_offset = -1
         self.source_timestamp_ms = -1
@@ -163,7 +165,12 @@ class Replicator:
     @property
     def is_moving(self) -> bool:
         """Whether it is to be fetched: it neither stands still nor is about to, at a blocker it has read."""
-        return self.gap is None and self.blocker is None
+        return not self.is_stopped and self.blocker is None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it stands still: no answer counts any more."""
+        return self.gap is not None or self.is_held
 
     @property
     def is_idle(self) -> bool:
@@ -278,7 +285,7 @@ class Replicator:
             self._stop_if_due()
 
     def _stop_if_due(self) -> None:
-        if self.blocker is not None and self.gap is None and self.is_idle:
+        if self.blocker is not None and not self.is_stopped and self.is_idle:
             self.stop_at(self.blocker)
 
     def stop_at(self, blocker: Blocker) -> None:
@@ -297,12 +304,20 @@ class Replicator:
             at_ms=self._outlet.clock.now_ms(),
             detail=blocker.detail,
         )
+        self._forget()
+        self._outlet.submit([self.gap])
+        tell_gap(self._outlet.tell, self.gap)
+
+    def hold(self) -> None:
+        """Stand still until a new session takes the partition in: what is in flight is in doubt."""
+        self.is_held = True
+        self._forget()
+
+    def _forget(self) -> None:
         for queue in (self.waiting, self.ready, self.in_flight):
             for batch in queue:
                 self._drop(batch)
             queue.clear()
-        self._outlet.submit([self.gap])
-        tell_gap(self._outlet.tell, self.gap)
 
     def checkpoint(self, now_ms: int) -> Checkpoint:
         """What is proved now."""

@@ -23,14 +23,15 @@ from mirror.link import Link
 from mirror.offsets.entries import OPERATION_PREFIX, RunState
 from mirror.offsets.state import read_entries
 from mirror.topics.sync import TopicSyncReport
-from mirror.worker.events import Event, EventSink, line_sink, tell_gap
+from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold
 from mirror.worker.fetching import run_fetcher
+from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.producing import run_producer
 from mirror.worker.session import Session
 from mirror.worker.startup import Restarts, open_link, refuse_promoted
-from mirror.worker.watching import SessionOutdated, run_checkpoints, run_groups, run_heartbeat, run_topics
+from mirror.worker.watching import SessionOutdated, run_checkpoints, run_configs, run_groups, run_heartbeat, run_topics
 
 FINAL_ERRORS = (LinkFenced, LinkInvalid, SiteInvalid, AddressInvalid, LinkPromoted, StateDamaged)
 """After these, only a person can let the link run again."""
@@ -93,12 +94,13 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
     """
     limits, clock, tell = settings.limits, settings.clock, settings.sink(link.name)
     pause_ms, restarts = limits.restart_backoff_ms, Restarts()
+    attempts = Attempts(limits, clock)
     while True:
         started = clock.monotonic()
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
         async with asyncio.TaskGroup() as tasks:
-            session = tasks.create_task(_run_session(link, settings, tell, restarts))
+            session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts))
         error = session.result()
         if clock.monotonic() - started > limits.healthy_after_ms / 1000:
             pause_ms, restarts = limits.restart_backoff_ms, Restarts()
@@ -119,7 +121,9 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
         pause_ms = min(2 * pause_ms, limits.restart_backoff_max_ms)
 
 
-async def _run_session(link: Link, settings: WorkerSettings, tell: EventSink, restarts: Restarts) -> SessionEnd:
+async def _run_session(
+    link: Link, settings: WorkerSettings, tell: EventSink, restarts: Restarts, attempts: Attempts
+) -> SessionEnd:
     """One session -> why it ended. Anything but SESSION_ENDS is a fault of ours, and raised."""
     try:
         async with (
@@ -127,7 +131,7 @@ async def _run_session(link: Link, settings: WorkerSettings, tell: EventSink, re
             Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock) as target,
         ):
             registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
-            opened = await open_link(link, source, target, registry, tell, restarts)
+            opened = await open_link(link, source, target, registry, tell, restarts, Holds(attempts, settings.clock))
             session = Session(link, (source, target), opened, registry, settings.limits, tell)
             _tell_start(session, opened.topics)
             for gap in opened.passed:
@@ -151,26 +155,25 @@ async def _run_tasks(session: Session) -> None:
             tasks.create_task(run_fetcher(session, node_id, replicators))
         tasks.create_task(run_checkpoints(session))
         tasks.create_task(run_heartbeat(session))
+        tasks.create_task(run_configs(session))
         tasks.create_task(run_topics(session))
         tasks.create_task(run_groups(session))
 
 
 def _tell_start(session: Session, topics: TopicSyncReport) -> None:
-    for name in topics.created:
-        session.tell(Event.TOPIC_CREATED, topic=name)
-    for name in topics.grown:
-        session.tell(Event.TOPIC_GROWN, topic=name)
-    for name, failure in topics.failures.items():
-        session.tell(Event.TOPIC_FAILED, topic=name, detail=str(failure))
+    session.tell_topics(topics)
     stopped = [replicator.gap for replicator in session.replicators.values() if replicator.gap is not None]
     for gap in stopped:
         tell_gap(session.tell, gap)
+    for hold in session.holds.current.values():
+        tell_hold(session.tell, hold)
     session.tell(
         Event.STARTED,
         source=session.link.source.name,
         target=session.link.target.name,
         partitions=len(session.replicators),
         stopped=len(stopped),
+        held=len(session.holds.current),
     )
 
 

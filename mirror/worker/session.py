@@ -8,19 +8,22 @@ session recomputes its positions from the target.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
-from broker.client.errors import KafkaError
+from broker.client.errors import ClientError, KafkaError
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.groups.sync import GroupSyncMemory
 from mirror.link import Link
 from mirror.offsets.entries import UNTRANSLATABLE_KINDS
+from mirror.offsets.hold_entries import Hold
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.shared import Examined
+from mirror.topics.sync import TopicSyncReport
 from mirror.worker.budget import Budget
-from mirror.worker.events import EventSink
+from mirror.worker.events import Event, EventSink, tell_hold
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.replicator import Replicator
@@ -47,6 +50,8 @@ class Session:
         self.owner = opened.owner
         self.started_s = self.target.clock.monotonic()
         self.topics = opened.topics
+        self.holds = opened.holds
+        self.look_due = asyncio.Event()
         self.replicators = opened.replicators
         self.by_target = {replicator.target: replicator for replicator in opened.replicators.values()}
         self.offset_map = OffsetMap(
@@ -60,26 +65,54 @@ class Session:
         self.checkpoint_due = asyncio.Event()
 
     async def by_source_leader(self) -> dict[int, list[Replicator]]:
-        """Those that can move, by the source's node; those without a leader wait for the next look at topics."""
-        moving = [where for where, replicator in self.replicators.items() if replicator.gap is None]
-        grouped = await self.source.by_leader(moving)
-        return {
-            node: [self.replicators[where] for where in share] for node, share in grouped.items() if node != NO_LEADER
-        }
+        """Those that can move, by the source's node; what has no leader any more is held."""
+        moving = {where: replicator for where, replicator in self.replicators.items() if not replicator.is_stopped}
+        return self._led(moving, await self.source.by_leader(moving), at_source=True)
 
     async def by_target_leader(self) -> dict[int, list[Replicator]]:
-        """Those that can move, by the target's node.
+        """Those that can move, by the target's node; what has no leader any more is held."""
+        moving = {r.target: r for r in self.replicators.values() if not r.is_stopped}
+        return self._led(moving, await self.target.by_leader(moving), at_source=False)
 
-        Raises KafkaError when a partition has no leader: its batches would only fill the memory.
-        """
-        moving = [replicator.target for replicator in self.replicators.values() if replicator.gap is None]
-        grouped = await self.target.by_leader(moving)
-        unled = set(moving) - {where for node, share in grouped.items() if node != NO_LEADER for where in share}
-        if unled:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{min(unled)} at {self.link.target.name}")
-        return {
-            node: [self.by_target[where] for where in share] for node, share in grouped.items() if node != NO_LEADER
-        }
+    def _led(
+        self,
+        moving: Mapping[TopicPartition, Replicator],
+        grouped: Mapping[int, Sequence[TopicPartition]],
+        *,
+        at_source: bool,
+    ) -> dict[int, list[Replicator]]:
+        led = {node: [moving[where] for where in share] for node, share in grouped.items() if node != NO_LEADER}
+        found = {replicator.source for share in led.values() for replicator in share}
+        for where, replicator in moving.items():
+            if replicator.source not in found:
+                site = self.link.source if at_source else self.link.target
+                error = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} at {site.name}")
+                self.hold(replicator, error, at_source=at_source)
+        return led
+
+    def hold(self, replicator: Replicator, error: ClientError, *, at_source: bool) -> None:
+        """Hold one partition, for which a site answered with this error; the others go on."""
+        if not replicator.is_stopped:
+            self.note_hold(self.holds.add_error(replicator.source, error, at_source=at_source))
+
+    def note_hold(self, hold: Hold) -> None:
+        """A hold that has just begun: nothing of it moves, the link's state says so, and the sites are looked at."""
+        for where, replicator in self.replicators.items():
+            if where.topic == hold.topic and hold.partition in (None, where.partition) and not replicator.is_stopped:
+                replicator.hold()
+        self.state_writer.submit([hold])
+        tell_hold(self.tell, hold)
+        self.look_due.set()
+
+    def tell_topics(self, report: TopicSyncReport) -> None:
+        """Say what was made at the target, and what could not be made."""
+        for name in report.created:
+            self.tell(Event.TOPIC_CREATED, topic=name)
+        for name in report.grown:
+            self.tell(Event.TOPIC_GROWN, topic=name)
+        for name, failure in report.failures.items():
+            self.holds.attempts.failed(name, passing=failure.retriable)
+            self.tell(Event.TOPIC_FAILED, topic=name, detail=str(failure))
 
     def in_doubt(self) -> list[TopicPartition]:
         """The source partitions whose offsets may not mean the mirrored records any more."""

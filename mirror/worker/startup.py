@@ -19,9 +19,11 @@ from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
 from mirror.topics.plan import MirroredTopic
+from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport, sync_topics
 from mirror.worker.events import EventSink
 from mirror.worker.evidence import gather_evidence, partition_pairs
+from mirror.worker.holds import Holds
 from mirror.worker.origins import OriginRegistry, register_producer
 from mirror.worker.plan import Rules
 from mirror.worker.replicator import History, Outlet, Replicator
@@ -47,6 +49,7 @@ class Opened:
     state_writer: StateWriter
     entries: StateEntries
     topics: TopicSyncReport
+    holds: Holds
     replicators: dict[TopicPartition, Replicator] = field(default_factory=dict)
     passed: list[Gap] = field(default_factory=list)
 
@@ -81,27 +84,37 @@ async def open_link(
     registry: OriginRegistry | None,
     tell: EventSink,
     restarts: Restarts,
+    holds: Holds,
 ) -> Opened:
-    """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError."""
+    """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError.
+
+    A partition that cannot be taken in now is put into `holds`, and holds up no other.
+    """
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
     if registry is not None:
         await registry.check_kept()
     refuse_promoted(await read_entries(link, target))
     topics = await sync_topics(link, source, target)
-    pairs = partition_pairs(topics.mirrored)
-    writer = await fence_link(target, link, pairs.values())
+    for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
+        holds.add(hold)
+    pairs = {where: there for where, there in partition_pairs(topics.mirrored).items() if where not in holds.current}
+    fence = await fence_link(target, link, pairs.values())
+    for where in [where for where, there in pairs.items() if there in fence.left_out]:
+        holds.add_error(where, fence.left_out[pairs.pop(where)], at_source=False)
+    writer = fence.writer
     entries = await read_entries(link, target)
     refuse_promoted(entries)
     await register_producer(target, link, writer.producer_id)
     worker = f"{socket.gethostname()}:{os.getpid()}"
     owner = Owner(writer, worker, target.clock.now_ms(), restarts.count, restarts.reason)
     state_log = StateLog(target, link, writer)
-    evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, registry)
+    evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, registry, holds)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
-    await state_log.append(_opening_changes(owner, entries, topics.mirrored, openings.values()))
+    changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
+    await state_log.append([*changes, *holds.begin(entries.holds)])
     limits = await _max_message_bytes(target, topics.mirrored)
-    opened = Opened(owner, StateWriter(state_log), entries, topics)
+    opened = Opened(owner, StateWriter(state_log), entries, topics, holds)
     outlet = Outlet(opened.state_writer.submit, tell, target.clock)
     for where, opening in openings.items():
         rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
@@ -129,10 +142,11 @@ def _opening_changes(
     entries: StateEntries,
     mirrored: Iterable[MirroredTopic],
     openings: Iterable[Opening],
+    holds: Holds,
 ) -> list[Change]:
     """Everything that must be durable before the first batch."""
     changes: list[Change] = [owner]
-    stopped = set()
+    stopped = {topic for topic, _ in holds.current}
     for opening in openings:
         changes += opening.changes
         if opening.gap is not None:
@@ -140,7 +154,7 @@ def _opening_changes(
     for topic in mirrored:
         topic_id = str(topic.source_topic_id or "")
         known = entries.topic_ids.get(topic.source_topic)
-        # A recreated topic keeps its old id until every partition of it was accepted.
+        # A recreated topic keeps its old id until every partition of it was accepted; one that is held was not asked.
         if topic_id and topic_id != known and (known is None or topic.source_topic not in stopped):
             changes.append(TopicIdentity(topic.source_topic, topic_id))
     return changes

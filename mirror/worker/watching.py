@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from broker.client.errors import ClientError
-from broker.client.model import Topic
-from broker.client.topics import list_topics
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import split_failures
+from broker.client.log import FetchLimits, fetch_each
+from broker.client.offsets import list_each_offset
+from broker.wire.vocabulary import EARLIEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
-from mirror.link import Link
+from mirror.offsets.fence import find_unmarkable
+from mirror.offsets.hold_entries import Hold
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.topics.plan import ConfigChange
-from mirror.topics.sync import find_concerns, sync_configs
+from mirror.topics.seen import HoldKey, TopicsSeen, find_change, find_holds, hold_for_error, lacking_topics
+from mirror.topics.sync import find_concerns, look_at_topics, sync_configs, sync_topics
 from mirror.worker.events import Event, changed_only
 from mirror.worker.session import Session
 
@@ -41,11 +45,9 @@ async def run_heartbeat(session: Session) -> None:
         session.write_owner()
 
 
-async def run_topics(session: Session) -> None:
-    """Notice new topics, partitions, leaders and ids, and carry configs over. Raises SessionOutdated, ClientError."""
+async def run_configs(session: Session) -> None:
+    """Tell what at the target would harm the mirror, and carry configs over. Raises ClientError."""
     clock = session.target.clock
-    started = clock.monotonic()
-    known = _shape(session.link, await list_topics(session.source))
     tell = changed_only(session.tell)
     for finding in await find_concerns(session.source, session.target, session.topics.mirrored, clock.now_ms()):
         session.tell(
@@ -67,22 +69,94 @@ async def run_topics(session: Session) -> None:
             tell(Event.TOPIC_FAILED, topic, str(failure))
         shown = frozenset(configs.planned)
         await clock.sleep(session.limits.topic_refresh_interval_ms / 1000)
-        now = _shape(session.link, await list_topics(session.source))
-        if now != known:
-            raise SessionOutdated(f"topics, partitions or leaders changed at {session.link.source.name}")
-        if session.topics.failures:
-            raise SessionOutdated("target topics that could not be made are tried again")
+
+
+async def run_topics(session: Session) -> None:
+    """Notice what differs from what the session was opened with, and what is in the way of partitions.
+
+    Raises SessionOutdated, ClientError.
+    """
+    link, clock = session.link, session.target.clock
+    started = clock.monotonic()
+    failures = dict(session.topics.failures)
+    while True:
+        await _until_look(session, failures)
+        seen = await look_at_topics(link, session.source, session.target)
+        _refuse_change(session, seen)
+        due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(name)}
+        if due:
+            report = await sync_topics(link, session.source, session.target, due.__contains__)
+            session.tell_topics(report)
+            failures = {name: error for name, error in failures.items() if name not in due} | dict(report.failures)
+            seen = report.seen
+            _refuse_change(session, seen)
+        await _review_holds(session, seen, failures)
         if clock.monotonic() - started > session.limits.fence_renewal_ms / 1000:
             raise SessionOutdated("the fence is old")
 
 
-def _shape(link: Link, topics: Mapping[str, Topic]) -> dict[str, tuple[object, ...]]:
-    """Of the selected topics, everything that a session depends on."""
-    return {
-        name: (topic.topic_id, tuple((p.partition, p.leader_id) for p in topic.partitions))
-        for name, topic in topics.items()
-        if link.selects_topic(name)
+async def _until_look(session: Session, failures: Iterable[str]) -> None:
+    """Until the next look at the topics: soon when a partition was just held, or becomes due to be tried again."""
+    limits, holds = session.limits, session.holds
+    due_s = holds.attempts.next_due_s([*holds.current, *failures])
+    refresh_s = limits.topic_refresh_interval_ms / 1000
+    try:
+        async with asyncio.timeout(refresh_s if due_s is None else min(refresh_s, due_s)):
+            await session.look_due.wait()
+    except TimeoutError:
+        return  # the interval is over: that is the usual reason to look
+    await session.target.clock.sleep(limits.hold_gather_ms / 1000)
+    session.look_due.clear()
+
+
+def _refuse_change(session: Session, seen: TopicsSeen) -> None:
+    change = find_change(session.link, session.topics.seen, seen, session.holds.current)
+    if change is not None:
+        raise SessionOutdated(change)
+
+
+async def _review_holds(session: Session, seen: TopicsSeen, failures: Mapping[str, KafkaError]) -> None:
+    """Hold what lost its leader, say what is in the way now, and begin anew where nothing is any more.
+
+    Raises SessionOutdated, ClientError.
+    """
+    holds, now_ms = session.holds, session.target.clock.now_ms()
+    found: dict[HoldKey, Hold] = {
+        (hold.topic, hold.partition): hold for hold in find_holds(session.link, seen, failures, now_ms)
     }
+    for where, replicator in session.replicators.items():
+        if where in found and replicator.gap is not None:
+            del found[where]  # it waits for a decision, whatever else is in its way
+        elif where in found and not replicator.is_held:
+            session.note_hold(holds.add(found[where]))
+    asked = [TopicPartition(topic, number) for topic, number in holds.current if number is not None]
+    asked = [where for where in asked if where not in found]
+    in_the_way = await _ask_about(session, asked)
+    ready = [where for where in asked if where not in in_the_way and holds.attempts.is_due(where)]
+    if ready:
+        raise SessionOutdated(f"{min(ready)} can be mirrored again")
+    changes = holds.review(found | in_the_way)
+    if changes:
+        session.state_writer.submit(changes)
+
+
+async def _ask_about(session: Session, partitions: Sequence[TopicPartition]) -> dict[HoldKey, Hold]:
+    """Ask both sites about held partitions what a new session would ask -> what is still in the way."""
+    if not partitions:
+        return {}
+    now_ms = session.target.clock.now_ms()
+    theirs = {TopicPartition(session.link.target_topic(where.topic), where.partition): where for where in partitions}
+    unmarkable = await find_unmarkable(session.target, theirs)
+    starts, failed = split_failures(await list_each_offset(session.source, dict.fromkeys(partitions, EARLIEST)))
+    positions = {where: start.offset for where, start in starts.items()}
+    _, unread = split_failures(await fetch_each(session.source, positions, FetchLimits(1, 1)))
+    found: dict[HoldKey, Hold] = {
+        theirs[there]: hold_for_error(*theirs[there], error, now_ms, at_source=False)
+        for there, error in unmarkable.items()
+    }
+    for where, error in {**failed, **unread}.items():
+        found[where] = hold_for_error(*where, error, now_ms, at_source=True)
+    return found
 
 
 async def run_groups(session: Session) -> None:

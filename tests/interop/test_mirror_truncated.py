@@ -10,6 +10,7 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.epochs import leader_epoch_ends
+from broker.client.errors import ClientError
 from broker.client.log import FetchEpochs, FetchLimits, fetch_request
 from broker.wire.messages.fetch import FetchResponse
 from broker.wire.vocabulary import TopicPartition
@@ -93,6 +94,7 @@ async def check_what_kafka_says(source: Cluster, where: TopicPartition, epoch: i
     """The epoch that was read ended where the log was cut, and a consumer's fetch is told so, too (KIP-595)."""
     await source.leader(*where)
     end = (await leader_epoch_ends(source, {where: epoch}))[where]
+    assert not isinstance(end, ClientError)
     assert end.end_offset == 800
     connection = await source.connection(await source.leader(*where), "fetch")
     request = fetch_request(

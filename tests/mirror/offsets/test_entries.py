@@ -33,6 +33,7 @@ from mirror.offsets.entries import (
 )
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncTimes, Written
 from mirror.offsets.histories import EpochStart
+from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
 
 WRITER = Writer(7, 3)
@@ -120,6 +121,16 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
             "synced_at_ms": 8,
         },
     ),
+    (
+        Hold("flights", 2, HoldReason.NO_LEADER_AT_SOURCE, "why", 5),
+        ["held", "flights", 2],
+        {"reason": "no_leader_at_source", "detail": "why", "at_ms": 5},
+    ),
+    (
+        Hold("flights", None, HoldReason.TOPIC_NOT_CREATED, "why", 5),
+        ["held", "flights", None],
+        {"reason": "topic_not_created", "detail": "why", "at_ms": 5},
+    ),
 ]
 
 names = st.text(max_size=20)
@@ -172,6 +183,7 @@ entries = st.one_of(
         names,
         st.none() | numbers,
     ),
+    st.builds(Hold, names, st.one_of(st.none(), small), st.sampled_from(HoldReason), names, numbers),
 )
 
 
@@ -216,6 +228,8 @@ def test_what_is_no_key_is_said_so(key: bytes) -> None:
 
 def test_a_void_takes_back_exactly_its_block() -> None:
     assert encode_void_key(VoidBlock("flights", 2, BLOCK.key_source)) == encode_key(BLOCK)
+    for hold in (entry for entry, _, _ in GOLDEN if isinstance(entry, Hold)):
+        assert encode_void_key(VoidHold(hold.topic, hold.partition)) == encode_key(hold)
     for other in (VoidBlock("flights", 2, 101), VoidBlock("flights", 1, 100), VoidBlock("orders", 2, 100)):
         assert encode_void_key(other) != encode_key(BLOCK)
 

@@ -39,13 +39,13 @@ async def write_as(target: Cluster, writer: Writer, where: TopicPartition, seque
 async def test_the_earlier_writer_is_shut_out_of_data_and_state(target: Cluster, link: Link) -> None:
     await make_topic(target, "flights", 2)
     await ensure_own_topics(target, link)
-    first = await fence_link(target, link)
+    first = (await fence_link(target, link)).writer
     flights = [TopicPartition("flights", 0), TopicPartition("flights", 1)]
     await write_as(target, first, flights[0])
     log = StateLog(target, link, first)
     await log.append([ENTRY])
 
-    second = await fence_link(target, link)
+    second = (await fence_link(target, link)).writer
     assert second.producer_id == first.producer_id
     assert second.epoch == first.epoch + 2, "not the epoch of the transaction, but that after all its markers"
     before = await log_end_offsets(target, [*flights, TopicPartition(link.state_topic, 0)])
@@ -95,8 +95,8 @@ async def test_two_links_do_not_fence_each_other(target: Cluster, link: Link) ->
     other = Link("north-west", link.source, link.target, ("orders",))
     for one in (link, other):
         await ensure_own_topics(target, one)
-    writer = await fence_link(target, link)
-    assert (await fence_link(target, other)).producer_id != writer.producer_id
+    writer = (await fence_link(target, link)).writer
+    assert (await fence_link(target, other)).writer.producer_id != writer.producer_id
     await StateLog(target, link, writer).append([ENTRY])
 
 

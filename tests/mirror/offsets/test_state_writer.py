@@ -46,7 +46,7 @@ async def running(log: StateLog) -> AsyncIterator[StateWriter]:
 
 async def open_log(target: Cluster, link: Link) -> StateLog:
     await ensure_own_topics(target, link)
-    return StateLog(target, link, await fence_link(target, link, []))
+    return StateLog(target, link, (await fence_link(target, link, [])).writer)
 
 
 async def read_batches(target: Cluster, link: Link) -> list[tuple[BatchHeader, list[Record]]]:

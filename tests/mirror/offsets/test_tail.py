@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
+from broker.client.fanout import split_failures
 from broker.client.log import append
 from broker.client.topics import delete_records
 from broker.wire.records import Record, encode_batch
@@ -15,7 +17,8 @@ from mirror.offsets.fence import fence_link
 from mirror.offsets.intervals import End
 from mirror.offsets.recovery import TailBatch
 from mirror.offsets.state_writer import ensure_own_topics
-from mirror.offsets.tail import read_tails
+from mirror.offsets.tail import Tail
+from mirror.offsets.tail import read_tails as read_each_tail
 from tests.mirror.harness import make_topic
 
 WHERE = TopicPartition("flights", 0)
@@ -24,6 +27,18 @@ WRITER = Writer(7, 3)
 
 def checkpoint(target_next: int, partition: int = 0, sequence: int = 0) -> Checkpoint:
     return Checkpoint("flights", partition, End(100, target_next), 100, WRITER, sequence, 200, -1, 0)
+
+
+async def read_tails(
+    target: Cluster,
+    link: Link,
+    checkpoints: Mapping[tuple[str, int], Checkpoint],
+    log_ends: Mapping[TopicPartition, int] | None = None,
+) -> dict[tuple[str, int], Tail]:
+    """All of them; one that cannot be read fails the test."""
+    tails, failures = split_failures(await read_each_tail(target, link, checkpoints, log_ends))
+    assert not failures
+    return tails
 
 
 async def write(target: Cluster, *sizes: int) -> None:
@@ -49,7 +64,7 @@ async def test_the_batches_from_the_checkpoint_to_the_end(target: Cluster, link:
 async def test_whose_a_batch_is_and_what_is_a_marker(target: Cluster, link: Link) -> None:
     await make_topic(target, "flights")
     await ensure_own_topics(target, link)
-    writer = await fence_link(target, link)
+    writer = (await fence_link(target, link)).writer
     ours = encode_batch(
         [Record(0, 1, b"k", b"v"), Record(1, 1, b"k", b"v")],
         producer_id=writer.producer_id,

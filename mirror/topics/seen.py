@@ -1,0 +1,132 @@
+"""What a look at both sites showed of a link's topics: what is in the way of mirroring, and what has changed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.client.errors import ClientError, KafkaError
+from broker.client.model import Topic
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import NO_LEADER
+from mirror.link import Link
+from mirror.offsets.hold_entries import Hold, HoldReason
+
+TOPIC_NAME_CHARS_MAX: Final = 249
+
+HoldKey = tuple[str, int | None]
+"""(source topic, partition; None for all of the topic)"""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSeen:
+    """The selected topics by their source names, those at the target by theirs, and why others cannot be described."""
+
+    source: Mapping[str, Topic]
+    source_failures: Mapping[str, KafkaError]
+    target: Mapping[str, Topic]
+    target_failures: Mapping[str, KafkaError]
+
+
+def has_legal_name(link: Link, topic: str) -> bool:
+    """Whether the target can have the source's topic at all."""
+    return len(link.target_topic(topic)) <= TOPIC_NAME_CHARS_MAX
+
+
+def makeable_topics(link: Link, seen: TopicsSeen) -> dict[str, Topic]:
+    """The source topics that may be made or grown: not with a name too long, nor where the target does not tell."""
+    return {
+        name: topic
+        for name, topic in seen.source.items()
+        if has_legal_name(link, name) and link.target_topic(name) not in seen.target_failures
+    }
+
+
+def lacking_topics(link: Link, seen: TopicsSeen) -> set[str]:
+    """The target topics that are to be made or grown."""
+    partitions = {name: len(topic.partitions) for name, topic in seen.target.items()}
+    wanted = {link.target_topic(name): len(topic.partitions) for name, topic in makeable_topics(link, seen).items()}
+    return {name for name, count in wanted.items() if count > partitions.get(name, 0)}
+
+
+def find_holds(link: Link, seen: TopicsSeen, failures: Mapping[str, KafkaError], now_ms: int) -> list[Hold]:
+    """What is in the way, as far as a look at topics shows. `failures`: why target topics were not made or grown."""
+    found = [
+        Hold(name, None, HoldReason.ERROR_AT_SOURCE, str(error), now_ms)
+        for name, error in sorted(seen.source_failures.items())
+    ]
+    for name in sorted(seen.source):
+        there = link.target_topic(name)
+        failure = failures.get(there)
+        if not has_legal_name(link, name):
+            text = f"{there} has {len(there)} characters, Kafka allows {TOPIC_NAME_CHARS_MAX}"
+            found.append(Hold(name, None, HoldReason.NAME_TOO_LONG, text, now_ms))
+        elif there in seen.target_failures:
+            text = str(seen.target_failures[there])
+            found.append(Hold(name, None, HoldReason.ERROR_AT_TARGET, text, now_ms))
+        elif there not in seen.target:
+            text = str(failure) if failure is not None else f"{link.target.name} has no topic {there}"
+            found.append(Hold(name, None, HoldReason.TOPIC_NOT_CREATED, text, now_ms))
+        else:
+            found += _of_partitions(link, seen.source[name], seen.target[there], failure, now_ms)
+    return found
+
+
+def _of_partitions(link: Link, ours: Topic, theirs: Topic, failure: KafkaError | None, now_ms: int) -> Iterator[Hold]:
+    leaders = {partition.partition: partition.leader_id for partition in theirs.partitions}
+    for partition in ours.partitions:
+        number = partition.partition
+        if number not in leaders:
+            text = f"{theirs.name} has {len(leaders)} partitions at {link.target.name}"
+            text = f"{text}: {failure}" if failure is not None else text
+            yield Hold(ours.name, number, HoldReason.TOPIC_NOT_GROWN, text, now_ms)
+        elif partition.leader_id == NO_LEADER:
+            yield Hold(ours.name, number, HoldReason.NO_LEADER_AT_SOURCE, "", now_ms)
+        elif leaders[number] == NO_LEADER:
+            yield Hold(ours.name, number, HoldReason.NO_LEADER_AT_TARGET, "", now_ms)
+
+
+def hold_for_error(topic: str, partition: int, error: ClientError, now_ms: int, *, at_source: bool) -> Hold:
+    """The hold of a partition for which one of the sites answered with this error."""
+    unled = isinstance(error, KafkaError) and error.code is ErrorCode.LEADER_NOT_AVAILABLE
+    if at_source:
+        reason = HoldReason.NO_LEADER_AT_SOURCE if unled else HoldReason.ERROR_AT_SOURCE
+    else:
+        reason = HoldReason.NO_LEADER_AT_TARGET if unled else HoldReason.ERROR_AT_TARGET
+    return Hold(topic, partition, reason, "" if unled else str(error), now_ms)
+
+
+def find_change(link: Link, before: TopicsSeen, now: TopicsSeen, held: Collection[HoldKey]) -> str | None:
+    """Why a session that began with `before` is out of date; None: it is not.
+
+    The leaders of held partitions do not count: whether those can be mirrored again is asked of the leaders. A leader
+    that is gone is nothing to begin anew for, nor a topic that cannot be described for now.
+    """
+    for name in sorted(before.source.keys() | now.source.keys()):
+        if name in now.source_failures:
+            continue
+        numbers = {number for topic, number in held if topic == name and number is not None}
+        change = _topic_change(before.source.get(name), now.source.get(name), numbers)
+        if change is not None:
+            return f"{name} at {link.source.name} {change}"
+        there = link.target_topic(name)
+        if there not in now.target_failures:
+            change = _topic_change(before.target.get(there), now.target.get(there), numbers)
+            if change is not None:
+                return f"{there} at {link.target.name} {change}"
+    return None
+
+
+def _topic_change(before: Topic | None, now: Topic | None, held: Collection[int]) -> str | None:
+    if before is None or now is None:
+        return None if before is now else "is new" if before is None else "is gone"
+    if before.topic_id != now.topic_id:
+        return "was deleted and recreated"
+    if len(before.partitions) != len(now.partitions):
+        return f"had {len(before.partitions)} partitions and has {len(now.partitions)}"
+    for old, new in zip(before.partitions, now.partitions, strict=True):
+        led = NO_LEADER not in (old.leader_id, new.leader_id)
+        if led and old.leader_id != new.leader_id and old.partition not in held:
+            return f"has another leader for partition {old.partition}"
+    return None
