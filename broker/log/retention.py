@@ -9,9 +9,11 @@ from broker.wire.batch import BatchHeader
 
 
 class SegmentFacts(NamedTuple):
-    """`largest_timestamp_ms` is that of the records, or the file's where they have none."""
+    """`end_offset` (exclusive) is where the next segment begins, or the log ends. `largest_timestamp_ms` is that of the
+    records, or the file's where they have none.
+    """
 
-    next_offset: int
+    end_offset: int
     size_bytes: int
     largest_timestamp_ms: int
 
@@ -49,9 +51,9 @@ def segments_to_delete(
     excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
     for count, segment in enumerate(segments):
         is_last = count == len(segments) - 1
-        if segment.next_offset > high_watermark or (is_last and segment.size_bytes == 0):
+        if segment.end_offset > high_watermark or (is_last and segment.size_bytes == 0):
             return count
-        before_start = segment.next_offset <= log_start_offset and not is_last
+        before_start = segment.end_offset <= log_start_offset and not is_last
         too_old = (
             config.deleted_by_retention
             and config.retention_ms != UNLIMITED

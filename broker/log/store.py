@@ -49,9 +49,11 @@ class LogStore:
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
     def facts(self) -> list[SegmentFacts]:
+        # A segment reaches to the next one, also where compaction took its last records, or all of them.
+        ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
         return [
-            SegmentFacts(segment.next_offset, segment.size_bytes, self._largest_timestamp_ms(segment))
-            for segment in self.segments
+            SegmentFacts(end_offset, segment.size_bytes, self._largest_timestamp_ms(segment))
+            for end_offset, segment in zip(ends, self.segments, strict=True)
         ]
 
     def roll(self) -> Segment:

@@ -1,11 +1,14 @@
 """Compaction keeps the last record of each key, at its offset, whatever crashes in between."""
 
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker.log import compaction
 from broker.log.config import LogConfig
@@ -266,3 +269,49 @@ def test_a_crash_at_any_point_loses_no_key(tmp_path: Path) -> None:
         log.compact()
         assert latest(log) == expected
         log.delete()
+
+
+OPERATIONS = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from([b"a", b"b", b"c"])),
+    st.tuples(st.sampled_from(["compact", "retain", "reopen"]), st.just(b"")),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(OPERATIONS, min_size=10, max_size=60))
+def test_only_deletion_moves_the_log_start(operations: list[tuple[str, bytes]]) -> None:
+    """A consumer that stands at any offset goes on from there, however much of the log compaction has emptied."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = replace(CONFIG, segment_bytes=250)
+        clock = ManualClock(NOW_MS)
+        log = PartitionLog.open(Path(folder) / "t-0", config, clock)
+        for what, key in operations:
+            if what == "put":
+                put(log, key, b"x" * 60)
+            elif what == "compact":
+                log.compact()
+            elif what == "retain":
+                log.enforce_retention()
+            else:
+                log.close()
+                log = PartitionLog.open(Path(folder) / "t-0", config, clock)
+            clock.advance(1000)
+            assert log.log_start_offset == 0
+            before = latest(log)
+        assert records_in(log, 0) == records_in(log)
+        assert latest(log) == before
+        log.close()
+
+
+def test_emptied_segments_go_when_records_are_deleted(tmp_path: Path) -> None:
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=-1)
+    log = PartitionLog.open(tmp_path, config, ManualClock(NOW_MS))
+    for _ in range(24):
+        put(log, b"a", b"x" * 60)
+    log.compact()
+    log.enforce_retention()
+    assert log.log_start_offset == 0
+    segments = len(list(tmp_path.glob("*.log")))
+    log.delete_records_before(log.log_end_offset - 1)
+    assert log.log_start_offset == log.log_end_offset - 1
+    assert len(list(tmp_path.glob("*.log"))) < segments
