@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.base.address import parse_address
-from broker.base.children import die_with_parent, stop_child
+from broker.base.children import die_with_parent, module_environment, stop_child
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, delete_topics, list_topics
 from chaos.checker import RunVerdict, SteadyState, check
@@ -33,7 +33,7 @@ MIRROR_STOP_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 15
 
 MirrorCommand = Callable[[Path], Sequence[str]]
-"""The command that runs a mirror with a configuration file."""
+"""The command, of `module_command`, that runs a mirror with a configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,7 @@ async def mirror_of_run(
                 stderr=sink,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
+                env=module_environment(),
             )
         try:
             yield

@@ -218,6 +218,18 @@ def test_walls_hold_for_what_is_started_by_name() -> None:
     assert not through
 
 
+def test_children_are_started_by_the_one_helper() -> None:
+    """A `-m` of our own would look for our modules in the folder that the operator stands in."""
+    starters = [
+        f"{name_of(file)}:{node.lineno}"
+        for file in PRODUCT
+        if name_of(file) != "broker/base/children.py"
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.Constant) and node.value == "-m"
+    ]
+    assert not starters, "use module_command and module_environment of broker/base/children.py"
+
+
 def test_tests_mirror_the_folders() -> None:
     """Every folder of the product with code in it has tests in a folder of the same name."""
     missing = [folder for folder in FOLDERS if not list((ROOT / "tests" / folder).rglob("test_*.py"))]

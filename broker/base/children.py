@@ -1,4 +1,4 @@
-"""Child processes: they never outlive their parent, and are asked to stop before they are made to."""
+"""Child processes: ours wherever they start, never outliving their parent, asked to stop before they are made to."""
 
 from __future__ import annotations
 
@@ -9,10 +9,27 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
 GROUP_POLL_S: Final = 0.05
+ROOT: Final = Path(__file__).parents[2]
+"""The folder that our packages are in."""
+
+
+def module_command(module: str, *arguments: str) -> tuple[str, ...]:
+    """What runs one of our modules in a child, with `module_environment`.
+
+    -P: the folder that the operator stands in may have modules of our names, and is not looked in.
+    """
+    return (sys.executable, "-P", "-m", module, *arguments)
+
+
+def module_environment(**changes: str) -> dict[str, str]:
+    """This process's environment for a child that runs a module of ours, wherever it is started."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": path} | changes
 
 
 def die_with_parent() -> None:

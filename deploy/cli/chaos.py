@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from broker.base.address import Address
+from broker.base.children import module_command
 from chaos.scenario import Run, Scenario, run_latency
 from chaos.toxics import Latency, connect, find_server, running_server
 from deploy.cli.parameters import Duration, HostPort
@@ -89,4 +89,4 @@ def print_run(run: Run, output: str) -> None:
 
 def mirror_command(config: Path) -> tuple[str, ...]:
     """What starts a mirror of this very farshore."""
-    return (sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run")
+    return module_command("deploy.cli", "--config", str(config), "mirror", "run")

@@ -7,14 +7,13 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from broker.base.children import die_with_parent, stop_child
+from broker.base.children import die_with_parent, module_command, module_environment, stop_child
 from deploy.errors import DemoFailed, ServiceDied
 
 READY_TIMEOUT_S = 60.0
@@ -47,9 +46,9 @@ class Processes:
     def __init__(self, config_file: Path, log_dir: Path, columns: int, watchers: asyncio.TaskGroup) -> None:
         """`columns` is how wide the tables of commands may be. `watchers` fails when a service ends by itself."""
         self._watchers = watchers
-        self._prefix = [sys.executable, "-m", "deploy.cli", "--config", str(config_file)]
+        self._prefix = module_command("deploy.cli", "--config", str(config_file))
         self._log_dir = log_dir
-        self._environment = {**os.environ, "COLUMNS": str(columns)}
+        self._environment = module_environment(COLUMNS=str(columns))
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, name: str, arguments: Sequence[str], ready: Callable[[], bool]) -> None:
@@ -91,13 +90,13 @@ class Processes:
         """Run a module for the length of the context; yields its output. It is killed, not stopped, at the end."""
         with (self._log_dir / f"{name}.log").open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", module, *arguments),
+                *module_command(module, *arguments),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=sink,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
+                env=module_environment(),
             )
         try:
             yield cast(asyncio.StreamReader, process.stdout)

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from broker.base.children import die_with_parent, stop_group
+from broker.base.children import die_with_parent, module_command, module_environment, stop_group
 from broker.client.cluster import Cluster
 from mirror.api import Link
 from monitoring import limits
@@ -29,9 +28,7 @@ from monitoring.errors import AuditError, SparkFailed, SparkMissing
 
 CLIENT_ID = "farshore-audit"
 RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
-ROOT = Path(__file__).parents[2]
-# -P: a folder that the operator stands in may have modules of our names.
-CHILD = (sys.executable, "-P", "-m", "monitoring.audit.child")
+CHILD = module_command("monitoring.audit.child")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +139,7 @@ async def _child(log: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, as
                 pass_fds=(writing,),
                 start_new_session=True,
                 preexec_fn=die_with_parent,
-                env=_environment(scratch),
+                env=module_environment(TMPDIR=scratch),
             )
             try:
                 end_of_child.close()
@@ -151,12 +148,6 @@ async def _child(log: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, as
                 await stop_group(process, limits.AUDIT_SPARK_STOP_MS / limits.SECOND_MS)
         finally:
             transport.close()
-
-
-def _environment(scratch: str) -> dict[str, str]:
-    """Of the child: our modules wherever it was started, and its temporary files in `scratch`."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return os.environ | {"PYTHONPATH": path, "TMPDIR": scratch}
 
 
 async def _give(process: asyncio.subprocess.Process, request: bytes) -> None:
