@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,8 +19,10 @@ from broker.base.children import die_with_parent, module_environment, stop_child
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, delete_topics, list_topics
 from chaos.checker import RunVerdict, SteadyState, check
-from chaos.errors import ChaosError
+from chaos.errors import ChaosError, FaultNotRemoved
+from chaos.folder import folder_of_run
 from chaos.history import History, Phase
+from chaos.names import link_of, new_run_id, run_of_topic, topic_of
 from chaos.toxics import Latency, latency, proxied
 from chaos.workload import Workload
 from mirror.api import Link
@@ -31,6 +31,7 @@ PARTITIONS = 2
 SETTLE_TIMEOUT_S = 60.0
 MIRROR_STOP_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 15
+CLEAN_HINT = "farshore chaos clean removes what runs have left"
 
 MirrorCommand = Callable[[Path], Sequence[str]]
 """The command, of `module_command`, that runs a mirror with a configuration file."""
@@ -58,8 +59,8 @@ class Run:
 
 async def run_latency(link: Link, scenario: Scenario, server: Any, mirror_command: MirrorCommand) -> Run:
     """Run the scenario along `link`; `server` is a toxiproxy server. Raises ChaosError."""
-    run_id = uuid.uuid4().hex[:8]
-    topic = f"farshore-chaos-{run_id}"
+    run_id = new_run_id()
+    topic = topic_of(run_id)
     workload = Workload(
         link.source.bootstrap_servers,
         link.target.bootstrap_servers,
@@ -69,15 +70,32 @@ async def run_latency(link: Link, scenario: Scenario, server: Any, mirror_comman
         scenario.rate_records_per_s,
         History(),
     )
-    async with topics_of_run(link, run_id, topic), Cluster(link.source, client_id="farshore-chaos") as source:
+    with folder_of_run(run_id) as folder:
+        async with topics_of_run(link, run_id, topic):
+            await _between_sites(link, scenario, server, workload, Own(run_id, folder, mirror_command))
+    fault = scenario.fault
+    steady = SteadyState(scenario.steady_p99_max_ms, fault.latency_ms, fault.jitter_ms)
+    return Run(run_id, link.name, fault, check(workload.history, steady))
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What is the run's own: its name, its folder, and the command that runs its mirror."""
+
+    run_id: str
+    folder: Path
+    mirror_command: MirrorCommand
+
+
+async def _between_sites(link: Link, scenario: Scenario, server: Any, workload: Workload, own: Own) -> None:
+    """The run itself, through proxies before the source's brokers."""
+    async with Cluster(link.source, client_id="farshore-chaos") as source:
         advertised = [f"{node.host}:{node.port}" for node in source.nodes.values()]
         upstreams = {address: str(link.source.dial(*parse_address(address))) for address in advertised}
-        with proxied(server, run_id, tuple(upstreams.values())) as proxies:
+        with proxied(server, own.run_id, tuple(upstreams.values())) as proxies:
             listens = {address: proxies[upstream].listen for address, upstream in upstreams.items()}
-            async with mirror_of_run(link, run_id, topic, listens, mirror_command), asyncio.TaskGroup() as tasks:
+            async with mirror_of_run(link, workload.source_topic, listens, own), asyncio.TaskGroup() as tasks:
                 await _drive(workload, scenario, proxies, tasks)
-    steady = SteadyState(scenario.steady_p99_max_ms, scenario.fault.latency_ms - scenario.fault.jitter_ms)
-    return Run(run_id, link.name, scenario.fault, check(workload.history, steady))
 
 
 async def _drive(workload: Workload, scenario: Scenario, proxies: Mapping[str, Any], tasks: asyncio.TaskGroup) -> None:
@@ -138,37 +156,33 @@ async def topics_of_run(link: Link, run_id: str, topic: str) -> AsyncIterator[No
             yield
         finally:
             for cluster in (source, target):
-                mine = [name for name in await list_topics(cluster) if run_id in name]
-                if mine:
-                    await delete_topics(cluster, mine)
+                mine = [name for name in await list_topics(cluster) if run_of_topic(name) == run_id]
+                for error in (await delete_topics(cluster, mine)).values():
+                    raise FaultNotRemoved(f"a topic of the run is left: {error}", hint=CLEAN_HINT)
 
 
 @asynccontextmanager
-async def mirror_of_run(
-    link: Link, run_id: str, topic: str, listens: Mapping[str, str], mirror_command: MirrorCommand
-) -> AsyncIterator[None]:
+async def mirror_of_run(link: Link, topic: str, listens: Mapping[str, str], own: Own) -> AsyncIterator[None]:
     """A `farshore mirror run` of the run's own that reaches the source only through the proxies."""
-    with tempfile.TemporaryDirectory(prefix="farshore-chaos-") as folder:
-        config = Path(folder) / "farshore.toml"
-        config.write_text(mirror_config(link, run_id, topic, listens))
-        log = Path(folder) / "mirror.log"
-        with log.open("wb") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *mirror_command(config),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-                env=module_environment(),
-            )
-        try:
-            yield
-            if process.returncode is not None:
-                tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-                raise ChaosError(f"the run's mirror ended by itself:\n{tail}")
-        finally:
-            await stop_child(process, MIRROR_STOP_TIMEOUT_S)
+    config, log = own.folder / "farshore.toml", own.folder / "mirror.log"
+    config.write_text(mirror_config(link, own.run_id, topic, listens))
+    with log.open("wb") as sink:
+        process = await asyncio.create_subprocess_exec(
+            *own.mirror_command(config),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+            env=module_environment(),
+        )
+    try:
+        yield
+        if process.returncode is not None:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+            raise ChaosError(f"the run's mirror ended by itself:\n{tail}")
+    finally:
+        await stop_child(process, MIRROR_STOP_TIMEOUT_S)
 
 
 def mirror_config(link: Link, run_id: str, topic: str, listens: Mapping[str, str]) -> str:
@@ -183,7 +197,7 @@ address_map = {{ {source_map} }}
 bootstrap_servers = "{link.target.bootstrap_servers}"
 address_map = {{ {target_map} }}
 [[links]]
-name = "chaos-{run_id}"
+name = "{link_of(run_id)}"
 source = "{link.source.name}"
 target = "{link.target.name}"
 topics = ["{topic}"]

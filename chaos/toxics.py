@@ -19,12 +19,12 @@ from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 from broker.base.address import Address
 from broker.base.children import die_with_parent, stop_child_now
 from chaos.errors import FaultNotInjected, FaultNotRemoved, ToxiproxyMissing
+from chaos.names import proxy_of
 
 API_PORT_DEFAULT = 8474
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
 POLL_S = 0.05
-PROXY_PREFIX = "farshore-"
 SERVER_NAMES = ("toxiproxy-server", "toxiproxy")
 API_ERRORS = (requests.RequestException, InvalidToxic, NotFound, ProxyExists)
 INSTALL_HINT = (
@@ -89,10 +89,10 @@ def proxied(server: Toxiproxy, run_id: str, upstreams: tuple[str, ...]) -> Itera
     proxies: dict[str, Any] = {}
     try:
         for number, upstream in enumerate(upstreams):
-            proxies[upstream] = _create(server, upstream, f"{PROXY_PREFIX}{run_id}-{number}")
+            proxies[upstream] = _create(server, upstream, proxy_of(run_id, number))
         yield proxies
     finally:
-        _remove(server, [proxy.name for proxy in proxies.values()])
+        remove_proxies(server, [proxy.name for proxy in proxies.values()])
 
 
 @contextlib.contextmanager
@@ -148,7 +148,8 @@ def _take_off(name: str, proxies: Iterable[Any]) -> None:
         )
 
 
-def _remove(server: Toxiproxy, names: list[str]) -> None:
+def remove_proxies(server: Toxiproxy, names: list[str]) -> None:
+    """Take proxies away, with their toxics; those that are gone already are no trouble. Raises FaultNotRemoved."""
     try:
         for name in names:
             proxy = server.get_proxy(name)

@@ -83,7 +83,7 @@ class Workload:
                 polled = await consumer.getmany(timeout_ms=POLL_MS)
                 now_s = time.monotonic()
                 for at, records in polled.items():
-                    self.history.reads += [Read(int(record.value), at.partition, now_s) for record in records]
+                    self.history.reads += [Read(sequence_of(record), at.partition, now_s) for record in records]
                 self._polled.set()
         finally:
             await consumer.stop()
@@ -95,6 +95,14 @@ class Workload:
         return sum(
             write.outcome is Outcome.ACKNOWLEDGED and write.sequence not in seen for write in self.history.writes
         )
+
+
+def sequence_of(record: Any) -> int:
+    """The number in the record's value; a number below zero where there is none, because the run did not write it."""
+    try:
+        return int(record.value)
+    except (TypeError, ValueError):
+        return -1 - int(record.offset)
 
 
 async def _sleep_until(when_s: float, stop: asyncio.Event) -> None:

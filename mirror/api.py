@@ -4,7 +4,7 @@ from mirror.errors import MirrorError
 from mirror.groups.decisions import read_at_target
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.lag import PartitionLag, link_lag
-from mirror.link import Link
+from mirror.link import CHAOS_PREFIX, Link
 from mirror.offsets.entries import GapStatus, RunState
 from mirror.offsets.group_entries import Written
 from mirror.offsets.offset_map import OffsetMap
@@ -14,6 +14,7 @@ from mirror.offsets.state import LinkState, StateEntries, load_link_state, read_
 from mirror.status import LinkCondition, condition_now
 
 __all__ = [
+    "CHAOS_PREFIX",
     "GapStatus",
     "GroupMap",
     "Heartbeat",

@@ -14,6 +14,8 @@ TopicNames = Literal["same", "prefixed"]
 """How a topic is called at the target: as at the source, or "east.flights"."""
 
 INTERNAL_PREFIX: Final = "__"
+CHAOS_PREFIX: Final = "__farshore-chaos-"
+"""Before a run's id: the topic of a chaos run, which the run's own mirror copies."""
 PRODUCERS_TOPIC: Final = "__farshore-producers"
 """On each target cluster: the producer ids of all links that write there, with their origin."""
 
@@ -54,10 +56,12 @@ class Link:
         """Whether the source's topic `name` is mirrored.
 
         Never an internal topic ("__...") but the canary's, and never, with prefixed names, a topic that came from the
-        target site: that would be a loop.
+        target site: that would be a loop. A chaos run's topic, or a copy of it, only where it is declared by its name.
         """
         if name == self.canary_topic:
             return True
+        if CHAOS_PREFIX in name:
+            return name in self.topics
         if name.startswith(INTERNAL_PREFIX):
             return False
         if self.topic_names == "prefixed" and name.startswith(f"{self.target.name}."):

@@ -1,18 +1,19 @@
-"""`farshore chaos run latency`."""
+"""`farshore chaos run latency` and `farshore chaos clean`."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import click
 
 from broker.base.address import Address
 from broker.base.children import module_command
+from chaos.cleaning import Found, cleaning
 from chaos.scenario import Run, Scenario, run_latency
 from chaos.toxics import Latency, connect, find_server, running_server
 from deploy.cli.parameters import Duration, HostPort
-from deploy.cli.terminal import AppContext, ExitCode, emit, output_option, run_async
+from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, confirm_plan, emit, output_option, run_async
 
 TOOLS_FOLDERS = (Path(".cache/bin"), Path(__file__).parents[2] / ".cache" / "bin")
 """Where `make chaos` builds the server: below the working folder, or in the checkout that this file runs from."""
@@ -74,6 +75,39 @@ def run_latency_command(
     raise SystemExit(ExitCode.DONE if run.verdict.holds else ExitCode.FINDINGS)
 
 
+@chaos_group.command("clean")
+@click.option("--toxiproxy", type=HostPort(), help="Look for proxies on this toxiproxy server, too.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed and change nothing.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
+@output_option
+@click.pass_obj
+def clean_command(app: AppContext, toxiproxy: Address | None, dry_run: bool, yes: bool, output: str) -> None:
+    """Remove what killed runs have left at the sites of farshore.toml, in this machine's temporary folder and, with
+    --toxiproxy, on that server.
+
+    Only what is called after a run is removed, and not while the run lives: this is watched for 15 seconds.
+    """
+    sites = tuple(app.sites().values())
+    server = connect(toxiproxy, 2.0) if toxiproxy else None
+
+    async def clean() -> Found:
+        async with AsyncExitStack() as stack:
+            there = await cleaning(stack, sites, server)
+            found = await there.find()
+            for left in found.alive:
+                click.echo(f"left alone: {left.kind.value} {left.name} of run {left.run_id}, which runs", err=True)
+            if found.dead and not dry_run:
+                confirm_plan(list(found.dead), yes, question="Remove these?")
+                await there.remove(found.dead)
+            return found
+
+    found = run_async(clean())
+    emit(list(found.dead), output, title="would be removed" if dry_run else "removed")
+    if found.lost_sites:
+        lost = ", ".join(found.lost_sites)
+        raise CommandRefused(f"not looked at, because it does not answer: {lost}", "run this again when it does")
+
+
 def print_run(run: Run, output: str) -> None:
     """The verdict on stdout; as a table with its anomalies on stderr."""
     if output != "table":
@@ -83,7 +117,14 @@ def print_run(run: Run, output: str) -> None:
     for anomaly, sequences in run.verdict.anomalies.items():
         click.echo(f"{anomaly.value}: {len(sequences)} records, first {sequences[:5]}", err=True)
     if not run.verdict.fault_seen:
-        click.echo("the fault did not show in the latency: this run proves nothing", err=True)
+        effect = run.verdict.effect
+        measured = "unknown" if effect.measured_ms is None else f"{effect.measured_ms:.0f} ms"
+        noise = "an unknown time" if effect.noise_ms is None else f"{effect.noise_ms:.0f} ms"
+        click.echo(
+            f"the fault did not show, so this run proves nothing: the median latency rose by {measured} where "
+            f"{effect.expected_ms:.0f} ms was put in, and varies by {noise} without it; try a larger --latency-ms",
+            err=True,
+        )
     click.echo("every promise held" if run.verdict.holds else "DEVIATED", err=True)
 
 

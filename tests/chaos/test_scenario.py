@@ -19,7 +19,7 @@ from toxiproxy import Toxiproxy
 from broker.base.address import Address
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from broker.client.topics import list_topics
+from broker.client.topics import NewTopic, create_topics, list_topics
 from chaos.toxics import connect, find_server
 from deploy.cli.chaos import TOOLS_FOLDERS
 from deploy.cli.terminal import ExitCode
@@ -39,8 +39,8 @@ bootstrap_servers = "{west}"
 name = "east-west"
 source = "east"
 target = "west"
-topics = ["flights"]
-topic_names = "prefixed"
+topics = ["{topics}"]
+topic_names = "{topic_names}"
 groups = []
 """
 
@@ -56,15 +56,31 @@ class Stage:
     server_address: str
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml")]
+        return self.command("chaos", "run", "latency", "--toxiproxy", self.server_address, "-o", "json", *options)
+
+    def clean(self, *options: str) -> list[dict[str, str]]:
+        """Run `farshore chaos clean` -> what it says it removed."""
+        done = self.command("chaos", "clean", "--toxiproxy", self.server_address, "-o", "json", *options)
+        items = finish(done, ExitCode.DONE)["items"]
+        assert isinstance(items, list)
+        return items
+
+    def command(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*command, "chaos", "run", "latency", "--toxiproxy", self.server_address, "-o", "json", *options],
+            [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml"), *arguments],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder / "tmp")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def make_topics(self, *names: str) -> None:
+        async def make() -> None:
+            async with Cluster(Site("site", self.east), client_id="test") as cluster:
+                assert not await create_topics(cluster, [NewTopic(name, 1) for name in names])
+
+        asyncio.run(make())
 
     def topics(self) -> set[str]:
         async def both() -> set[str]:
@@ -92,6 +108,11 @@ def mirrors_below(folder: Path) -> list[str]:
     return [line for line in found if f"--config {folder}/tmp/" in line]
 
 
+def write_config(folder: Path, east: str, west: str, topics: str = "flights", topic_names: str = "prefixed") -> None:
+    text = CONFIG.format(east=east, west=west, topics=topics, topic_names=topic_names)
+    (folder / "farshore.toml").write_text(text)
+
+
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     (tmp_path / "tmp").mkdir()
@@ -103,7 +124,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     )
     try:
         with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
-            (tmp_path / "farshore.toml").write_text(CONFIG.format(east=east.bootstrap, west=west.bootstrap))
+            write_config(tmp_path, east.bootstrap, west.bootstrap)
             server = connect(Address("127.0.0.1", port), 10.0)
             yield Stage(tmp_path, east.bootstrap, west.bootstrap, server, f"127.0.0.1:{port}")
     finally:
@@ -147,7 +168,7 @@ def test_a_steady_state_that_cannot_be_is_a_finding(stage: Stage) -> None:
 def test_ctrl_c_before_the_fault_leaves_nothing(stage: Stage) -> None:
     run = stage.start("--latency-ms", "100", "--duration", "60s")
     wait_until(lambda: bool(mirrors_below(stage.folder)), DEADLINE_S, "the run's mirror")
-    assert any("farshore-chaos-" in topic for topic in stage.topics())
+    assert any("__farshore-chaos-" in topic for topic in stage.topics())
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=DEADLINE_S)
     assert run.returncode == ExitCode.INTERRUPTED
@@ -166,3 +187,48 @@ def test_ctrl_c_while_the_toxic_is_on_takes_it_off(stage: Stage) -> None:
 
 def toxics_of(stage: Stage) -> int:
     return sum(len(proxy.toxics()) for proxy in stage.server.proxies().values())
+
+
+@pytest.mark.timeout(200)
+def test_a_link_that_mirrors_every_topic_leaves_the_runs_own_alone(stage: Stage) -> None:
+    write_config(stage.folder, stage.east, stage.west, ".*", "same")
+    mirror = stage.command("mirror", "run")
+    try:
+        wait_until(lambda: "__farshore-offsets-east-west" in stage.topics(), DEADLINE_S, "the link's mirror")
+        run = stage.start("--latency-ms", "100", "--duration", "7s", "--steady-p99-ms", "5000")
+        verdict = finish(run, ExitCode.DONE)["verdict"]
+        assert isinstance(verdict, dict)
+        assert verdict["anomalies"] == {}
+    finally:
+        mirror.terminate()
+        mirror.communicate(timeout=DEADLINE_S)
+
+
+@pytest.mark.timeout(200)
+def test_a_toxic_too_small_to_show_is_no_passed_run(stage: Stage) -> None:
+    run = stage.start("--latency-ms", "1", "--duration", "2s", "--steady-p99-ms", "5000")
+    verdict = finish(run, ExitCode.FINDINGS)["verdict"]
+    assert isinstance(verdict, dict)
+    assert verdict["fault_seen"] is False
+    assert verdict["effect"]["expected_seconds"] == 0.001
+
+
+@pytest.mark.timeout(300)
+def test_what_a_killed_run_leaves_is_cleaned_and_nothing_else(stage: Stage) -> None:
+    stage.server.create(upstream=stage.east, name="somebody-elses")
+    stage.server.create(upstream=f"127.0.0.1:{free_port()}", name="farshore-chaos-0123abcd-0")  # of other sites
+    (stage.folder / "tmp" / "farshore-chaos-mine").mkdir()
+    stage.make_topics("farshore-chaos-0123abcd", "__farshore-offsets-chaos-0123abcd")
+    theirs = (set(stage.server.proxies()), stage.topics(), set(os.listdir(stage.folder / "tmp")))
+    run = stage.start("--latency-ms", "100", "--duration", "60s")
+    wait_until(lambda: any("__farshore-offsets-" in t and t not in theirs[1] for t in stage.topics()), DEADLINE_S, "it")
+    assert stage.clean("--yes") == [], "a run that lives is left alone"
+    assert run.poll() is None
+    run.kill()
+    run.communicate(timeout=DEADLINE_S)
+    assert stage.clean("--dry-run")
+    removed = stage.clean("--yes")
+    assert {item["kind"] for item in removed} == {"topic", "proxy", "folder"}
+    assert len({item["run_id"] for item in removed}) == 1
+    assert (set(stage.server.proxies()), stage.topics(), set(os.listdir(stage.folder / "tmp"))) == theirs
+    assert stage.clean("--yes") == [], "safe to repeat"
