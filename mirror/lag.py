@@ -24,8 +24,9 @@ from broker.client.log import FetchLimits, fetch_once, records_of
 from broker.client.offsets import list_offsets, log_end_offsets, log_start_offsets
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.api import ApiKey
-from broker.wire.batch import BatchHeader, iter_batches
+from broker.wire.batch import BatchHeader
 from broker.wire.errors import ErrorCode
+from broker.wire.message_sets import iter_fetched
 from broker.wire.vocabulary import MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, IsolationLevel, TopicPartition
 from mirror.limits import LAG_SCAN_MAX_BYTES
 from mirror.link import Link
@@ -168,7 +169,7 @@ async def _sample(source: Cluster, lagging: Mapping[TopicPartition, Ends]) -> di
         looked = {
             where: found
             for where, data in answers.items()
-            if (found := _within(iter_batches(records_of(data)), lagging[where]))
+            if (found := _within(iter_fetched(records_of(data)), lagging[where]))
         }
         headers |= looked
         waiting = {where: start for where, start in waiting.items() if where not in looked}

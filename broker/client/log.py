@@ -12,9 +12,10 @@ from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import Ask, ask_each_leader, ask_leaders
 from broker.client.limits import REPLICA_ID_CONSUMER
-from broker.wire.batch import BatchHeader, iter_batches, verify_crc
+from broker.wire.batch import BatchHeader, verify_crc
 from broker.wire.buffers import Buffer
 from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from broker.wire.messages.produce import (
     PartitionProduceData,
@@ -140,7 +141,7 @@ async def read_batches(
         data = (await fetch_once(cluster, {where: position}, limits, isolation))[where]
         kept = CommittedFilter(data.aborted_transactions if isolation else None)
         before = position
-        for header, batch in iter_batches(records_of(data)):
+        for header, batch in iter_fetched(records_of(data)):
             if header.next_offset <= position:
                 continue
             if header.base_offset >= end:

@@ -10,8 +10,9 @@ from broker.client.connection import Connection
 from broker.client.errors import ClientError
 from broker.client.fanout import ask_each_leader
 from broker.client.log import FetchLimits, fetch_request, records_of
-from broker.wire.batch import BatchHeader, iter_batches
+from broker.wire.batch import BatchHeader
 from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import FetchResponse, PartitionData
 from broker.wire.vocabulary import TopicPartition
 
@@ -73,7 +74,7 @@ async def batches_at(
 
 def _first(data: PartitionData, offset: int) -> StoredBatch | None:
     """The first complete batch that ends behind the offset; None: the answer had no room for it."""
-    for header, batch in iter_batches(records_of(data)):
+    for header, batch in iter_fetched(records_of(data)):
         if header.next_offset > offset:
             return StoredBatch(header, batch)
     return None

@@ -11,9 +11,10 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.limits import EMPTY_ANSWERS_MAX, SCAN_MAX_BYTES, SCAN_MAX_WAIT_MS, SCAN_PARTITION_MAX_BYTES
 from broker.client.offsets import list_each_offset
-from broker.wire.batch import BatchHeader, iter_batches
+from broker.wire.batch import BatchHeader
 from broker.wire.buffers import Records
 from broker.wire.errors import ErrorCode
+from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from broker.wire.vocabulary import EARLIEST, NO_LEADER, IsolationLevel, TopicPartition
 
@@ -190,7 +191,7 @@ async def _take(
     if not len(records) and data.high_watermark < end:
         what = f"reading {where} at {cluster.site.name} up to {end}"
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, what, f"its log ends at {data.high_watermark} now")
-    for header, batch in iter_batches(records):
+    for header, batch in iter_fetched(records):
         if header.base_offset >= end:
             at[where] = end  # what was before it is compacted away
             moved = True

@@ -134,7 +134,7 @@ def iter_batches(buf: Buffer, *, strict: bool = False) -> Iterator[tuple[BatchHe
     view = memoryview(buf)
     position, size = 0, len(view)
     while position < size:
-        if not strict and _is_partial(view, position, size):
+        if not strict and is_partial(view, position, size):
             return
         header = peek(view, position)
         end = position + header.size_bytes
@@ -142,7 +142,8 @@ def iter_batches(buf: Buffer, *, strict: bool = False) -> Iterator[tuple[BatchHe
         position = end
 
 
-def _is_partial(view: memoryview, position: int, size: int) -> bool:
+def is_partial(view: memoryview, position: int, size: int) -> bool:
+    """Whether the batch at `position` goes on behind the end of the buffer."""
     if size - position < HEADER_BYTES:
         return True
     (length,) = _INT32.unpack_from(view, position + BATCH_LENGTH_OFFSET)

@@ -30,6 +30,8 @@ class CorruptBatch(WireError):
     """A record batch whose length, magic, CRC, compression or records are wrong."""
 
     hint: str = "the batch was damaged on disk or under way: read it again, or from another replica"
+    next_offset: int | None = None
+    """The offset behind the damage, where what is damaged tells it."""
 
 
 class ErrorCode(IntEnum):

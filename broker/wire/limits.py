@@ -13,6 +13,9 @@ MAX_ERROR_TEXT_CHARS: Final = 200
 MAX_DECOMPRESSED_BATCH_BYTES: Final = 256 * 1024 * 1024
 """What a batch may decompress to where the caller sets no limit of its own."""
 
+CONVERTED_BATCH_MAX_BYTES: Final = 512 * 1024
+"""Uncompressed messages of an old format are put into one batch up to this size; one that is larger is one alone."""
+
 DECOMPRESSION_FIRST_GUESS_BYTES: Final = 64 * 1024
 DECOMPRESSION_GROWTH_FACTOR: Final = 4
 """First guess at the ratio of a compressed batch, and how much is added when the guess was too small."""

@@ -24,8 +24,8 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.log import FetchLimits, fetch_once, records_of
 from broker.client.offsets import log_start_offsets
-from broker.wire.batch import iter_batches
 from broker.wire.errors import CorruptBatch
+from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
@@ -210,7 +210,7 @@ def _leading_markers(data: PartitionData, offset: int) -> set[int]:
     """The offsets from `offset` on that control batches fill, up to the first batch of data."""
     found: set[int] = set()
     try:
-        for header, _batch in iter_batches(records_of(data)):
+        for header, _batch in iter_fetched(records_of(data)):
             if header.next_offset > offset:
                 if not header.is_control:
                     break

@@ -13,7 +13,8 @@ from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
-from broker.wire.batch import BatchHeader, iter_batches
+from broker.wire.batch import BatchHeader
+from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import StateDamaged
@@ -46,7 +47,7 @@ class OriginRegistry:
         """
         unknown = {
             header.producer_id
-            for header, _ in iter_batches(records)
+            for header, _ in iter_fetched(records)
             if header.producer_id >= 0
             and not header.is_control  # a fence's marker stands before the registration that follows the fence
             and header.producer_id not in self._local

@@ -2,7 +2,8 @@
 
 A batch passes through (its header patched in place, its records untouched and compressed as they came) unless the
 position falls inside of it, its offsets have gaps, the broker stamped its timestamps (the target would show the
-producers' instead), or it is larger than the target allows.
+producers' instead), or it is larger than the target allows. Messages of the formats before record batches were made
+into batches on the way here (`broker/wire/message_sets.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker.client.committed import CommittedFilter
-from broker.wire.batch import BatchHeader, iter_batches, patch_producer, verify_crc
+from broker.wire.batch import BatchHeader, patch_producer, verify_crc
 from broker.wire.errors import CorruptBatch
+from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import AbortedTransaction
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import NO_LEADER_EPOCH
@@ -101,19 +103,20 @@ def plan_batches(
     cursor = replace(start)
     plan = Plan(cursor, lease)
     committed = CommittedFilter(aborted)
-    source_to = cursor.position + 1  # of a batch whose header cannot be read, all that is known
+    source_to = cursor.position
     try:
-        for header, batch in iter_batches(records):
+        for header, batch in iter_fetched(records):
             source_to = max(cursor.position + 1, header.next_offset)
             if _holds_data(header, batch, committed, cursor, rules):
                 _add(plan, header, batch, rules)
             _note_epoch(plan, header)
             cursor.position = max(cursor.position, header.next_offset)
     except CorruptBatch as error:
+        source_to = max(source_to, cursor.position + 1, error.next_offset or 0)
         plan.blocker = Blocker(GapKind.UNREADABLE_BATCH, cursor.position, source_to, str(error))
     except RecordTooLarge as error:
         source_from = max(cursor.position, cursor.end.source_next)  # behind the part of the batch that did fit
-        plan.blocker = Blocker(GapKind.REFUSED_BATCH, source_from, source_to, str(error))
+        plan.blocker = Blocker(GapKind.REFUSED_BATCH, source_from, error.offset + 1, str(error))
     return plan
 
 
@@ -138,6 +141,10 @@ def _holds_data(
 
 class RecordTooLarge(Exception):
     """A record that no batch within the target's limit can hold."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 def _add(plan: Plan, header: BatchHeader, batch: memoryview, rules: Rules) -> None:
@@ -175,7 +182,8 @@ def _add_encoded(plan: Plan, records: list[Record], header: BatchHeader, rules: 
     if len(batch) > rules.max_batch_bytes:
         if len(records) == 1:
             text = f"the record at offset {records[0].offset} needs a batch of {len(batch)} bytes"
-            raise RecordTooLarge(f"{text}, the target's max.message.bytes is {rules.max_batch_bytes}")
+            text = f"{text}, the target's max.message.bytes is {rules.max_batch_bytes}"
+            raise RecordTooLarge(text, records[0].offset)
         half = len(records) // 2
         _add_encoded(plan, records[:half], header, rules)
         _add_encoded(plan, records[half:], header, rules)

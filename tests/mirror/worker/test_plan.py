@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from broker.wire.batch import patch_base_offset, patch_leader_epoch, peek, verify_crc
 from broker.wire.compression import Compression
@@ -131,6 +132,47 @@ def test_a_record_that_fits_nowhere_stops_before_it() -> None:
     assert (plan.blocker.kind, plan.blocker.source_from, plan.blocker.source_to) == (GapKind.REFUSED_BATCH, 2, 3)
 
 
+def test_what_follows_a_record_that_fits_nowhere_is_not_given_up_with_it() -> None:
+    records = [Record(1, 1, b"k", bytes(100)), Record(2, 2, b"k", b"v2"), Record(3, 3, b"k", b"v3")]
+    plan, _ = plan_of(batch_of([0]), encode_batch(records, base_offset=1), rules=Rules(Writer(1, 1), 120))
+    assert plan.blocker is not None
+    assert (plan.blocker.source_from, plan.blocker.source_to) == (1, 2)
+
+
+def old_messages(magic: int, offsets: list[int]) -> bytearray:
+    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=0, batch_size=1 << 20)
+    for offset in offsets:
+        builder.append(offset, 1000 + offset, b"k", b"v%d" % offset)
+    return bytearray(builder.build())
+
+
+@pytest.mark.parametrize(("magic", "timestamps"), [(0, [-1] * 5), (1, [1001, 1002, 1005, 1006, 1009])])
+def test_messages_of_old_formats_are_batches_with_an_exact_map(magic: int, timestamps: list[int]) -> None:
+    """From a log of a cluster that was upgraded in place; compaction left gaps."""
+    plan, cursor = plan_of(old_messages(magic, [0, 1, 2, 5, 6, 9]), batch_of([10]), position=1)
+    first, second = plan.batches
+    assert values(plan) == [b"v1", b"v2", b"v5", b"v6", b"v9", b"v10"]
+    assert [record.timestamp for record in decode_records(first.batch)] == timestamps
+    verify_crc(first.batch)
+    assert (peek(first.batch).producer_id, peek(first.batch).base_sequence) == (77, 40)
+    assert first.intervals == (Interval(5, 102), Interval(9, 104))
+    assert (second.target_base, second.sequence, cursor.end) == (105, 45, End(11, 106))
+
+
+def test_a_damaged_message_is_one_gap_and_what_is_before_it_is_mirrored() -> None:
+    """Not a gap per offset: a compressed one holds many."""
+    builder = LegacyRecordBatchBuilder(magic=1, compression_type=1, batch_size=1 << 20)
+    for offset in range(50):
+        builder.append(offset, 1, b"k", b"v")
+    wrapper = bytearray(builder.build())
+    wrapper[:8] = (51).to_bytes(8, "big")
+    wrapper[-1] ^= 1
+    plan, cursor = plan_of(old_messages(1, [0, 1]), wrapper, old_messages(1, [52]))
+    assert values(plan) == [b"v0", b"v1"]
+    assert plan.blocker is not None
+    assert (plan.blocker.source_from, plan.blocker.source_to, cursor.position) == (2, 52, 2)
+
+
 @pytest.mark.parametrize("at", [16, 30, 65])
 def test_damage_is_never_passed_on(at: int) -> None:
     damaged = batch_of([1, 2])
@@ -139,6 +181,7 @@ def test_damage_is_never_passed_on(at: int) -> None:
     assert values(plan) == [b"v0"]
     assert plan.blocker is not None
     assert (plan.blocker.kind, plan.blocker.source_from) == (GapKind.UNREADABLE_BATCH, 1)
+    assert plan.blocker.source_to > 1, "accepted, it leads on"
     assert cursor.position == 1
 
 
