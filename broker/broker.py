@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Mapping
 
 from broker.base.clock import Clock
@@ -16,6 +17,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.limits import PRODUCER_ID_BLOCK
 from broker.log.compaction import CompactionJob
 from broker.topics.errors import UnknownTopic
+from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.manager import TopicManager
 from broker.topics.partition import Partition, Topic
 from broker.transactions.coordinator import TransactionCoordinator
@@ -37,6 +39,7 @@ class Broker:
         self.cluster_id = store.cluster_id
         self.manager = TopicManager(store, data.folders, clock, config.node_id)
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
+        self.fetch_sessions = FetchSessions(clock, lambda: secrets.randbelow(2**31 - 1) + 1)
         self._data = data
         self._store = store
         self._producer_ids = iter(range(0))

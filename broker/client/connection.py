@@ -234,6 +234,10 @@ class Connection(asyncio.BufferedProtocol):
         self._versions = common_versions({a.api_key: (a.min_version, a.max_version) for a in response.api_keys})
 
 
+SPOKEN_MAX: Final[dict[int, int]] = {ApiKey.PRODUCE: 11, ApiKey.FETCH: 12}
+"""Later versions name topics by their ids, and Produce v12 is for transactions v2; this client does neither."""
+
+
 def common_versions(theirs: dict[int, tuple[int, int]]) -> dict[int, int]:
     """Per API key the highest version that both sides have; keys without one are left out."""
     chosen = {}
@@ -241,7 +245,7 @@ def common_versions(theirs: dict[int, tuple[int, int]]) -> dict[int, int]:
         if key not in theirs:
             continue
         low = max(api.request.VERSIONS[0], theirs[key][0])
-        high = min(api.request.VERSIONS[1], theirs[key][1])
+        high = min(SPOKEN_MAX.get(key, api.request.VERSIONS[1]), theirs[key][1])
         if low <= high:
             chosen[key] = high
     return chosen

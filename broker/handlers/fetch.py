@@ -1,21 +1,23 @@
-"""Fetch, v4-12: whole batches from an offset on, waiting for data when there is too little.
+"""Fetch, v4-17: whole batches from an offset on, waiting for data when there is too little.
 
-v4 isolation level; v5 log start offset; v7 sessions: always answered with session id 0, which makes every request a
-full one (KIP-227 allows it); v9 the client's leader epoch is checked (KIP-320); v12 the last fetched epoch is
-checked, and where the logs part is said in the answer (KIP-595). Topic ids (v13) are not served. The first batch is
-the one that *contains* the offset, and the first partition with data gives at least one batch however large it is
-(KIP-74), or a consumer could stand still for ever.
+v4 isolation level; v5 log start offset; v7 sessions (KIP-227, `broker/topics/fetch_sessions.py`); v9 the client's
+leader epoch is checked (KIP-320); v12 the last fetched epoch is checked, and where the logs part is said in the answer
+(KIP-595); v13 topics are named by their ids (KIP-516), so that one which was made anew is not taken for the old one;
+v16 a reader with an old idea of the leader is told the new one (KIP-951). The first batch is the one that *contains*
+the offset, and the first partition with data gives at least one batch however large it is (KIP-74), or a consumer
+could stand still for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
 from broker.topics.errors import InvalidTopicRequest, TopicError
+from broker.topics.fetch_sessions import NO_SESSION, Fetched, FetchPlan, FetchSessionError, TopicKey
 from broker.topics.partition import Partition, check_isolation_level
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -26,18 +28,26 @@ from broker.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from broker.wire.vocabulary import IsolationLevel
 
 LAST_FETCHED_EPOCH_UNKNOWN = -1
+TOPIC_IDS_SINCE_VERSION = 13
+LEADERS_SINCE_VERSION = 16
+LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 @dataclass(slots=True)
 class _Answer:
-    """`urgent`: it says something that the client must know now, however few bytes it has."""
+    """`read` are the partitions that can be waited for. `urgent`: it says something that the client must know now,
+    however few bytes it has.
+    """
 
-    responses: list[FetchableTopicResponse]
+    found: list[tuple[Fetched, PartitionData]] = field(default_factory=list)
+    read: list[Partition] = field(default_factory=list)
     size_bytes: int = 0
     urgent: bool = False
 
@@ -45,43 +55,75 @@ class _Answer:
 async def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.max_wait_ms / 1000
+    try:
+        plan = broker.fetch_sessions.plan(request, by_id=context.api_version >= TOPIC_IDS_SINCE_VERSION)
+    except FetchSessionError as error:
+        return FetchResponse(error_code=error.error_code)
+    by_whom = context.api_version >= LEADERS_SINCE_VERSION
     while True:
-        answer = _read(broker, request)
+        answer = _read(broker, request, plan, by_whom)
         if answer.urgent or answer.size_bytes >= request.min_bytes or loop.time() >= deadline:
             break
-        if not await _wait_for_data(broker, request, request.min_bytes - answer.size_bytes, deadline):
-            answer = _read(broker, request)
+        if not await _wait_for_data(broker, request, answer, deadline):
+            answer = _read(broker, request, plan, by_whom)
             break
-    return FetchResponse(responses=answer.responses)
+    return _response(broker, plan, answer)
 
 
-def _read(broker: Broker, request: FetchRequest) -> _Answer:
-    answer = _Answer([])
+def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, by_whom: bool) -> _Answer:
+    answer = _Answer()
     limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
-    for topic, asked_partitions in _asked(request).items():
-        partitions = []
-        for asked in asked_partitions.values():
-            try:
-                partition = broker.require_partition(topic, asked.partition)
-                _check(request, asked)
-                data = _read_partition(partition, asked, request.isolation_level, limit_bytes, answer)
-            except BrokerError as error:
-                data = _refusal(broker, topic, asked.partition, error)
-                answer.urgent = True
-            partitions.append(data)
-        answer.responses.append(FetchableTopicResponse(topic, partitions))
-    if not request.topics:
+    for fetched in plan.partitions.values():
+        partition = None
+        try:
+            partition = _find(broker, fetched)
+            _check(request, fetched.asked)
+            data = _read_partition(partition, fetched.asked, request.isolation_level, limit_bytes, answer)
+            answer.read.append(partition)
+        except BrokerError as error:
+            data = _refusal(partition, fetched.asked.partition, error)
+            if partition is not None and error.error_code in LED_ELSEWHERE and by_whom:
+                data.current_leader = LeaderIdAndEpoch(broker.config.node_id, partition.leader_epoch)
+            answer.urgent = True
+        answer.found.append((fetched, data))
+    if not plan.partitions:
         # Nothing can come: an empty request is answered at once, not after its whole wait.
         answer.urgent = True
     return answer
 
 
-def _asked(request: FetchRequest) -> dict[str, dict[int, FetchPartition]]:
-    """What is asked of each partition: once, though it be named twice."""
-    found: dict[str, dict[int, FetchPartition]] = {}
-    for topic in request.topics:
-        found.setdefault(topic.topic, {}).update((asked.partition, asked) for asked in topic.partitions)
-    return found
+def _find(broker: Broker, fetched: Fetched) -> Partition:
+    """Raises UnknownTopic."""
+    topic = fetched.topic
+    name = topic if isinstance(topic, str) else broker.manager.require_by_id(topic).name
+    return broker.require_partition(name, fetched.asked.partition)
+
+
+def _response(broker: Broker, plan: FetchPlan, answer: _Answer) -> FetchResponse:
+    """What of the answer goes to the client: in a session that goes on, only what is news to it."""
+    session_id, found = NO_SESSION, answer.found
+    if plan.begins or plan.session is not None:
+        news = [pair for pair in found if pair[0].take_news(pair[1])]
+        session = plan.session or broker.fetch_sessions.begin(plan)
+        if session is not None:
+            session_id = session.session_id
+            session.move_back((one.topic, one.asked.partition) for one, data in found if data.records)
+        if plan.session is not None:
+            found = news
+    topics: dict[TopicKey, FetchableTopicResponse] = {}
+    for fetched, data in found:
+        topic = topics.get(fetched.topic)
+        if topic is None:
+            topic = topics[fetched.topic] = FetchableTopicResponse()
+            if isinstance(fetched.topic, str):
+                topic.topic = fetched.topic
+            else:
+                topic.topic_id = fetched.topic
+        topic.partitions.append(data)
+    response = FetchResponse(session_id=session_id, responses=list(topics.values()))
+    if any(data.current_leader is not None for _, data in found):
+        response.node_endpoints = [NodeEndpoint(broker.config.node_id, *broker.advertised, broker.config.rack)]
+    return response
 
 
 def _check(request: FetchRequest, asked: FetchPartition) -> None:
@@ -89,9 +131,11 @@ def _check(request: FetchRequest, asked: FetchPartition) -> None:
     check_isolation_level(request.isolation_level)
     if request.max_bytes < 0 or asked.partition_max_bytes < 0:
         raise InvalidTopicRequest("A fetch of less than 0 bytes.")
-    if request.replica_id >= 0:
+    state = request.replica_state
+    replica_id = request.replica_id if state is None else state.replica_id
+    if replica_id >= 0:
         raise TopicError(
-            f"Broker {request.replica_id} is no replica of the partition.",
+            f"Broker {replica_id} is no replica of the partition.",
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             hint="this cluster has one broker, and no followers",
         )
@@ -141,8 +185,7 @@ def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset |
     return None
 
 
-def _refusal(broker: Broker, topic: str, index: int, error: BrokerError) -> PartitionData:
-    partition = broker.partition(topic, index)
+def _refusal(partition: Partition | None, index: int, error: BrokerError) -> PartitionData:
     data = PartitionData(index, error.error_code, -1, records=b"")
     data.aborted_transactions = [] if partition is None else None
     if partition is not None and error.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -151,18 +194,14 @@ def _refusal(broker: Broker, topic: str, index: int, error: BrokerError) -> Part
     return data
 
 
-async def _wait_for_data(broker: Broker, request: FetchRequest, missing_bytes: int, deadline: float) -> bool:
+async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer, deadline: float) -> bool:
     """Until the logs have grown by what is missing, or one of the partitions went; False when the time is up.
 
     The growth of the logs is compared, not read, so that many small appends cost a waiting fetch little. What a
     read_committed fetch may see grows by a marker of a few bytes, so there any growth counts.
     """
-    partitions = [
-        partition
-        for topic in request.topics
-        for asked in topic.partitions
-        if (partition := broker.partition(topic.topic, asked.partition)) is not None
-    ]
+    partitions = answer.read
+    missing_bytes = request.min_bytes - answer.size_bytes
     if request.isolation_level == IsolationLevel.READ_COMMITTED:
         missing_bytes = 1
     size_bytes = sum(partition.log.size_bytes for partition in partitions)
@@ -186,4 +225,4 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, missing_bytes: i
             partition.waiters.discard(event)
 
 
-HANDLER = Handler(api=ApiKey.FETCH, versions=(4, 12), handle=handle)
+HANDLER = Handler(api=ApiKey.FETCH, versions=(4, 17), handle=handle)

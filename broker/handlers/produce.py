@@ -1,8 +1,9 @@
-"""Produce, v0-11 advertised, v3-11 served: append one batch to each partition named.
+"""Produce, v0-13 advertised, v3-13 served: append one batch to each partition named.
 
 Older versions (magic 0 and 1) are advertised all the same, because older librdkafka switches compression off where
 Produce does not begin at 0 (KAFKA-18659); using them closes the connection. v3 transactional id; v7 zstd (before:
-UNSUPPORTED_COMPRESSION_TYPE); v8 errors of single records (KIP-467). acks=0 has no answer: an error closes the
+UNSUPPORTED_COMPRESSION_TYPE); v8 errors of single records (KIP-467); v12 is v11, as no feature is advertised that would
+give it another meaning (KIP-890); v13 topics by their ids (KIP-516). acks=0 has no answer: an error closes the
 connection, which makes the client look the leader up again. With one broker acks=1 and acks=all are the same.
 
 The batch's bytes go from the frame to the log as they are; only a topic whose compression.type names another codec
@@ -36,12 +37,14 @@ from broker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from broker.wire.records import decode_records, encode_batch
 from broker.wire.vocabulary import ALL_REPLICAS, TopicPartition
 
 ZSTD_SINCE_VERSION = 7
+TOPIC_IDS_SINCE_VERSION = 13
 _KEPT_AS_IT_COMES = "producer"
 
 
@@ -49,9 +52,9 @@ async def handle(broker: Broker, request: ProduceRequest, context: RequestContex
     responses = []
     failed = ErrorCode.NONE
     for data in request.topic_data:
-        partitions = [_produce(broker, request, data.name, item, context) for item in data.partition_data]
+        partitions = [_produce(broker, request, data, item, context) for item in data.partition_data]
         failed = next((ErrorCode.of(p.error_code) for p in partitions if p.error_code), failed)
-        responses.append(TopicProduceResponse(data.name, partitions))
+        responses.append(TopicProduceResponse(data.name, partitions, data.topic_id))
     if request.acks == 0:
         if failed:
             raise CloseConnection(f"a produce request with acks=0 failed: {failed.name}")
@@ -60,10 +63,16 @@ async def handle(broker: Broker, request: ProduceRequest, context: RequestContex
 
 
 def _produce(
-    broker: Broker, request: ProduceRequest, topic: str, data: PartitionProduceData, context: RequestContext
+    broker: Broker,
+    request: ProduceRequest,
+    named: TopicProduceData,
+    data: PartitionProduceData,
+    context: RequestContext,
 ) -> PartitionProduceResponse:
     log_start_offset = -1
     try:
+        by_id = context.api_version >= TOPIC_IDS_SINCE_VERSION
+        topic = broker.manager.require_by_id(named.topic_id).name if by_id else named.name
         partition = broker.require_partition(topic, data.index)
         _check_acks(request.acks, partition, broker.topics[topic])
         records = _batch(data)
@@ -188,4 +197,4 @@ def _record_errors(error: BrokerError) -> list[BatchIndexAndErrorMessage]:
     return [BatchIndexAndErrorMessage(index, str(error)) for index in indexes]
 
 
-HANDLER = Handler(api=ApiKey.PRODUCE, versions=(0, 11), handle=handle)
+HANDLER = Handler(api=ApiKey.PRODUCE, versions=(0, 13), handle=handle)

@@ -25,7 +25,7 @@ from broker.topics.errors import InvalidPartitions, PartitionOffline, TopicExist
 from broker.topics.folders import PartitionFolders
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
-from broker.wire.errors import WireError
+from broker.wire.errors import ErrorCode, WireError
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class TopicManager:
         self.topics: dict[str, Topic] = {}
         self.deletion_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that is gone, so that committed offsets go too."""
+        self._by_id: dict[uuid.UUID, Topic] = {}
         self._store = store
         self._folders = folders
         self._clock = clock
@@ -80,7 +81,7 @@ class TopicManager:
         """Raises UnknownTopic, LogStorageError."""
         topic = self.require(name)
         self._store.delete_topic(topic.state)
-        del self.topics[name]
+        del self.topics[name], self._by_id[topic.topic_id]
         failures = []
         for partition in topic.partitions:
             try:
@@ -128,8 +129,15 @@ class TopicManager:
             raise UnknownTopic(f"Topic '{name}' does not exist.")
         return topic
 
+    def require_by_id(self, topic_id: uuid.UUID) -> Topic:
+        """Raises UnknownTopic, with the code that clients know for ids."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopic(f"No topic has the id {topic_id}.", error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+
     def by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+        return self._by_id.get(topic_id)
 
     def partition(self, topic: str, index: int) -> Partition | None:
         found = self.topics.get(topic)
@@ -156,7 +164,7 @@ class TopicManager:
 
     def _adopt(self, state: TopicState, partitions: list[Partition]) -> Topic:
         topic = Topic(state, partitions, state.name in INTERNAL_TOPICS)
-        self.topics[state.name] = topic
+        self.topics[state.name] = self._by_id[state.topic_id] = topic
         return topic
 
     @contextmanager

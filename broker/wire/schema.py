@@ -66,7 +66,11 @@ FIXED_WIDTH_BYTES: dict[Kind, int] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One row of a field table. `item` is an array's element: a primitive kind, or STRUCT with `struct` set."""
+    """One row of a field table. `item` is an array's element: a primitive kind, or STRUCT with `struct` set.
+
+    `before` names the field that follows it on the wire, where it is declared behind others: a field of a late version
+    then does not change what the arguments of the class mean.
+    """
 
     kind: Kind
     default: Any
@@ -77,6 +81,7 @@ class FieldSpec:
     item: Kind | None = None
     struct: type[Struct] | None = None
     name: str = ""
+    before: str | None = None
 
     def is_in(self, version: int) -> bool:
         return self.since <= version <= self.until
@@ -135,8 +140,8 @@ def boolean(*, default: bool = False, since: int = 0, until: int = NEWEST, tag: 
     return FieldSpec(Kind.BOOL, default, since, until, tag=tag)
 
 
-def uuid(*, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
-    return FieldSpec(Kind.UUID, ZERO_UUID, since, until, tag=tag)
+def uuid(*, since: int = 0, until: int = NEWEST, tag: int | None = None, before: str | None = None) -> Any:
+    return FieldSpec(Kind.UUID, ZERO_UUID, since, until, tag=tag, before=before)
 
 
 def string(
@@ -182,14 +187,22 @@ def array(
     return FieldSpec(Kind.ARRAY, default, since, until, nullable, tag, item=Kind.STRUCT, struct=item)
 
 
-def nested(item: type[Struct], *, tag: int, since: int = 0, until: int = NEWEST) -> Any:
+def nested(item: type[Struct], *, tag: int, since: int = 0, until: int = NEWEST, before: str | None = None) -> Any:
     """One struct as a tagged field; None when absent (Kafka: a struct of defaults, which it never sends)."""
-    return FieldSpec(Kind.STRUCT, None, since, until, tag=tag, item=Kind.STRUCT, struct=item)
+    return FieldSpec(Kind.STRUCT, None, since, until, tag=tag, item=Kind.STRUCT, struct=item, before=before)
 
 
 def nullable(item: type[Struct], *, since: int = 0, until: int = NEWEST) -> Any:
     """One struct in its place among the fields, or null: a byte before it says which."""
     return FieldSpec(Kind.STRUCT, None, since, until, nullable=since, item=Kind.STRUCT, struct=item)
+
+
+def _in_wire_order(declared: list[FieldSpec]) -> tuple[FieldSpec, ...]:
+    table = [spec for spec in declared if spec.before is None]
+    for spec in declared:
+        if spec.before is not None:
+            table.insert([other.name for other in table].index(spec.before), spec)
+    return tuple(table)
 
 
 def _tabulate(cls: type[S]) -> type[S]:
@@ -205,7 +218,7 @@ def _tabulate(cls: type[S]) -> type[S]:
         else:
             setattr(cls, name, spec.default)
     made = dataclasses.dataclass(slots=True)(cls)
-    made.FIELDS = tuple(table)
+    made.FIELDS = _in_wire_order(table)
     return made
 
 

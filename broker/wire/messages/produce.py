@@ -1,10 +1,12 @@
 """Produce (API 0), from v3 on, the first with record batches of magic 2.
 
 v7 zstd allowed (KIP-110); v8 errors per record (KIP-467); v9 flexible; v10 leader hints in tags (KIP-951);
-v12 and later (transactions v2, topic ids) are not spoken.
+v12 is v11 for clients of transactions v2 (KIP-890); v13 topic ids in place of names (KIP-516).
 """
 
 from __future__ import annotations
+
+import uuid as uuids
 
 from broker.wire.buffers import Records
 from broker.wire.schema import (
@@ -19,6 +21,7 @@ from broker.wire.schema import (
     records,
     string,
     struct,
+    uuid,
 )
 
 
@@ -30,11 +33,14 @@ class PartitionProduceData(Struct):
 
 @struct
 class TopicProduceData(Struct):
-    name: str = string()
+    """By name until v12, by id from v13 on."""
+
+    name: str = string(until=12)
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
+    topic_id: uuids.UUID = uuid(since=13, before="partition_data")
 
 
-@message(key=0, versions=(3, 11), flexible=9)
+@message(key=0, versions=(3, 13), flexible=9)
 class ProduceRequest(Message):
     transactional_id: str | None = string(default=None, nullable=0)
     acks: int = int16()
@@ -68,8 +74,9 @@ class PartitionProduceResponse(Struct):
 
 @struct
 class TopicProduceResponse(Struct):
-    name: str = string()
+    name: str = string(until=12)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
+    topic_id: uuids.UUID = uuid(since=13, before="partition_responses")
 
 
 @struct
@@ -80,7 +87,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string(default=None, since=10, nullable=10)
 
 
-@message(key=0, versions=(3, 11), flexible=9)
+@message(key=0, versions=(3, 13), flexible=9)
 class ProduceResponse(Message):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32()

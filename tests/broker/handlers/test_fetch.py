@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from broker.wire.messages.delete_records import (
 )
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.running import running_broker, running_server
 from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request, values_in
 
@@ -161,3 +163,96 @@ async def test_retention_of_a_part_does_not_end_a_fetch_with_an_error(tmp_path: 
         await writer.produce("t", batch_of("new"))
         assert values_in(await received(reader)) == ["new"]
         assert (await writer.fetch("t", 0)).error_code == 1
+
+
+def by_id(topic_id: uuid.UUID, offset: int, **fields: int) -> FetchRequest:
+    request = fetch_request("", offset, **fields)
+    request.topics[0].topic_id = topic_id
+    return request
+
+
+async def id_of(client: WireClient, topic: str) -> uuid.UUID:
+    request = MetadataRequest([MetadataRequestTopic(name=topic)])
+    return (await client.ask(request, 12, MetadataResponse)).topics[0].topic_id
+
+
+@pytest.mark.parametrize("version", range(13, 18))
+async def test_topics_are_fetched_by_their_ids(tmp_path: Path, version: int) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of("a", "b"))
+        topic_id = await id_of(client, "t")
+        answer = (await client.ask(by_id(topic_id, 0), version, FetchResponse)).responses[0]
+        assert answer.topic_id == topic_id
+        assert values_in(answer.partitions[0]) == ["a", "b"]
+        for unknown in (uuid.uuid4(), uuid.UUID(int=0)):
+            answer = (await client.ask(by_id(unknown, 0), version, FetchResponse)).responses[0]
+            assert (answer.topic_id, answer.partitions[0].error_code) == (unknown, 100)
+
+
+async def test_a_topic_made_anew_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as reader, connect(address) as other:
+        await other.create_topic("t")
+        topic_id = await id_of(other, "t")
+        begun = await reader.ask(by_id(topic_id, 0, session_epoch=0), 17, FetchResponse)
+        await reader.send(
+            FetchRequest(session_id=begun.session_id, session_epoch=1, max_wait_ms=60_000, min_bytes=1), 17
+        )
+        await other.ask(DeleteTopicsRequest([DeleteTopicState("t")]), 6, DeleteTopicsResponse)
+        await other.create_topic("t")
+        await other.produce("t", batch_of("new"))
+        _, answer = await reader.receive(1, 17)
+        assert isinstance(answer, FetchResponse)
+        assert answer.responses[0].partitions[0].error_code == 100
+        assert await id_of(other, "t") != topic_id
+
+
+async def test_a_session_waits_for_news_and_tells_only_them(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as reader, connect(address) as writer:
+        await writer.create_topic("t", 3)
+        rows = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(3)]
+        first = FetchRequest(session_epoch=0, topics=[FetchTopic("t", rows)])
+        begun = await reader.ask(first, 12, FetchResponse)
+        assert [data.partition_index for data in begun.responses[0].partitions] == [0, 1, 2]
+
+        def go_on(epoch: int, **fields: int) -> FetchRequest:
+            return FetchRequest(session_id=begun.session_id, session_epoch=epoch, **{"min_bytes": 1, **fields})
+
+        assert (await reader.ask(go_on(1), 12, FetchResponse)).responses == []
+        await reader.send(go_on(2, max_wait_ms=60_000), 12)
+        await writer.produce("t", batch_of("a"), partition=1)
+        data = await received(reader)
+        assert (data.partition_index, values_in(data)) == (1, ["a"])
+        assert (await reader.ask(go_on(2), 12, FetchResponse)).error_code == 71
+        assert (await writer.ask(go_on(3), 12, FetchResponse)).session_id == begun.session_id
+
+
+async def test_a_full_answer_of_a_session_lets_each_partition_have_its_turn(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t", 3)
+        for index in range(3):
+            await client.produce("t", batch_of(f"{index}" * 1000), partition=index)
+        rows = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(3)]
+        request = FetchRequest(session_epoch=0, max_bytes=1, topics=[FetchTopic("t", rows)])
+        seen = []
+        for epoch in range(1, 4):
+            answer = await client.ask(request, 12, FetchResponse)
+            full = [data for data in answer.responses[0].partitions if size_of(data)]
+            seen += [data.partition_index for data in full]
+            request = FetchRequest(session_id=answer.session_id, session_epoch=epoch, max_bytes=1, min_bytes=1)
+        assert seen == [0, 1, 2]
+
+
+async def test_a_reader_of_an_older_epoch_is_told_who_leads(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        topic_id = await id_of(client, "t")
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        for version in (15, 16):
+            request = by_id(topic_id, 0, current_leader_epoch=0)
+            answer = await client.ask(request, version, FetchResponse)
+            data = answer.responses[0].partitions[0]
+            assert data.error_code == 74
+            told = [(node.node_id, f"{node.host}:{node.port}") for node in answer.node_endpoints]
+            assert told == ([(1, address)] if version == 16 else [])
+            assert (data.current_leader is not None and data.current_leader.leader_epoch == 1) is (version == 16)

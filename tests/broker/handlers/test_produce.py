@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,15 @@ async def test_a_full_disk_is_told_to_the_producer_and_the_broker_lives(
             assert values_in(await client.fetch("t", 0)) == ["before"]
         assert (await client.produce("t", batch_of("after"))).base_offset == 1
         assert values_in(await client.fetch("t", 0)) == ["before", "after"]
+
+
+async def test_topics_are_produced_to_by_their_ids(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        topic_id = server.broker.topics["t"].topic_id
+        for asked, code in ((topic_id, 0), (uuid.uuid4(), 100), (uuid.UUID(int=0), 100)):
+            data = TopicProduceData(topic_id=asked, partition_data=[PartitionProduceData(0, batch_of("a"))])
+            answer = await client.ask(ProduceRequest(None, -1, 1000, [data]), 13, ProduceResponse)
+            topic = answer.responses[0]
+            assert (topic.topic_id, topic.partition_responses[0].error_code) == (asked, code)
+        assert (await client.fetch("t", 0)).high_watermark == 1

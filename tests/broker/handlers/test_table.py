@@ -36,9 +36,9 @@ async def test_api_versions_promises_exactly_what_is_in_the_table(tmp_path: Path
             assert not response.finalized_features
 
 
-def test_older_librdkafka_needs_produce_from_zero_and_fetch_stays_below_topic_ids() -> None:
-    assert HANDLERS[ApiKey.PRODUCE].versions == (0, 11)
-    assert HANDLERS[ApiKey.FETCH].versions == (4, 12)
+def test_older_librdkafka_needs_produce_from_zero_and_some_clients_topic_ids() -> None:
+    assert HANDLERS[ApiKey.PRODUCE].versions == (0, 13)
+    assert HANDLERS[ApiKey.FETCH].versions == (4, 17)
 
 
 async def test_a_software_name_out_of_kafkas_pattern_is_refused(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_values_without_a_form_on_the_wire(message: Message) -> None:
         encode(message, version)
 
 
-@pytest.mark.parametrize(("cls", "version"), [(ProduceRequest, 2), (ProduceRequest, 12), (MetadataResponse, -1)])
+@pytest.mark.parametrize(("cls", "version"), [(ProduceRequest, 2), (ProduceRequest, 14), (MetadataResponse, -1)])
 def test_versions_outside_of_the_tables(cls: type[Message], version: int) -> None:
     with pytest.raises(UnsupportedVersion):
         decode(cls, version, b"")
@@ -209,8 +209,8 @@ def test_every_key_and_every_module_of_messages_is_in_the_table() -> None:
 
 def test_api_keys_and_versions() -> None:
     """The versions that a broker of this protocol level advertises."""
-    assert (API[ApiKey.PRODUCE].min_version, API[ApiKey.PRODUCE].max_version) == (0, 11)
-    assert ProduceRequest.VERSIONS == ProduceResponse.VERSIONS == (3, 11)
+    assert (API[ApiKey.PRODUCE].min_version, API[ApiKey.PRODUCE].max_version) == (0, 13)
+    assert ProduceRequest.VERSIONS == ProduceResponse.VERSIONS == (3, 13)
     for api in API.values():
         assert api.request.API_KEY == api.response.API_KEY == api.key
         assert api.request.VERSIONS == api.response.VERSIONS

@@ -25,7 +25,6 @@ REASONS: Final = {
     # -- what Kafka regroups by partition loses topics without any -------------------------------------------------
     "delete_records: no partition/topics": "Kafka leaves out a topic that was asked about without a partition",
     "produce: no partition/responses": "as above",
-    "fetch: no partition/responses": "as above",
     "committed_offsets: commit, no partition/topics": "as above",
     # -- data ------------------------------------------------------------------------------------------------------
     "produce: a partition twice/*": "Kafka keeps one of the two batches and drops the other without a word; ours both",
@@ -38,8 +37,9 @@ REASONS: Final = {
     "transactional_offsets: commit, newer epoch/*": (
         "Kafka takes offsets of an epoch that nobody has; no marker would ever end them"
     ),
-    "fetch: *beyond*/high_watermark": "ours says where the log begins and ends, so that the reader need not ask again",
-    "fetch: *beyond*/log_start_offset": "as above",
+    "fetch_by_id: deleted while in a session/*": "Kafka still knows the name of the id that is gone; ours does not",
+    "fetch*: *beyond*/high_watermark": "ours says where the log begins and ends, so that the reader need not ask again",
+    "fetch*: *beyond*/log_start_offset": "as above",
     "fetch: *negative/*/high_watermark": "as above",
     "fetch: *negative/*/log_start_offset": "as above",
     # -- configs ---------------------------------------------------------------------------------------------------

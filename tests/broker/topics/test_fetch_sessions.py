@@ -1,0 +1,252 @@
+"""Fetch sessions: a client that follows the answers knows what full answers would have told it, in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker.limits import FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
+from broker.topics.fetch_sessions import FetchPlan, FetchSessionError, FetchSessions
+from broker.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from tests.broker.clock import ManualClock
+
+TOPICS = ("a", "b")
+IDS = {name: uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in TOPICS}
+
+
+def sessions(clock: ManualClock | None = None, **limits: int) -> FetchSessions:
+    return FetchSessions(clock or ManualClock(), itertools.count(1).__next__, **limits)
+
+
+def request(session: int, epoch: int, *rows: tuple[str, int, int], **fields: Any) -> FetchRequest:
+    topics = [FetchTopic(name, [FetchPartition(index, fetch_offset=offset)], IDS[name]) for name, index, offset in rows]
+    return FetchRequest(session_id=session, session_epoch=epoch, topics=topics, **fields)
+
+
+def forget(*rows: tuple[str, int]) -> list[ForgottenTopic]:
+    return [ForgottenTopic(name, [index], IDS[name]) for name, index in rows]
+
+
+def begun(cache: FetchSessions, *rows: tuple[str, int, int], by_id: bool = False) -> int:
+    session = cache.begin(cache.plan(request(0, 0, *rows), by_id=by_id))
+    return 0 if session is None else session.session_id
+
+
+def asked(plan: FetchPlan) -> list[tuple[Any, int, int]]:
+    return [(one.topic, one.asked.partition, one.asked.fetch_offset) for one in plan.partitions.values()]
+
+
+def code(cache: FetchSessions, session: int, epoch: int, *rows: tuple[str, int, int], by_id: bool = False) -> int:
+    with pytest.raises(FetchSessionError) as refused:
+        cache.plan(request(session, epoch, *rows), by_id=by_id)
+    return int(refused.value.error_code)
+
+
+def test_a_session_goes_on_by_changes_alone() -> None:
+    cache = sessions()
+    session = begun(cache, ("a", 0, 5), ("a", 1, 6), ("b", 0, 7))
+    assert asked(cache.plan(request(session, 1, ("a", 1, 9)), by_id=False)) == [("a", 0, 5), ("a", 1, 9), ("b", 0, 7)]
+    plan = cache.plan(request(session, 2, ("b", 1, 1), forgotten_topics_data=forget(("a", 0))), by_id=False)
+    assert asked(plan) == [("a", 1, 9), ("b", 0, 7), ("b", 1, 1)]
+    assert cache.partition_count == 3
+
+
+def test_a_request_that_does_not_fit_its_session_is_refused_and_changes_nothing() -> None:
+    cache = sessions()
+    session = begun(cache, ("a", 0, 5))
+    assert code(cache, session + 1, 1) == 70
+    assert code(cache, session, 2, ("b", 0, 0)) == 71
+    assert code(cache, session, 0x7FFFFFFF) == 71
+    assert code(cache, session, 1, ("b", 0, 0), by_id=True) == 106
+    assert code(cache, 0, 1, ("a", 0, 0)) == 70
+    assert asked(cache.plan(request(session, 1), by_id=False)) == [("a", 0, 5)]
+    assert code(cache, session, 1) == 71
+
+
+def test_a_session_by_ids_is_kept_by_ids() -> None:
+    cache = sessions()
+    session = begun(cache, ("a", 0, 5), by_id=True)
+    assert code(cache, session, 1) == 106
+    plan = cache.plan(request(session, 1, ("b", 0, 1)), by_id=True)
+    assert asked(plan) == [(IDS["a"], 0, 5), (IDS["b"], 0, 1)]
+    plan = cache.plan(request(session, 2, forgotten_topics_data=forget(("a", 0))), by_id=True)
+    assert asked(plan) == [(IDS["b"], 0, 1)]
+
+
+def test_the_epoch_begins_again_after_the_largest() -> None:
+    cache = sessions()
+    plan = cache.plan(request(0, 0, ("a", 0, 0)), by_id=False)
+    session = cache.begin(plan)
+    assert session is not None
+    session.epoch = 2**31 - 1
+    cache.plan(request(session.session_id, 2**31 - 1), by_id=False)
+    assert session.epoch == 1
+
+
+def test_a_session_ends_when_it_is_told_to_or_has_nothing_left() -> None:
+    cache = sessions()
+    one, two, three = (begun(cache, ("a", 0, 0)) for _ in range(3))
+    plan = cache.plan(request(one, -1, ("a", 0, 0)), by_id=False)
+    assert (plan.begins, plan.session, len(asked(plan))) == (False, None, 1)
+    plan = cache.plan(request(two, 0, ("a", 1, 0)), by_id=False)
+    assert (plan.begins, plan.session) == (True, None)
+    plan = cache.plan(request(three, 1, forgotten_topics_data=forget(("a", 0))), by_id=False)
+    assert (plan.begins, plan.session, asked(plan)) == (False, None, [])
+    assert [code(cache, gone, 1) for gone in (one, two, three)] == [70, 70, 70]
+    assert (len(cache), cache.partition_count) == (0, 0)
+
+
+def test_what_had_its_turn_comes_last() -> None:
+    cache = sessions()
+    session = cache.begin(cache.plan(request(0, 0, ("a", 0, 0), ("a", 1, 0), ("b", 0, 0)), by_id=False))
+    assert session is not None
+    session.move_back([("a", 0), ("b", 9)])
+    assert asked(cache.plan(request(session.session_id, 1), by_id=False)) == [("a", 1, 0), ("b", 0, 0), ("a", 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("data", "news"),
+    [
+        (PartitionData(0, 0, 5, log_start_offset=1), False),
+        (PartitionData(0, 0, 6, log_start_offset=1), True),
+        (PartitionData(0, 0, 5, log_start_offset=2), True),
+        (PartitionData(0, 0, 5, log_start_offset=1, records=b"x"), True),
+        (PartitionData(0, 3, -1), True),
+        (PartitionData(0, 0, 5, log_start_offset=1, diverging_epoch=EpochEndOffset(1, 1)), True),
+    ],
+)
+def test_what_is_news(data: PartitionData, news: bool) -> None:
+    (fetched,) = sessions().plan(request(0, 0, ("a", 0, 0)), by_id=False).partitions.values()
+    assert fetched.take_news(PartitionData(0, 0, 5, log_start_offset=1))
+    assert fetched.take_news(data) is news
+    # An error is told until it is over, and that it is over is news.
+    assert fetched.take_news(data) is (news and data.high_watermark in (-1, 5) and data.log_start_offset != 2)
+    if data.error_code:
+        assert fetched.take_news(PartitionData(0, 0, 5, log_start_offset=1))
+
+
+def test_only_sessions_that_nobody_uses_make_room() -> None:
+    clock = ManualClock()
+    cache = sessions(clock, sessions_max=2)
+    one, two = begun(cache, ("a", 0, 0)), begun(cache, ("a", 0, 0))
+    assert begun(cache, ("a", 0, 0)) == 0
+    clock.advance(FETCH_SESSION_EVICTION_MS)
+    cache.plan(request(one, 1), by_id=False)
+    three = begun(cache, ("a", 0, 0))
+    assert three
+    assert code(cache, two, 1) == 70
+    cache.plan(request(one, 2), by_id=False)
+    assert begun(cache, ("a", 0, 0)) == 0
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    cache = sessions(partitions_max=3)
+    one = begun(cache, ("a", 0, 0), ("a", 1, 0))
+    assert begun(cache, ("a", 0, 0), ("a", 1, 0)) == 0
+    two = begun(cache, ("b", 0, 0))
+    # Growing beyond the limit ends the session; the client begins again, without one if need be.
+    assert code(cache, two, 1, ("b", 1, 0)) == 70
+    assert code(cache, two, 2) == 70
+    assert (len(cache), cache.partition_count) == (1, 2)
+    cache.plan(request(one, 1, ("b", 0, 0)), by_id=False)
+    assert cache.partition_count == 3
+
+
+def test_names_that_no_topic_has_are_not_remembered() -> None:
+    cache = sessions()
+    long = FetchRequest(topics=[FetchTopic("x" * 250, [FetchPartition()])])
+    long.session_epoch = 0
+    plan = cache.plan(long, by_id=False)
+    assert (plan.begins, len(plan.partitions)) == (False, 1)
+    session = begun(cache, ("a", 0, 0))
+    long.session_id, long.session_epoch = session, 1
+    with pytest.raises(FetchSessionError):
+        cache.plan(long, by_id=False)
+    assert cache.partition_count == 0
+
+
+def test_the_default_bounds_are_those_of_the_limits() -> None:
+    cache = sessions()
+    rows = [("a", index, 0) for index in range(FETCH_SESSION_PARTITIONS_MAX)]
+    assert begun(cache, *rows)
+    assert begun(cache, ("b", 0, 0)) == 0
+    cache = sessions()
+    assert all(begun(cache, ("a", 0, 0)) for _ in range(FETCH_SESSIONS_MAX))
+    assert begun(cache, ("a", 0, 0)) == 0
+
+
+class FollowedSession(RuleBasedStateMachine):
+    """A client and a log's ends: after each answer the client knows all that a full answer would say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = sessions(sessions_max=3)
+        self.ends = {(name, index): 0 for name in TOPICS for index in range(2)}
+        self.wanted: dict[tuple[str, int], int] = {}
+        self.sent: dict[tuple[str, int], int] = {}
+        self.known: dict[tuple[str, int], int] = {}
+        self.session = self.epoch = 0
+
+    @rule(where=st.sampled_from([(name, index) for name in TOPICS for index in range(2)]), offset=st.integers(0, 3))
+    def want(self, where: tuple[str, int], offset: int) -> None:
+        self.wanted[where] = offset
+
+    @rule(where=st.sampled_from([(name, index) for name in TOPICS for index in range(2)]))
+    def forget(self, where: tuple[str, int]) -> None:
+        self.wanted.pop(where, None)
+
+    @rule(where=st.sampled_from([(name, index) for name in TOPICS for index in range(2)]))
+    def grow(self, where: tuple[str, int]) -> None:
+        self.ends[where] += 1
+
+    @rule()
+    def other_client(self) -> None:
+        begun(self.cache, ("b", 1, 0))
+
+    @rule()
+    def lose(self) -> None:
+        self.session = self.epoch = 0
+
+    @rule()
+    def fetch(self) -> None:
+        changed = {w: o for w, o in self.wanted.items() if not self.session or self.sent.get(w) != o}
+        gone = [where for where in self.sent if self.session and where not in self.wanted]
+        self.known = {where: end for where, end in self.known.items() if self.session and where not in gone}
+        rows = [(name, index, offset) for (name, index), offset in changed.items()]
+        asked_for = request(self.session, self.epoch, *rows, forgotten_topics_data=forget(*gone))
+        plan = self.cache.plan(asked_for, by_id=False)
+        found = [
+            (one, PartitionData(one.asked.partition, 0, self.ends[str(one.topic), one.asked.partition], 0, 0))
+            for one in plan.partitions.values()
+        ]
+        news = [(one, data) for one, data in found if one.take_news(data)]
+        session = plan.session or (self.cache.begin(plan) if plan.begins else None)
+        for one, data in news if plan.session else found:
+            self.known[str(one.topic), one.asked.partition] = data.high_watermark
+        assert {(str(one.topic), one.asked.partition): one.asked.fetch_offset for one, _ in found} == self.wanted
+        self.sent = dict(self.wanted)
+        self.session = session.session_id if session else 0
+        self.epoch = self.epoch + 1 if session else 0
+        assert self.known == {where: self.ends[where] for where in self.wanted}
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        assert len(self.cache) <= 3
+        assert self.cache.partition_count == sum(len(s.partitions) for s in self.cache._sessions.values())
+
+
+FollowedSession.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+test_a_client_that_follows_its_session_misses_nothing = FollowedSession.TestCase
