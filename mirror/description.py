@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic
+from mirror.findings import LinkFinding, stopped_partitions
 from mirror.heartbeat import judge_heartbeat
 from mirror.link import Link
 from mirror.offsets.entries import Gap
@@ -50,6 +51,8 @@ class LinkDescription:
     config_drift: tuple[ConfigChange, ...] | None
     findings: tuple[Finding, ...] | None
     gaps: tuple[Gap, ...]
+    stopped: tuple[LinkFinding, ...]
+    """The partitions that stand still, each with the command that lets it go on."""
 
 
 def declare_link(link: Link) -> LinkDeclaration:
@@ -88,6 +91,7 @@ async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
         config_drift=None,
         findings=None,
         gaps=tuple(entries.gaps.values()),
+        stopped=tuple(stopped_partitions(link, entries)),
     )
 
 

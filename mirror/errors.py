@@ -6,6 +6,7 @@ MirrorError
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── SourceTruncated             the source lost records while they were read
 ├── OffsetNotMirrored           an offset has no exact translation
+├── OffsetDeclined              an offset may mean another record than the one that was mirrored
 ├── GroupNotCarried             a link does not carry this group's offsets
 └── StateDamaged                the link's state topic cannot be read
 
@@ -62,6 +63,10 @@ class GroupNotCarried(MirrorError):
     """A group whose offsets a link does not carry over."""
 
     hint = "see the link's `groups` and `topics` with `farshore link list`"
+
+
+class OffsetDeclined(MirrorError):
+    """An offset of a log that was recreated or cut: the record that is there now may not be the mirrored one."""
 
 
 class StateDamaged(MirrorError):

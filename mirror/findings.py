@@ -69,12 +69,17 @@ def link_findings(
     if entries is not None:
         found += _of_worker(link, entries, heartbeat)
         found += _of_groups(link, entries)
-        found += [_stopped(link, gap) for gap in sorted(entries.open_gaps().values(), key=_place)]
+        found += stopped_partitions(link, entries)
     for lag in sorted(lags or (), key=_place):
         if lag.lag_bytes is None:
             text = f"up to {lag.lag_records} records are missing at {link.target.name}; they could not be looked at"
             found.append(LinkFinding(LinkFindingKind.LAG_UNKNOWN, lag.topic, lag.partition, text, ""))
     return tuple(found)
+
+
+def stopped_partitions(link: Link, entries: StateEntries) -> list[LinkFinding]:
+    """The partitions that stand still, why, and the command with which each goes on."""
+    return [_stopped(link, gap) for gap in sorted(entries.open_gaps().values(), key=_place)]
 
 
 def resume_command(link_name: str, gap: Gap) -> str:

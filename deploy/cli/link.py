@@ -9,7 +9,17 @@ import click
 
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import note_lost_source, with_both_sites
-from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, confirm_plan, emit, output_option, run_async
+from deploy.cli.status import tell_next_steps
+from deploy.cli.terminal import (
+    AppContext,
+    CommandRefused,
+    ExitCode,
+    Output,
+    confirm_plan,
+    emit,
+    output_option,
+    run_async,
+)
 from mirror.description import declare_link, describe_link
 from mirror.link import Link
 from mirror.offsets.operations import resume_link
@@ -41,6 +51,8 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
     link = context.link(link_name)
     description = run_async(with_both_sites(link, partial(describe_link, link)))
     emit(description, output)
+    if output == Output.TABLE:
+        tell_next_steps(description.stopped)
     if not description.source_answers:
         note_lost_source(link)
 

@@ -6,8 +6,7 @@ import click
 
 from broker.client.cluster import Cluster
 from deploy.cli.terminal import AppContext, emit, output_option, run_async
-from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.state import load_link_state
+from mirror.offsets.state import LinkState, load_partial_state
 from mirror.translation import translate_offset
 
 
@@ -33,8 +32,8 @@ def translate_command(
     """
     link = context.link(link_name)
 
-    async def offset_map() -> OffsetMap:
+    async def load() -> LinkState:
         async with Cluster(link.target, client_id="farshore-cli") as target:
-            return (await load_link_state(link, target)).map
+            return await load_partial_state(link, target)
 
-    emit(translate_offset(link, run_async(offset_map()), topic, partition, offset, reverse=reverse), output)
+    emit(translate_offset(link, run_async(load()), topic, partition, offset, reverse=reverse), output)

@@ -13,6 +13,7 @@ from broker.base.durations import human_seconds
 from deploy.cli.parameters import Duration
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, emit, output_option, run_async
 from deploy.cli.until import Goal, GoalOption
+from mirror.findings import LinkFinding
 from mirror.heartbeat import HeartbeatWatch
 from mirror.limits import STATUS_REFRESH_INTERVAL_MS
 from mirror.link import Link
@@ -123,9 +124,14 @@ def show(statuses: Sequence[LinkStatus], output: str, every_partition: bool) -> 
             click.echo(f"{found.link}: {found.trouble}", err=True)
         if found.findings:
             emit(list(found.findings), output, columns=FINDING_COLUMNS, title=f"findings of {found.link}")
-            for step in dict.fromkeys(finding.next_step for finding in found.findings if finding.next_step):
-                click.echo(f"next: {step}")
+            tell_next_steps(found.findings)
         if every_partition and found.gaps:
             emit(list(found.gaps), output, columns=GAP_COLUMNS, title=f"gaps of {found.link}")
         if every_partition and found.partition_lags:
             emit(list(found.partition_lags), output, columns=LAG_COLUMNS, title=f"partitions of {found.link}")
+
+
+def tell_next_steps(findings: Sequence[LinkFinding]) -> None:
+    """Each once, and each in a line of its own: a table would fold what is there to be copied."""
+    for step in dict.fromkeys(finding.next_step for finding in findings if finding.next_step):
+        click.echo(f"next: {step}")

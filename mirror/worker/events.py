@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol, TextIO
 
 from broker.base.clock import Clock
+from mirror.findings import resume_command
 from mirror.offsets.entries import Gap
 from mirror.offsets.hold_entries import Hold
 
@@ -58,8 +59,8 @@ def line_sink(stream: TextIO, clock: Clock, link: str) -> EventSink:
     return write
 
 
-def tell_gap(tell: EventSink, gap: Gap) -> None:
-    """Say that a partition stands still, and why."""
+def tell_gap(tell: EventSink, link: str, gap: Gap) -> None:
+    """Say that a partition of the link stands still, why, and what lets it go on."""
     tell(
         Event.PARTITION_STOPPED,
         topic=gap.topic,
@@ -68,6 +69,7 @@ def tell_gap(tell: EventSink, gap: Gap) -> None:
         source_from=gap.source_from,
         source_to=gap.source_to,
         detail=gap.detail,
+        hint=resume_command(link, gap),
     )
 
 

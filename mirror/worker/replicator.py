@@ -43,8 +43,9 @@ class EntrySink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """What the replicators of a session share: where entries and events go, and the clock that dates them."""
+    """What a session's replicators share: the link's name, where entries and events go, and the clock for both."""
 
+    link: str
     submit: EntrySink
     tell: EventSink
     clock: Clock
@@ -306,7 +307,7 @@ class Replicator:
         )
         self._forget()
         self._outlet.submit([self.gap])
-        tell_gap(self._outlet.tell, self.gap)
+        tell_gap(self._outlet.tell, self._outlet.link, self.gap)
 
     def hold(self) -> None:
         """Stand still until a new session takes the partition in: what is in flight is in doubt."""

@@ -164,7 +164,7 @@ def _tell_start(session: Session, topics: TopicSyncReport) -> None:
     session.tell_topics(topics)
     stopped = [replicator.gap for replicator in session.replicators.values() if replicator.gap is not None]
     for gap in stopped:
-        tell_gap(session.tell, gap)
+        tell_gap(session.tell, session.link.name, gap)
     for hold in session.holds.current.values():
         tell_hold(session.tell, hold)
     session.tell(

@@ -115,7 +115,7 @@ async def open_link(
     await state_log.append([*changes, *holds.begin(entries.holds)])
     limits = await _max_message_bytes(target, topics.mirrored)
     opened = Opened(owner, StateWriter(state_log), entries, topics, holds)
-    outlet = Outlet(opened.state_writer.submit, tell, target.clock)
+    outlet = Outlet(link.name, opened.state_writer.submit, tell, target.clock)
     for where, opening in openings.items():
         rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
         found = PartitionMap(list(opening.intervals), opening.end, opening.position)

@@ -221,7 +221,11 @@ def test_what_a_killed_run_leaves_is_cleaned_and_nothing_else(stage: Stage) -> N
     stage.make_topics("farshore-chaos-0123abcd", "__farshore-offsets-chaos-0123abcd")
     theirs = (set(stage.server.proxies()), stage.topics(), set(os.listdir(stage.folder / "tmp")))
     run = stage.start("--latency-ms", "100", "--duration", "60s")
-    wait_until(lambda: any("__farshore-offsets-" in t and t not in theirs[1] for t in stage.topics()), DEADLINE_S, "the run's mirror")
+    wait_until(
+        lambda: any("__farshore-offsets-" in t and t not in theirs[1] for t in stage.topics()),
+        DEADLINE_S,
+        "the run's mirror",
+    )
     assert stage.clean("--yes") == [], "a run that lives is left alone"
     assert run.poll() is None
     run.kill()

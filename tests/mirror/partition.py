@@ -27,7 +27,7 @@ class Submissions:
         self.told.append(event)
 
     def outlet(self) -> Outlet:
-        return Outlet(self.submit, self.tell, SystemClock())
+        return Outlet("east-west", self.submit, self.tell, SystemClock())
 
     def acknowledge(self) -> tuple[Change, ...]:
         """The oldest submission is durable -> its changes."""

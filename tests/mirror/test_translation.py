@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from broker.client.errors import ClientError
 from broker.client.site import Site
-from mirror.errors import OffsetNotMirrored
+from mirror.errors import OffsetDeclined, OffsetNotMirrored
+from mirror.findings import resume_command
 from mirror.link import Link
+from mirror.offsets.entries import UNTRANSLATABLE_KINDS, Gap, GapKind, GapStatus
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
+from mirror.offsets.state import LinkState, StateEntries
 from mirror.translation import Translation, translate_offset
 
 LINK = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), ("orders",), "prefixed")
 MAP = OffsetMap({("orders", 0): PartitionMap([Interval(10, 0)], End(20, 10))})
 
 
+def state(*gaps: Gap) -> LinkState:
+    at = {(gap.topic, gap.partition, gap.source_from, gap.kind): gap for gap in gaps}
+    return LinkState(StateEntries(LINK, exists=True, gaps=at), MAP)
+
+
+def stopped(kind: GapKind, partition: int = 0, status: GapStatus = GapStatus.STOPPED) -> Gap:
+    return Gap("orders", partition, kind, 20, 5, 10, status, 1, "the source's log ends at 5")
+
+
 @pytest.mark.parametrize(("offset", "reverse"), [(12, False), (2, True)])
 def test_both_ways_are_one_translation(offset: int, reverse: bool) -> None:
     translation = Translation("east-west", "orders", "east.orders", 0, 12, 2)
-    assert translate_offset(LINK, MAP, "orders", 0, offset, reverse=reverse) == translation
+    assert translate_offset(LINK, state(), "orders", 0, offset, reverse=reverse) == translation
 
 
 @pytest.mark.parametrize(
@@ -31,4 +46,38 @@ def test_both_ways_are_one_translation(offset: int, reverse: bool) -> None:
 )
 def test_what_is_not_mirrored_is_told(partition: int, offset: int, reverse: bool, words: str) -> None:
     with pytest.raises(OffsetNotMirrored, match=words):
-        translate_offset(LINK, MAP, "orders", partition, offset, reverse=reverse)
+        translate_offset(LINK, state(), "orders", partition, offset, reverse=reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", sorted(UNTRANSLATABLE_KINDS))
+def test_an_offset_of_a_log_that_was_recreated_or_cut_is_declined(kind: GapKind, reverse: bool) -> None:
+    with pytest.raises(OffsetDeclined, match=f"{kind.value}: the source's log ends at 5") as declined:
+        translate_offset(LINK, state(stopped(kind)), "orders", 0, 12, reverse=reverse)
+    assert resume_command("east-west", stopped(kind)) in declined.value.hint
+
+
+def test_what_is_accepted_and_not_yet_passed_is_declined_too() -> None:
+    accepted = stopped(GapKind.RECREATED, status=GapStatus.ACCEPTED)
+    with pytest.raises(OffsetDeclined) as declined:
+        translate_offset(LINK, state(accepted), "orders", 0, 12, reverse=False)
+    assert "farshore mirror run --link east-west" in declined.value.hint
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [
+        *(stopped(kind) for kind in GapKind if kind not in UNTRANSLATABLE_KINDS),
+        stopped(GapKind.RECREATED, partition=1),
+        stopped(GapKind.RECREATED, status=GapStatus.PASSED),
+        stopped(GapKind.RECREATED, status=GapStatus.GONE),
+    ],
+)
+def test_other_gaps_and_those_of_others_decline_nothing(gap: Gap) -> None:
+    assert translate_offset(LINK, state(gap), "orders", 0, 12, reverse=False).target_offset == 2
+
+
+def test_a_partition_that_could_not_be_read_is_not_said_to_be_unmirrored() -> None:
+    unread = replace(state(), map=OffsetMap(), unread={("orders", 0): ClientError("west does not answer")})
+    with pytest.raises(ClientError, match="west does not answer"):
+        translate_offset(LINK, unread, "orders", 0, 12, reverse=False)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.worker.events import Event, changed_only, line_sink
+from mirror.findings import resume_command
+from mirror.offsets.entries import Gap, GapKind, GapStatus
+from mirror.worker.events import Event, changed_only, line_sink, tell_gap
 
 WORD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"=]+)(?: |\n$)')
 
@@ -89,3 +91,10 @@ def test_subjects_and_events_do_not_silence_each_other() -> None:
         (Event.FINDING, "flights", "no room"),
     ]
     assert told_by(*calls, *calls) == calls
+
+
+def test_a_stopped_partition_is_told_with_the_command_that_goes_on() -> None:
+    gap = Gap("flights", 3, GapKind.TRUNCATED_START, 5, 9, 4, GapStatus.STOPPED, 1, "retention")
+    stream = io.StringIO()
+    tell_gap(line_sink(stream, StoppedClock(), "east-west"), "east-west", gap)
+    assert f'hint="{resume_command("east-west", gap)}"' in stream.getvalue()
