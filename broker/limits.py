@@ -15,6 +15,9 @@ LOG_SCAN_BYTES = 4 * MIB
 PRODUCER_BATCHES_REMEMBERED = 5
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 PRODUCER_SNAPSHOTS_KEPT = 2
+# By how much a batch's leader epoch may be above the newest in the checkpoint of epochs. Each start adds one, and a
+# power cut may take the newest lines of that file; what is further ahead is a flipped bit.
+LEADER_EPOCHS_AHEAD_MAX = 100
 # Keys that one compaction pass holds in memory (about 150 bytes each); a pass that meets more stops there, the next
 # goes on.
 COMPACTION_KEYS_MAX = 1_000_000

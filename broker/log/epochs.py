@@ -4,6 +4,8 @@ KIP-279).
 
 from bisect import bisect_left, bisect_right
 
+from broker.limits import LEADER_EPOCHS_AHEAD_MAX
+
 UNKNOWN = (-1, -1)
 
 
@@ -23,6 +25,17 @@ class LeaderEpochs:
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
         return tuple(self._entries)
+
+    def allows(self, epoch: int, offset: int) -> bool:
+        """May a batch at `offset` be of `epoch`? Exact before the newest epoch began; from there on also a newer one,
+        as a power cut may have taken the newest lines of the checkpoint, which is not waited for.
+        """
+        if not self._entries or offset < self._entries[0][1]:
+            return True
+        if offset < self._entries[-1][1]:
+            above = bisect_right(self._entries, offset, key=_start)
+            return epoch == self._entries[above - 1][0]
+        return self.latest <= epoch <= self.latest + LEADER_EPOCHS_AHEAD_MAX
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Notes that `epoch` begins at `start_offset`; True when that was news. An epoch never goes back."""

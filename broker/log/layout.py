@@ -12,6 +12,9 @@ SNAPSHOT = ".snapshot"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 
+# What a start cut off the log because it cannot belong to it; kept for whoever repairs it, never read again.
+DAMAGED = ".damaged"
+
 # A partition's directory while it is being removed; one found at start is the rest of a removal that a crash cut short.
 DELETED = "-delete"
 

@@ -2,14 +2,17 @@
 cut off.
 
 - Segments below the recovery point were made durable; their index files are trusted. From the recovery point on every
-  batch's length, CRC and offset are checked; the log ends before the first that is wrong, and later segments are
-  removed, as in Kafka.
-- A damaged batch below the recovery point is not the work of a crash: LogDamaged is raised, nothing is removed.
+  batch's length, CRC, offset and leader epoch are checked (recovery.py); the log ends before the first that is wrong,
+  as in Kafka. What follows is kept under another name.
+- A segment that is empty, missing or misnumbered ends the log there wherever it lies: readers would pass over the hole.
+- A batch below the recovery point whose bytes are wrong is not the work of a crash: LogDamaged is raised, nothing is
+  touched.
 - Producers: the newest usable snapshot, then the headers from its offset on.
 - Aborted transactions: where a segment's index does not vouch for itself, the headers from the newest usable snapshot
   before it on. Only then is a recovered segment sealed: what is on the disk as its index is believed at later starts.
 """
 
+import logging
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +25,11 @@ from broker.log.disk import Disk
 from broker.log.epochs import LeaderEpochs
 from broker.log.indexes import OffsetIndex, TimeIndex, decode_aborted
 from broker.log.producers import ProducerStates
+from broker.log.recovery import Bounds, Damage, copy_tail, scan, set_aside
 from broker.log.replay import replay
 from broker.log.segment import Segment
-from broker.wire.batch import peek, verify_crc
-from broker.wire.errors import CorruptBatch
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -40,6 +44,17 @@ class OpenedLog:
     recovery_point: int
 
 
+@dataclass(slots=True)
+class _Segments:
+    """`unindexed`: whose aborted transactions are not known; `checked_from`: the base offset of the first that was
+    checked batch by batch, because its end was not known.
+    """
+
+    segments: list[Segment]
+    unindexed: list[Segment]
+    checked_from: int
+
+
 def open_log(directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> OpenedLog:
     """Raises OSError, and LogDamaged for files that no crash explains."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -47,17 +62,23 @@ def open_log(directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> Ope
     clean = _take_clean_marker(directory, disk)
     log_start_offset = read_offset(directory / layout.LOG_START, disk)
     recovery_point = read_offset(directory / layout.RECOVERY_POINT, disk)
-    segments, unindexed, checked_from = _open_segments(directory, config, disk, None if clean else recovery_point)
+    epochs, complete = _read_epochs(directory, disk)
+    # Where a compaction ran once, records may be missing between any two batches before the segment that is written.
+    compacted = config.compacted or (directory / layout.CLEANER).exists()
+    gaps_before = read_offset(directory / layout.CLEANER, disk) if compacted else None
+    read = _open_segments(
+        *(directory, config, disk, None if clean else recovery_point), gaps_before, epochs if complete else None
+    )
+    segments, unindexed = read.segments, read.unindexed
     if not segments or segments[-1].next_offset < log_start_offset:
         # Empty, or what is left ends before the log start, which was told to clients: offsets must not go back.
         for segment in segments:
             segment.delete()
         segments, unindexed = [Segment(directory, log_start_offset, disk)], []
     log_end_offset = segments[-1].next_offset
-    epochs, complete = _read_epochs(directory, disk)
     if not complete:
         _replay_epochs(segments, epochs)
-    producers = replay(directory, disk, segments, unindexed, epochs, min(checked_from, log_end_offset), now_ms)
+    producers = replay(directory, disk, segments, unindexed, epochs, min(read.checked_from, log_end_offset), now_ms)
     for segment in segments[:-1]:
         if not segment.durable:
             segment.seal()
@@ -65,7 +86,8 @@ def open_log(directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> Ope
             segment.save_aborted()
     producers.expire(now_ms)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
-    epochs.truncate_from_end(log_end_offset)
+    if epochs.truncate_from_end(log_end_offset):
+        disk.write_file(directory / layout.LEADER_EPOCHS, epochs.text(), durable=False)
     epochs.truncate_from_start(log_start_offset)
     first_dirty = min(read_offset(directory / layout.CLEANER, disk), log_end_offset)
     return OpenedLog(segments, producers, epochs, log_start_offset, first_dirty, recovery_point)
@@ -105,59 +127,63 @@ def _take_clean_marker(directory: Path, disk: Disk) -> bool:
 
 
 def _open_segments(
-    directory: Path, config: LogConfig, disk: Disk, recovery_point: int | None
-) -> tuple[list[Segment], list[Segment], int]:
-    """All segments; those whose aborted transactions are not known; and the base offset of the first that was checked
-    batch by batch. `recovery_point` None: trust all.
+    directory: Path,
+    config: LogConfig,
+    disk: Disk,
+    recovery_point: int | None,
+    gaps_before: int | None,
+    epochs: LeaderEpochs | None,
+) -> _Segments:
+    """The segments of the good prefix. `recovery_point` None: trust all; `epochs` None: not known. Gaps may be in all
+    but the last segment, and in that where it begins before `gaps_before`; None: nowhere. Raises OSError, LogDamaged.
     """
     bases = layout.offsets_of(directory, layout.LOG)
-    segments: list[Segment] = []
-    unindexed: list[Segment] = []
-    checked_from = 2**63 - 1
+    read = _Segments([], [], 2**63 - 1)
     for number, base_offset in enumerate(bases):
         segment = Segment(directory, base_offset, disk)
-        segments.append(segment)
-        is_last = number == len(bases) - 1
-        trusted = recovery_point is None or (not is_last and bases[number + 1] <= recovery_point)
-        if trusted and _load_indexes(segment, disk):
+        read.segments.append(segment)
+        next_base_offset = bases[number + 1] if number + 1 < len(bases) else None
+        gaps = gaps_before is not None and (next_base_offset is not None or base_offset < gaps_before)
+        bounds = Bounds(gaps, next_base_offset, epochs)
+        trusted = recovery_point is None or (next_base_offset is not None and next_base_offset <= recovery_point)
+        if trusted and _load_indexes(segment, disk, bounds):
             segment.mark_durable()
             if not _load_aborted(segment, disk):
-                unindexed.append(segment)
+                read.unindexed.append(segment)
             continue
-        unindexed.append(segment)
-        whole = scan(segment, config)
-        if trusted:
-            if not whole:
-                raise LogDamaged(f"{segment.path(layout.LOG)} is damaged at byte {segment.size_bytes}")
-        else:
-            checked_from = min(checked_from, base_offset)
-        if not whole:
-            segment.cut(segment.size_bytes)
-            _remove_segments(directory, disk, bases[number + 1 :])
+        read.unindexed.append(segment)
+        file_bytes = segment.size_bytes
+        damage = scan(segment, config.index_interval_bytes, bounds)
+        if trusted and damage is not None and not damage.misplaced:
+            raise LogDamaged(f"{segment.path(layout.LOG)} is damaged at byte {segment.size_bytes}: {damage.value}")
+        if not trusted or damage is not None:
+            read.checked_from = min(read.checked_from, base_offset)
+        if damage is not None:
+            _end_log_at(segment, file_bytes, damage, bases[number + 1 :], disk)
             break
-    return segments, unindexed, checked_from
+    return read
 
 
-def scan(segment: Segment, config: LogConfig) -> bool:
-    """Reads and checks every batch and builds the indexes; False when the file holds more than the good batches
-    found.
+def _end_log_at(segment: Segment, file_bytes: int, damage: Damage, later: list[int], disk: Disk) -> None:
+    """Makes the log end where the good part of `segment` ends. A torn end goes, as every crash may leave one; what else
+    is cut off is kept under another name, and the log says so.
     """
-    file_bytes = segment.size_bytes
-    segment.forget()
-    for position, batch in segment.batches(0, file_bytes):
-        try:
-            header = peek(batch)
-            verify_crc(batch)
-        except CorruptBatch:
-            break
-        if header.base_offset < segment.next_offset or header.last_offset_delta < 0:
-            break
-        segment.note(header, position, config.index_interval_bytes)
-    return segment.size_bytes == file_bytes
+    path, cut_bytes = segment.path(layout.LOG), file_bytes - segment.size_bytes
+    if later or damage is not Damage.TORN:
+        log.warning(
+            "%s: %s, at byte %d; the log now ends at offset %d, %d bytes and %d segments behind it are kept as *%s",
+            *(path, damage.value, segment.size_bytes, segment.next_offset, cut_bytes, len(later), layout.DAMAGED),
+        )
+        if cut_bytes:
+            copy_tail(segment, file_bytes, disk)
+    set_aside(segment.directory, disk, later)
+    segment.cut(segment.size_bytes)
 
 
-def _load_indexes(segment: Segment, disk: Disk) -> bool:
-    """Takes the index files and walks from the last entry to the end; False when they are missing or wrong."""
+def _load_indexes(segment: Segment, disk: Disk, bounds: Bounds) -> bool:
+    """Takes the index files and walks from the last entry to the end; False when they are missing or wrong, or when the
+    segment does not fit to what lies around it.
+    """
     file_bytes = segment.size_bytes
     try:
         offset_index = OffsetIndex.decode(
@@ -170,9 +196,9 @@ def _load_indexes(segment: Segment, disk: Disk) -> bool:
     except (FileNotFoundError, ValueError, LogDamaged):
         return False
     if first is None or not tail:
-        return file_bytes == 0
+        return file_bytes == 0 and not bounds.leaves_hole(segment.base_offset)
     position, last = tail[0]
-    if position + last.size_bytes != file_bytes:
+    if position + last.size_bytes != file_bytes or bounds.rules_out(last) or bounds.leaves_hole(last.next_offset):
         return False
     segment.restore(offset_index, time_index, next_offset=last.next_offset, first=first[1])
     return True
@@ -185,12 +211,6 @@ def _load_aborted(segment: Segment, disk: Disk) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     return True
-
-
-def _remove_segments(directory: Path, disk: Disk, bases: list[int]) -> None:
-    for base_offset in bases:
-        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX, layout.LOG):
-            disk.unlink(layout.file_at(directory, base_offset, suffix))
 
 
 def _read_epochs(directory: Path, disk: Disk) -> tuple[LeaderEpochs, bool]:

@@ -190,6 +190,8 @@ class PartitionLog:
 
     def _write(self, batch: memoryview, leader_epoch: int) -> BatchHeader:
         """Puts the batch at the log end, then notes it; a failed write is as if it had not been asked for."""
+        # Epochs in a log never go down, also where the metadata was restored from an older copy.
+        leader_epoch = max(leader_epoch, self.leader_epoch)
         patch_base_offset(batch, self.log_end_offset)
         patch_leader_epoch(batch, leader_epoch)
         header = peek(batch)
@@ -344,6 +346,8 @@ class PartitionLog:
             job.discard()
             return False
         with self._storage_errors():
+            # The file says, from before the first gap on, that this log has had a compaction.
+            self._store.save_first_dirty(self._store.first_dirty_offset)
             if not compaction.install(self._store.segments, job):
                 return False
             self._store.save_first_dirty(max(job.end_offset, self._store.first_dirty_offset))

@@ -1,0 +1,158 @@
+"""Damage that no CRC shows: the log is then what lies before it, the rest is kept aside, and the log says where."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.log.config import LogConfig
+from broker.log.disk import OsDisk
+from broker.log.epochs import LeaderEpochs
+from broker.log.partition_log import PartitionLog
+from broker.wire.batch import iter_batches
+from broker.wire.records import Record
+from tests.broker.clock import ManualClock
+from tests.broker.log.support import NOW_MS, UnsyncedDisk, batch_of, records_in
+
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=200, retention_ms=-1)
+COMPACTED = LogConfig(segment_bytes=700, index_interval_bytes=200, cleanup_policy=frozenset({"compact"}))
+BATCHES = 24
+
+
+def filled(directory: Path, config: LogConfig = CONFIG, disk: OsDisk | None = None) -> list[Record]:
+    """A log as kill -9 leaves it, of two records per batch, with epochs that rise; without `disk` all is below the
+    recovery point but the last segment.
+    """
+    log = PartitionLog.open(directory, config, ManualClock(NOW_MS), disk or UnsyncedDisk())
+    for number in range(BATCHES):
+        log.append(batch_of(b"%d" % number, b"y" * 100), leader_epoch=number // 5)
+    return records_in(log)
+
+
+def places(directory: Path) -> list[tuple[Path, int]]:
+    """(file, position) of every batch, in order."""
+    found = []
+    for path in sorted(directory.glob("*.log")):
+        position = 0
+        for header, _ in iter_batches(path.read_bytes(), strict=True):
+            found.append((path, position))
+            position += header.size_bytes
+    return found
+
+
+def reopened(directory: Path, config: LogConfig = CONFIG) -> PartitionLog:
+    return PartitionLog.open(directory, config, ManualClock(NOW_MS))
+
+
+def bytes_kept(directory: Path) -> int:
+    return sum(path.stat().st_size for path in [*directory.glob("*.log"), *directory.glob("*.damaged")])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(number=st.integers(0, BATCHES - 1), bit=st.integers(0, 95), compacted=st.booleans())
+def test_a_flipped_base_offset_or_epoch_ends_the_log_before_it(
+    tmp_path_factory: pytest.TempPathFactory, number: int, bit: int, compacted: bool
+) -> None:
+    directory = tmp_path_factory.mktemp("flip")
+    config = COMPACTED if compacted else CONFIG
+    before = filled(directory, config)
+    path, position = places(directory)[number]
+    data = bytearray(path.read_bytes())
+    where = position + (bit // 8 if bit < 64 else 12 + (bit - 64) // 8)
+    data[where] ^= 1 << bit % 8
+    path.write_bytes(data)
+    size_bytes = bytes_kept(directory)
+
+    log = reopened(directory, config)
+
+    found = records_in(log)
+    # In the newest epoch one that is a little newer is possible; behind it, a lower one would give it away.
+    assert found in (before[: 2 * number], before), f"no prefix: {[record.offset for record in found]}"
+    if found == before:
+        assert bit >= 88
+        assert number >= BATCHES - 1 - (BATCHES - 1) % 5
+    else:
+        assert bytes_kept(directory) == size_bytes
+    assert log.log_end_offset == len(found)
+    assert log.append(batch_of(b"next"), leader_epoch=9).base_offset == len(found)
+
+
+@pytest.mark.parametrize("damage", ["emptied", "missing", "cut at a batch"])
+@pytest.mark.parametrize("close", ["clean", "flushed", "killed"])
+def test_a_hole_ends_the_log_before_it(
+    tmp_path: Path, damage: str, close: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = filled(tmp_path)
+    if close != "killed":
+        log = reopened(tmp_path)
+        log.flush() if close == "flushed" else log.close()
+    middle = sorted(tmp_path.glob("*.log"))[2]
+    batches_of_it = [position for path, position in places(tmp_path) if path == middle]
+    kept_batches = 0
+    if damage == "missing":
+        middle.unlink()
+    elif damage == "emptied":
+        os.truncate(middle, 0)
+    else:
+        kept_batches = len(batches_of_it) - 1
+        os.truncate(middle, batches_of_it[-1])
+    size_bytes = bytes_kept(tmp_path)
+
+    with caplog.at_level(logging.WARNING):
+        log = reopened(tmp_path)
+
+    end = int(middle.name[:20]) + 2 * kept_batches
+    assert records_in(log) == [record for record in before if record.offset < end]
+    assert log.log_end_offset == end
+    assert bytes_kept(tmp_path) == size_bytes, "nothing was deleted"
+    assert str(tmp_path) in caplog.text
+    assert f"ends at offset {end}" in caplog.text
+    log.append(batch_of(b"next"), leader_epoch=9)
+    log.close()
+    assert records_in(reopened(tmp_path))[-1].value == b"next"
+
+
+def test_compaction_leaves_gaps_that_are_no_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = PartitionLog.open(tmp_path, COMPACTED, ManualClock(NOW_MS))
+    for number in range(BATCHES):
+        log.append(batch_of(b"%d" % number, keys=[b"k%d" % (number % 7)]), leader_epoch=number // 5)
+    assert log.compact()
+    before = records_in(log)
+    log.update_config(CONFIG)
+    for config in (COMPACTED, CONFIG):
+        (tmp_path / "recovery-point-offset-checkpoint").write_bytes(b"0\n")
+        again = reopened(tmp_path, config)
+        assert records_in(again) == before
+    assert not caplog.records
+
+
+def test_a_torn_end_goes_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = filled(tmp_path)
+    newest = max(tmp_path.glob("*.log"))
+    with newest.open("ab") as file:
+        file.write(newest.read_bytes()[:100])
+    assert records_in(reopened(tmp_path)) == before
+    assert not caplog.records
+    assert not list(tmp_path.glob("*.damaged"))
+
+
+def test_epochs_that_a_power_cut_took_from_the_checkpoint_are_believed(tmp_path: Path) -> None:
+    before = filled(tmp_path)
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(LeaderEpochs([(0, 0), (1, 10)]).text())
+    log = reopened(tmp_path)
+    assert records_in(log) == before
+    assert log.leader_epoch == (BATCHES - 1) // 5
+
+
+def test_an_older_epoch_than_the_logs_is_not_written(tmp_path: Path) -> None:
+    """The metadata was restored from an older copy."""
+    log = PartitionLog.open(tmp_path, CONFIG, ManualClock(NOW_MS))
+    log.append(batch_of(b"a"), leader_epoch=7)
+    log.append(batch_of(b"b"), leader_epoch=3)
+    epochs: list[int] = []
+    for buffer in log.read(0, 1 << 20, up_to=2, at_least_one=True).records:
+        epochs += [header.partition_leader_epoch for header, _ in iter_batches(buffer)]
+    assert epochs == [7, 7]
