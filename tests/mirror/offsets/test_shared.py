@@ -212,6 +212,35 @@ def test_a_group_that_has_read_at_one_site_only_lands_there_where_it_began(
     assert only_markers(sites.logs["e"], began, sites.committed["e"])
 
 
+@settings(max_examples=600)
+@given(steps, st.sampled_from("ew"), st.integers(0, 30), st.lists(st.sampled_from("ew"), max_size=4))
+def test_a_group_set_back_at_either_site_goes_back_at_both(
+    run: list[tuple[str, str, int]], at: str, offset: int, order: list[str]
+) -> None:
+    """What it is to read again is unread again; whichever link looks first does not undo it."""
+    sites = Sites()
+    for step in run:
+        sites.apply(*step)
+    for site in "ew":
+        sites.links[site].fence()
+    sites.settle()
+    for site in "ewewew":
+        sites.carry(site)
+    began = sites.committed.get(at, 0)
+    back_to = min(offset, began)
+    if back_to == began:
+        return
+    sites.committed[at] = back_to
+    sites.read -= set(sites.logs[at][back_to:began])
+    for site in [*order, *"ewewew"]:
+        sites.carry(site)
+    assert only_markers(sites.logs[at], back_to, sites.committed[at]), "it was not undone"
+    for site, stands_at in sites.committed.items():
+        assert stands_at <= sites.first_unread(site) or only_markers(
+            sites.logs[site], sites.first_unread(site), stands_at
+        ), f"{site}: stands at {stands_at}"
+
+
 def two(east: str, west: str) -> Sites:
     """Two logs as they are written here, all mirrored: records by name, "-" a marker; the links have no more to do."""
     sites = Sites()
