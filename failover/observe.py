@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 
 from broker.client.cluster import Cluster
-from broker.client.groups import DescribedConsumerGroup, committed_offsets, describe_groups, list_groups
+from broker.client.errors import ClientError
+from broker.client.groups import DescribedConsumerGroup, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import list_topics
@@ -137,7 +138,13 @@ async def _groups(
 async def _committed(
     cluster: Cluster | None, groups: Iterable[str]
 ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-    return {name: await committed_offsets(cluster, name) for name in groups} if cluster else {}
+    """Raises ClientError where one group cannot be read: a plan that left it out would not say so."""
+    found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for name, offsets in (await committed_offsets_of_groups(cluster, groups) if cluster else {}).items():
+        if isinstance(offsets, ClientError):
+            raise offsets
+        found[name] = offsets
+    return found
 
 
 def _group_partitions(

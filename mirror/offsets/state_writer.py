@@ -10,6 +10,7 @@ from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.topics import NewTopic, create_topics
+from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from broker.wire.records import Record, encode_batch
@@ -59,8 +60,11 @@ class StateLog:
 
     async def _produce(self, records: Sequence[Record]) -> None:
         link, writer = self._link, self._writer
+        is_large = len(records) == 1 and len(records[0].value or b"") > STATE_BATCH_MAX_BYTES
         batch = encode_batch(
             records,
+            # One entry may be larger than the topic takes: a group with offsets in tens of thousands of partitions.
+            compression=Compression.GZIP if is_large else Compression.NONE,
             producer_id=writer.producer_id,
             producer_epoch=writer.epoch,
             base_sequence=self._sequence,

@@ -18,6 +18,7 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.state import read_entries
+from mirror.worker.events import Event
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.harness import eventually, make_topic, read_all, running, wait_for_records, write
 
@@ -129,3 +130,21 @@ async def test_east_west_east_lands_where_it_began_and_stays_there(pair: Pair) -
             assert stands_at is not None
             assert stands_at > last, "it has read all of it, in the west"
             assert (await offset_of(west, pair) or 0) >= end
+
+
+async def test_a_reverse_link_whose_state_cannot_be_read_holds_up_no_records(pair: Pair) -> None:
+    """Groups wait, and it is said; what this link moves does not depend on the other one's state."""
+    async with AsyncExitStack() as stack:
+        east = await stack.enter_async_context(Cluster(pair.there.source))
+        west = await stack.enter_async_context(Cluster(pair.there.target))
+        await make_topic(east, pair.where.topic)
+        await make_topic(east, pair.back.state_topic)
+        await write(east, TopicPartition(pair.back.state_topic, 0), [Record(0, 1, b"no key of ours", b"{}")])
+        await commit_offsets(east, pair.group, {pair.where: CommittedOffset(0)})
+        async with running(pair.there) as told:
+            (failed,) = await told.wait_for(Event.GROUP_FAILED)
+            assert pair.back.state_topic in str(failed["detail"])
+            await write(east, pair.where, named("e", 10))
+            await wait_for_records(west, pair.where, 10)
+            assert told.count(Event.STARTED) == 1
+            assert not told.count(Event.RESTARTING)

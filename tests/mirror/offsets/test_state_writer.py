@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 
@@ -26,9 +27,11 @@ from mirror.offsets.entries import (
     Writer,
     decode_entry,
     decode_key,
+    encode_value,
     encode_void_key,
 )
 from mirror.offsets.fence import fence_link
+from mirror.offsets.group_entries import GroupSync, Written
 from mirror.offsets.intervals import Interval
 from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
@@ -73,6 +76,18 @@ async def read_changes(target: Cluster, link: Link) -> list[object]:
 
 def identities(count: int) -> list[Change]:
     return [TopicIdentity(f"topic-{at}", "id") for at in range(count)]
+
+
+async def test_one_group_of_very_many_partitions_does_not_outgrow_the_topic(target: Cluster, link: Link) -> None:
+    """Its entry would be larger than the topic's max.message.bytes."""
+    log, numbers = await open_log(target, link), Random(7)
+    places = {("flights", at): Written(numbers.randrange(10**9), numbers.randrange(10**9)) for at in range(40_000)}
+    entry = GroupSync("g", 5, places)
+    described = (await describe_topic_configs(target, [link.state_topic]))[link.state_topic]
+    assert not isinstance(described, KafkaError)
+    assert len(encode_value(entry)) > int(described["max.message.bytes"].value or 0)
+    await log.append([TopicIdentity("before", "id"), entry, TopicIdentity("after", "id")])
+    assert await read_changes(target, link) == [TopicIdentity("before", "id"), entry, TopicIdentity("after", "id")]
 
 
 async def test_more_entries_than_a_batch_holds_all_arrive_in_order(target: Cluster, link: Link) -> None:
