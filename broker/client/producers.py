@@ -41,14 +41,19 @@ class ConcurrentTransaction(KafkaError):
 
 
 async def init_producer_id(
-    cluster: Cluster, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000
+    cluster: Cluster,
+    transactional_id: str | None = None,
+    current: ProducerIdAndEpoch | None = None,
+    *,
+    transaction_timeout_ms: int = 60_000,
 ) -> ProducerIdAndEpoch:
     """A producer id; with a transactional id the next epoch of that id, which fences its last owner.
 
     Waits while an earlier transaction of the id is being finished, so its return proves that the markers of that are
-    written. Raises ClientError.
+    written. `current`: the caller must still be that producer (KIP-360; brokers before 2.5 do not look). Raises
+    ClientError; for a caller that was overtaken KafkaError with PRODUCER_FENCED or INVALID_PRODUCER_EPOCH.
     """
-    request = InitProducerIdRequest(transactional_id, transaction_timeout_ms)
+    request = InitProducerIdRequest(transactional_id, transaction_timeout_ms, *(current or ()))
     what = f"producer id for {transactional_id} at {cluster.site.name}"
 
     async def ask(connection: Connection) -> ProducerIdAndEpoch:

@@ -106,6 +106,8 @@ def decide_init(
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if current.state is TransactionState.ONGOING:
         return AbortFirst(_fence(current, now_ms))
+    # Only who says what it was may ask again for what it became: a new owner's answer is not for the one before it.
+    asks_on = ask.producer_id != NO_PRODUCER_ID
     bumped = replace(
         current,
         timeout_ms=ask.timeout_ms,
@@ -113,8 +115,8 @@ def decide_init(
         partitions=frozenset(),
         updated_ms=now_ms,
         start_ms=NO_TIMESTAMP,
-        previous_epoch=current.producer_epoch,
-        previous_producer_id=current.producer_id,
+        previous_epoch=current.producer_epoch if asks_on else NO_PRODUCER_EPOCH,
+        previous_producer_id=current.producer_id if asks_on else NO_PRODUCER_ID,
     )
     if current.producer_epoch >= PRODUCER_EPOCH_MAX - 1:
         return replace(bumped, producer_id=allocate_producer_id(), producer_epoch=0)

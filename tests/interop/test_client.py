@@ -190,7 +190,11 @@ async def test_a_transactional_id_fences_and_its_abort_takes_one_offset(cluster:
     assert second.producer_epoch > first.producer_epoch
     await add_partitions_to_txn(cluster, transactional_id, second, [where])
     await end_txn(cluster, transactional_id, second, commit=False)
-    third = await init_producer_id(cluster, transactional_id)
+    with pytest.raises(KafkaError) as overtaken:
+        await init_producer_id(cluster, transactional_id, first)
+    assert overtaken.value.code is ErrorCode.PRODUCER_FENCED
+    third = await init_producer_id(cluster, transactional_id, second)
+    assert await init_producer_id(cluster, transactional_id, second) == third, "as where the first answer was lost"
     assert await log_end_offsets(cluster, [where]) == {where: 2}
     with pytest.raises(KafkaError) as fenced:
         await append(cluster, where, plain(first.producer_epoch, 1))
