@@ -3,7 +3,9 @@
 InitProducerId with the link's transactional id raises the epoch; an aborted transaction over all partitions carries the
 new epoch into each of them, by its marker (which takes one offset there); a second InitProducerId succeeds only when
 all those markers are written, and gives the epoch to write with, from sequence 0. Only what is read after that is
-final. Works on Apache Kafka from 2.8 and on farshore's broker; plain idempotent batches may be sent with this id.
+final. It names the first one's epoch, and fails where that was overtaken: while it waits, another owner may fence and
+begin to write, and an epoch above that owner's without markers of its own would fence nobody. Works on Apache Kafka
+from 2.8 and on farshore's broker; plain idempotent batches may be sent with this id.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ async def fence_link(target: Cluster, link: Link, partitions: Iterable[TopicPart
         if state in refused:
             raise refused[state]
         await end_txn(target, transactional_id, producer, commit=False)
-        return Fence(Writer(*await init_producer_id(target, transactional_id)), left_out | refused)
+        writer = Writer(*await init_producer_id(target, transactional_id, producer))
+        return Fence(writer, left_out | refused)
     except KafkaError as error:
         if error.code in FENCED_CODES:
             raise LinkFenced(f"link {link.name} was taken over by another owner while it was starting") from error
