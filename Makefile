@@ -15,7 +15,7 @@ PYTEST ?= $(BIN)/python -m pytest
 
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint bench chaos mutants lock clean tools unit
+.PHONY: setup demo test lint bench chaos mutants simulation lock clean tools unit
 .DEFAULT_GOAL := setup
 
 setup: .venv/.ready
@@ -72,6 +72,10 @@ test: tools lint
 # The tests that need nothing but Python: no Java, no servers of others.
 unit: setup
 	@$(PYTEST) -m "not slow" --ignore=tests/interop --ignore=tests/bench
+
+# The mirror's simulation with seeds that were never tried (COUNT of them); a seed that finds something tells how to run it again.
+simulation: setup
+	@FARSHORE_SIMULATION_SEEDS="$$(date +%s)00:$(or $(COUNT),5000)" $(PYTEST) tests/mirror/simulation/test_simulation.py
 
 lint: setup
 	@$(BIN)/ruff check .

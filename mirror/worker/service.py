@@ -226,7 +226,7 @@ async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:
     while True:
         await clock.sleep(poll_ms / 1000)
         with suppress(ClientError, WireError):
-            async with Cluster(link.target, client_id=f"farshore-{link.name}") as target:
+            async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
                 entries = await read_entries(link, target)
             if entries.run is None or entries.run.state is not RunState.PROMOTED:
                 return

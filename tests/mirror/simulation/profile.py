@@ -1,0 +1,97 @@
+"""What one seed chooses before it begins: how large its world is, and what may happen there."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+from mirror.worker.limits import WorkerLimits
+from tests.mirror.simulation.network import Weather
+
+
+class Rival(Enum):
+    NEVER = 0
+    AT_START = 1
+    LATER = 2
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One world. Times in seconds of simulated time."""
+
+    node_count: int
+    partitions: int
+    shared: bool
+    """Both directions, with the same topic names, and writers at both sites."""
+    groups: bool
+    actions: int
+    action_pause_max_s: float
+    kills: int
+    kill_steps_max: int
+    """A worker is killed within so many turns of the loop after its start."""
+    rival: Rival
+    """A second worker is started while the first one runs, or starts."""
+    words: bool
+    """What the link says of itself is judged, too (map, lag, groups)."""
+    held: bool
+    """Once, all packets of a worker stand still for a while."""
+    weather: Weather
+    limits: WorkerLimits
+
+
+def choose_profile(rng: random.Random) -> Profile:
+    harsh = rng.choice((0.0, 0.0, 0.02, 0.04, 0.08))
+    tight = rng.random() < 0.4
+    return Profile(
+        node_count=rng.choice((1, 1, 2)),
+        partitions=rng.choice((1, 1, 2, 3)),
+        shared=rng.random() < 0.12,
+        groups=rng.random() < 0.4,
+        actions=rng.randrange(4, 40),
+        action_pause_max_s=rng.choice((0.02, 0.1, 0.4)),
+        kills=rng.choice((0, 0, 1, 1, 2)),
+        kill_steps_max=rng.choice((250, 600)),
+        rival=rng.choices(list(Rival), (8, 1, 1))[0],
+        words=rng.random() < 0.5,
+        held=rng.random() < 0.15,
+        weather=Weather(
+            request_fails=harsh,
+            connect_fails=harsh,
+            delay_max_s=rng.choice((0.001, 0.004, 0.05)),
+            answers_take_time=rng.random() < 0.4,
+        ),
+        limits=_tight_limits(rng) if tight else _wide_limits(rng),
+    )
+
+
+def _wide_limits(rng: random.Random) -> WorkerLimits:
+    return WorkerLimits(
+        checkpoint_interval_ms=rng.choice((20, 200, 1_000)),
+        fetch_max_wait_ms=5_000,
+        topic_refresh_interval_ms=4_000,
+        group_sync_interval_ms=4_000,
+        fence_reason_wait_ms=1_000,
+        restart_backoff_max_ms=2_000,
+    )
+
+
+def _tight_limits(rng: random.Random) -> WorkerLimits:
+    """So little room that a few records fill it."""
+    return WorkerLimits(
+        in_flight_max_bytes=2_000,
+        fetch_start_bytes=300,
+        fetch_max_bytes=600,
+        fetch_room_min_bytes=200,
+        fetch_partition_max_bytes=300,
+        partition_buffer_max_bytes=600,
+        fetch_max_wait_ms=5_000,
+        produce_max_bytes=400,
+        produce_in_flight_requests=rng.choice((1, 3, 5)),
+        checkpoint_interval_ms=rng.choice((20, 200, 1_000)),
+        checkpoint_max_bytes=rng.choice((300, 100_000)),
+        topic_refresh_interval_ms=4_000,
+        group_sync_interval_ms=4_000,
+        fence_reason_wait_ms=1_000,
+        restart_backoff_max_ms=2_000,
+    )

@@ -1,0 +1,68 @@
+"""Running seeds, and telling how a failed one can be run again."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.mirror.simulation.profile import Profile, choose_profile
+from tests.mirror.simulation.trace import Found, KnownFlaw
+from tests.mirror.simulation.world import World
+
+SEED_VARIABLE = "FARSHORE_SIMULATION_SEED"
+"""Runs this one seed alone."""
+SEEDS_VARIABLE = "FARSHORE_SIMULATION_SEEDS"
+"""Runs these, given as FIRST:COUNT, in the place of the fixed ones."""
+CHUNK_SEEDS = 100
+
+
+def run_seed(seed: int, choose: Callable[[random.Random], Profile] = choose_profile) -> Counter[str]:
+    """Run one world -> what happened in it. Raises Found, with the way there."""
+    world = World(seed, choose)
+    try:
+        world.run()
+    except KnownFlaw:
+        world.counts["known flaws"] += 1
+    except BaseException as error:  # whatever it was, it is told with the way there
+        told = f"seed {seed}: {type(error).__name__}: {error}"
+        again = f"run it alone: {SEED_VARIABLE}={seed} pytest tests/mirror/simulation"
+        raise Found(f"{told}\n{again}\n{world.profile}\n{world.trace.shown()}") from error
+    return world.counts
+
+
+def run_chunk(seeds: range) -> Counter[str]:
+    """As `run_seed`, for several. A world is full of cycles, which are collected in one go."""
+    counts: Counter[str] = Counter()
+    gc.disable()
+    try:
+        for seed in seeds:
+            counts += run_seed(seed)
+    finally:
+        gc.enable()
+        gc.collect()
+    return counts
+
+
+def run_seeds(seeds: range) -> Counter[str]:
+    """All of them, on all processors."""
+    chunks = [seeds[start : start + CHUNK_SEEDS] for start in range(0, len(seeds), CHUNK_SEEDS)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+        return sum(pool.map(run_chunk, chunks), Counter())
+
+
+def first_finding(
+    seeds: Iterable[int], choose: Callable[[random.Random], Profile] = choose_profile
+) -> tuple[int, str] | None:
+    """The first seed that finds something, and what (in one line); None when none does."""
+    for seed in seeds:
+        try:
+            run_seed(seed, choose)
+        except Found as found:
+            return seed, str(found).split("\n")[0]
+    return None

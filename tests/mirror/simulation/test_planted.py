@@ -1,0 +1,161 @@
+"""The simulation bites: each of these bugs, planted into the worker, is found within a few seeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirror.offsets import fence, recovery
+from mirror.offsets.intervals import End
+from mirror.offsets.recovery import Recovered
+from mirror.offsets.state_writer import Change, StateWriter
+from mirror.worker import resume, startup
+from mirror.worker.plan import Plan
+from mirror.worker.replicator import Replicator
+from tests.mirror.simulation.profile import Profile, Rival, choose_profile
+from tests.mirror.simulation.seeds import first_finding
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def settles_before_it_queues(patch: pytest.MonkeyPatch) -> None:
+    """The loss of 15,891 records: an idle partition's position jumps over batches that are not queued yet."""
+    take = Replicator.take
+
+    def planted(self: Replicator, plan: Plan) -> None:
+        self.cursor = plan.cursor
+        self._settle()
+        take(self, plan)
+
+    patch.setattr(Replicator, "take", planted)
+    patch.setattr(Replicator, "_check_position", lambda _self: None)  # it would only be found sooner
+
+
+def checkpoints_before_proof(patch: pytest.MonkeyPatch) -> None:
+    checkpoint = Replicator.checkpoint
+
+    def planted(self: Replicator, now_ms: int) -> Any:
+        written = checkpoint(self, now_ms)
+        object.__setattr__(written, "position", self.cursor.position)
+        return written
+
+    patch.setattr(Replicator, "checkpoint", planted)
+
+
+def takes_answers_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
+    acknowledge = Replicator.acknowledge
+
+    def planted(self: Replicator, base_offset: int) -> None:
+        if len(self.in_flight) > 1:
+            self.in_flight.rotate(-1)
+        acknowledge(self, base_offset)
+
+    patch.setattr(Replicator, "acknowledge", planted)
+
+
+def fences_with_one_producer_id(patch: pytest.MonkeyPatch) -> None:
+    """Without the second InitProducerId: the markers may still be on their way when the log ends are read."""
+    init = fence.init_producer_id
+
+    async def planted(cluster: Any, transactional_id: str, current: Any = None) -> Any:
+        return current or await init(cluster, transactional_id)
+
+    patch.setattr(fence, "init_producer_id", planted)
+
+
+def fences_without_a_name(patch: pytest.MonkeyPatch) -> None:
+    """The second InitProducerId does not say whose epoch it continues: two that start at once both get through."""
+    init = fence.init_producer_id
+
+    async def planted(cluster: Any, transactional_id: str, current: Any = None) -> Any:
+        return await init(cluster, transactional_id)
+
+    patch.setattr(fence, "init_producer_id", planted)
+
+
+def does_not_fence_at_all(patch: pytest.MonkeyPatch) -> None:
+    async def planted(*_args: Any, **_more: Any) -> None:
+        pass
+
+    patch.setattr(fence, "add_partitions_to_txn", planted)
+    patch.setattr(fence, "end_txn", planted)
+
+
+def steps_over_by_one_too_few(patch: pytest.MonkeyPatch) -> None:
+    def planted(found: Recovered, log_end: int) -> Recovered:
+        return recovery.step_over(found, log_end - 1)
+
+    patch.setattr(resume, "step_over", planted)
+
+
+def releases_before_the_map_is_durable(patch: pytest.MonkeyPatch) -> None:
+    submit = StateWriter.submit
+
+    def planted(self: StateWriter, changes: Sequence[Change], then: Callable[[], None] | None = None) -> None:
+        submit(self, changes)
+        if then is not None:
+            then()
+
+    patch.setattr(StateWriter, "submit", planted)
+
+
+def forgets_the_checkpoint_position(patch: pytest.MonkeyPatch) -> None:
+    """After a restart it goes on at the source's end of what landed last, one record early."""
+    recover = recovery.recover
+
+    def planted(*evidence: Any) -> Recovered:
+        found = recover(*evidence)
+        if not found.landed_records:
+            return found
+        end = End(found.end.source_next - 1, found.end.target_next)
+        return Recovered(end, end.source_next, found.intervals, found.foreign, found.landed_records)
+
+    patch.setattr(resume, "recover", planted)
+
+
+def reads_the_log_ends_before_the_fence(patch: pytest.MonkeyPatch) -> None:
+    real_fence, real_gather = startup.fence_link, startup._gather
+    kept: dict[str, Any] = {}
+
+    async def planted_fence(target: Any, link: Any, partitions: Any = None) -> Any:
+        listed = list(partitions)
+        kept["entries"] = await startup.read_entries(link, target)
+        return await real_fence(target, link, listed)
+
+    async def planted_gather(link: Any, source: Any, target: Any, _entries: Any, *more: Any) -> Any:
+        return await real_gather(link, source, target, kept["entries"], *more)
+
+    patch.setattr(startup, "fence_link", planted_fence)
+    patch.setattr(startup, "_gather", planted_gather)
+
+
+PLANTED: tuple[Plant, ...] = (
+    settles_before_it_queues,
+    checkpoints_before_proof,
+    takes_answers_in_the_wrong_order,
+    fences_with_one_producer_id,
+    fences_without_a_name,
+    does_not_fence_at_all,
+    steps_over_by_one_too_few,
+    releases_before_the_map_is_durable,
+    forgets_the_checkpoint_position,
+    reads_the_log_ends_before_the_fence,
+)
+SEEDS = 200
+"""Within so many each must be found. When this was written most were found by the first ten."""
+
+
+def two_at_once(rng: random.Random) -> Profile:
+    """A world in which two workers start together: the others have it now and then."""
+    return replace(choose_profile(rng), rival=Rival.AT_START, kills=0, kill_steps_max=200)
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    found = first_finding(range(SEEDS), two_at_once if "fence" in plant.__name__ else choose_profile)
+    assert found is not None, f"{SEEDS} seeds do not see what is wrong where the worker {plant.__name__}"

@@ -1,0 +1,45 @@
+"""The whole mirror worker in simulated worlds, one for each seed: world.py says what happens, oracle.py what holds.
+
+The seeds are fixed. FARSHORE_SIMULATION_SEED=7 runs one alone and shows all its events when it fails;
+FARSHORE_SIMULATION_SEEDS=100000:20000 runs others (`make simulation` takes fresh ones).
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_seed, run_seeds
+from tests.mirror.simulation.world import World
+
+SEEDS = 5_000
+MUST_HAPPEN = ("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed")
+"""What a run in which it never happened would not have tried."""
+
+
+def chosen_seeds() -> range:
+    one, several = os.environ.get(SEED_VARIABLE), os.environ.get(SEEDS_VARIABLE, f"0:{SEEDS}")
+    if one is not None:
+        return range(int(one), int(one) + 1)
+    first, count = map(int, several.split(":"))
+    return range(first, first + count)
+
+
+@pytest.mark.timeout(1200)
+def test_every_world_ends_with_a_true_copy() -> None:
+    seeds = chosen_seeds()
+    if len(seeds) == 1:
+        run_seed(seeds[0])
+        return
+    counts = run_seeds(seeds)
+    missing = [event for event in MUST_HAPPEN if not counts[event]]
+    assert not missing, f"in {len(seeds)} worlds these never happened: {missing}; {counts}"
+
+
+def test_a_seed_takes_the_same_steps_each_time() -> None:
+    first, second = World(11), World(11)
+    first.run()
+    second.run()
+    assert first.trace.lines() == second.trace.lines()
+    assert first.loop.steps == second.loop.steps

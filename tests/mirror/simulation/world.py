@@ -1,0 +1,308 @@
+"""One seed: two sites, their writers, workers that are killed and started again, and the oracle at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from broker.wire.vocabulary import TopicPartition
+from mirror.errors import LinkFenced
+from mirror.link import Link
+from mirror.offsets.state import LinkState
+from mirror.worker.events import Event, EventSink
+from mirror.worker.service import WorkerSettings, run_links
+from tests.mirror.simulation.answers import SimulatedNode
+from tests.mirror.simulation.cluster import SimulatedCluster
+from tests.mirror.simulation.logs import SimulatedPartition
+from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
+from tests.mirror.simulation.network import PROCESS, Network
+from tests.mirror.simulation.oracle import LinkOracle, PartitionOracle
+from tests.mirror.simulation.profile import Profile, Rival, choose_profile
+from tests.mirror.simulation.trace import Found, Trace
+from tests.mirror.simulation.writing import SiteLife
+
+PATIENCE_S = 600.0
+"""Simulated time within which everything must be mirrored once the faults are over: all time-outs one after another."""
+LOOK_EVERY_S = 0.5
+NEWCOMERS_ARE_NOTICED = False
+"""A topic that is born while a session starts is not seen by its watch: until that is mended, a new worker looks."""
+TOPICS = "(flights|quiet|later-.*)"
+
+
+class World:
+    """Made for one seed; `run` does all."""
+
+    def __init__(self, seed: int, choose: Callable[[random.Random], Profile] = choose_profile) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.loop = SimulatedLoop()
+        self.clock = SimulatedClock(self.loop)
+        self.trace = Trace(self.loop.time)
+        self.profile = choose(self.rng)
+        self.network = Network(self.loop, self.rng, self.trace, self.profile.weather)
+        self.counts: Counter[str] = Counter()
+        self.sites = {name: self._site(name) for name in ("east", "west")}
+        self.lives = {name: SiteLife(site, self.rng) for name, site in self.sites.items()}
+        self.links = self._links()
+        self.oracles = [LinkOracle(link, self.trace) for link in self.links]
+        for name, site in self.sites.items():
+            site.on_partition = lambda made, name=name: self._watch(name, made)  # type: ignore[misc]
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._maimed: set[str] = set()
+        self._kills_left = self.profile.kills
+        self._faults = True
+        self._judged = False
+        self._newcomers = False
+
+    def _site(self, name: str) -> SimulatedCluster:
+        site = SimulatedCluster(name, self.loop, self.rng, self.trace, self.profile.node_count)
+        for node_id in site.node_ids:
+            self.network.nodes[site.address(node_id)] = SimulatedNode(site, node_id)
+        return site
+
+    def _links(self) -> list[Link]:
+        shared, groups = self.profile.shared, ("group-.*",) if self.profile.groups else ()
+        east, west = (Site(name, site.bootstrap) for name, site in self.sites.items())
+
+        def link(source: Site, target: Site, *backs: Link) -> Link:
+            name = f"{source.name}-{target.name}"
+            more = {"groups": groups, "shared_targets": shared, "reverse_links": backs}
+            return Link(name, source, target, (TOPICS,), **more)  # type: ignore[arg-type]
+
+        if not shared:
+            return [link(east, west)]
+        there, back = link(east, west), link(west, east)
+        return [link(east, west, back), link(west, east, there)]
+
+    def _watch(self, site: str, made: SimulatedPartition) -> None:
+        """A partition was made somewhere: whoever judges it hears of every batch."""
+        for oracle in self.oracles:
+            link = oracle.link
+            if link.target.name == site and made.where.topic == link.state_topic:
+                made.watchers.append(oracle.watch_state)
+            if link.target.name == site and link.source_topic(made.where.topic) is not None:
+                made.watchers.append(self._oracle(oracle, made.where).see)
+            if link.source.name == site and link.selects_topic(made.where.topic):
+                self._oracle(oracle, made.where)
+
+    def _oracle(self, oracle: LinkOracle, where: TopicPartition) -> PartitionOracle:
+        found = oracle.partitions.get(where)
+        if found is None:
+            books = self.lives[oracle.link.source.name].books(where)
+            found = oracle.partitions[where] = PartitionOracle(oracle.link, where, books, self.trace)
+        return found
+
+    # -- the course of a seed
+
+    def run(self) -> None:
+        """Raises Found (or whatever else should not have been raised)."""
+        random.seed(self.seed)  # what spreads the client's retries
+        self.loop.run(self._main())
+
+    async def _main(self) -> None:
+        for name in {link.source.name: None for link in self.links}:
+            life = self.lives[name]
+            life.make_topic("flights", self.profile.partitions)
+            life.make_topic("quiet", 1)
+            for _ in range(self.rng.randrange(6)):
+                life.write()
+        self._start_worker()
+        await self._live()
+        self._faults = False
+        self.network.calm()
+        if self._newcomers and not NEWCOMERS_ARE_NOTICED:
+            for task in self._workers.values():
+                task.cancel()
+        for life in self.lives.values():
+            life.end_transactions()
+        await self._wait_until_mirrored()
+        if self.profile.words:
+            await self._judge()
+        self._judged = True
+        for task in self._workers.values():
+            task.cancel()
+        await asyncio.gather(*self._workers.values(), return_exceptions=True)
+
+    async def _live(self) -> None:
+        lives = [self.lives[link.source.name] for link in self.links]
+        profile = self.profile
+        rival_at = self.rng.randrange(profile.actions) if profile.rival is Rival.LATER else -1
+        hold_at = self.rng.randrange(profile.actions) if profile.held else -1
+        for number in range(profile.actions):
+            await asyncio.sleep(self.rng.random() * profile.action_pause_max_s)
+            if number == hold_at and self._workers:
+                self._hold_packets()
+            if number == rival_at:
+                self._start_rival()
+            life = self.rng.choice(lives)
+            chance = self.rng.random()
+            if chance < 0.40:
+                life.write()
+            elif chance < 0.70:
+                life.transact()
+            elif chance < 0.78:
+                life.compact()
+            elif chance < 0.84:
+                self.rng.choice(list(self.lives.values())).move_leader()
+            elif chance < 0.86:
+                self.rng.choice(list(self.lives.values())).move_coordinator()
+            elif chance < 0.93:
+                life.commit_group()
+            else:
+                self._rare_action(life)
+
+    def _rare_action(self, life: SiteLife) -> None:
+        chance = self.rng.random()
+        if chance < 0.45 and (NEWCOMERS_ARE_NOTICED or not self.profile.shared):
+            self._newcomers = True
+            if chance < 0.3 and len(life.topics) < 4:
+                life.make_topic(f"later-{len(life.topics)}", 1)
+            else:
+                life.grow()
+            life.write()
+
+    def _hold_packets(self) -> None:
+        process = self.rng.choice(list(self._workers))
+        self.trace("all packets stand still:", process)
+        self.network.hold(process, self.rng.random() * 60)
+
+    # -- workers
+
+    def _start_worker(self) -> None:
+        process = f"worker-{len(self._workers) + self.counts['workers ended']}"
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, process)
+        settings = WorkerSettings(self.profile.limits, self.clock, lambda link: self._sink(process, link))
+        self.trace("start", process)
+        self.counts["workers"] += 1
+        task = self.loop.create_task(run_links(self.links, settings), context=context)
+        self._workers[process] = task
+        task.add_done_callback(lambda ended: self._ended(process, ended))
+        if self._kills_left and self._faults:
+            self._kills_left -= 1
+            steps = 1 + self.rng.randrange(self.profile.kill_steps_max)
+            self.loop.after_steps(steps, lambda: self._kill(process))
+        if self.profile.rival is Rival.AT_START and not self.counts["rivals"]:
+            self.counts["rivals"] += 1
+            self.loop.after_steps(1 + self.rng.randrange(self.profile.kill_steps_max), self._start_rival)
+
+    def _start_rival(self) -> None:
+        if self._faults:
+            self._start_worker()
+
+    def _kill(self, process: str) -> None:
+        task = self._workers.get(process)
+        if task is None or not self._faults:
+            return
+        hard = self.rng.random() < 0.5
+        self.trace("kill" if hard else "stop", process)
+        self.counts["kills"] += 1
+        if hard:
+            self.network.kill(process)
+        task.cancel()
+
+    def _ended(self, process: str, task: asyncio.Task[None]) -> None:
+        del self._workers[process]
+        self.counts["workers ended"] += 1
+        error = None if task.cancelled() else task.exception()
+        self.trace("ended", process, repr(error))
+        if error is not None and not isinstance(error, LinkFenced):
+            self.loop.stop_at(error)
+        if isinstance(error, LinkFenced):
+            self.counts["fenced"] += 1
+        self._restart_maimed()
+        if not self._workers and not self._judged:
+            self.loop.call_later(self.rng.random() * 2, self._start_if_none)
+
+    def _start_if_none(self) -> None:
+        if not self._workers and not self._judged:
+            self._start_worker()
+
+    def _restart_maimed(self) -> None:
+        """A worker goes on without a link that was fenced: where no other one serves that, an operator starts anew."""
+        if self._maimed >= self._workers.keys():
+            for task in self._workers.values():
+                task.cancel()
+
+    def _sink(self, process: str, link: str) -> EventSink:
+        def tell(event: Event, /, **fields: object) -> None:
+            self.counts[event.value] += 1
+            if event is Event.STOPPED:
+                self._maimed.add(process)
+                self.loop.call_later(self.rng.random() * 2, self._restart_maimed)
+            self.trace(f"{link}: {event.value}", *(f"{name}={value}" for name, value in fields.items()))
+
+        return tell
+
+    # -- the end
+
+    async def _wait_until_mirrored(self) -> None:
+        deadline = self.loop.now + PATIENCE_S
+        while not all(oracle.is_complete for oracle in self.oracles):
+            if self.loop.now > deadline:
+                raise Found("not mirrored in time: " + "; ".join(oracle.missing() for oracle in self.oracles))
+            await asyncio.sleep(LOOK_EVERY_S)
+        for oracle in self.oracles:
+            oracle.verify_content()
+
+    async def _judge(self) -> None:
+        """What the links say of themselves, once they had the time to say it."""
+        limits = self.profile.limits
+        settled_s = 2 * limits.checkpoint_interval_ms / 1000 + 1
+        await asyncio.sleep(settled_s)
+        async with AsyncExitStack() as stack:
+            seen = {
+                name: await stack.enter_async_context(
+                    Cluster(Site(name, site.bootstrap), client_id="observer", clock=self.clock)
+                )
+                for name, site in self.sites.items()
+            }
+            for oracle in self.oracles:
+                source, target = seen[oracle.link.source.name], seen[oracle.link.target.name]
+                state = await self._until_agreed(oracle, source, target)
+                oracle.verify_content()
+                if self.profile.groups and not self.profile.shared:
+                    await self._judge_groups(oracle, state)
+
+    async def _until_agreed(self, oracle: LinkOracle, source: Cluster, target: Cluster) -> LinkState:
+        """A worker may be between two sessions: what the link says is asked again for a while."""
+        deadline = self.loop.now + PATIENCE_S
+        while True:
+            try:
+                return await oracle.verify_words(source, target, self.sites[oracle.link.target.name])
+            except (Found, FarshoreError) as found:
+                if self.loop.now > deadline:
+                    raise
+                self.trace("asked again:", found)
+            await asyncio.sleep(5 * LOOK_EVERY_S)
+
+    async def _judge_groups(self, oracle: LinkOracle, state: LinkState) -> None:
+        """A group goes on at the target with the record that it would have read next at the source."""
+        deadline = self.loop.now + PATIENCE_S
+        while wrong := self._wrong_group(oracle, state):
+            if self.loop.now > deadline:
+                raise Found(wrong)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _wrong_group(self, oracle: LinkOracle, state: LinkState) -> str:
+        here, there = (self.sites[site.name].groups for site in (oracle.link.source, oracle.link.target))
+        for group, committed in here.items():
+            for where, (offset, _) in committed.offsets.items():
+                end = state.map.mirrored_end(*where)
+                if state.map.to_target(*where, offset) is None and (end is None or offset != end.source_next):
+                    continue
+                found = there[group].offsets.get(where) if group in there else None
+                partition = oracle.partitions[where]
+                copies = [copy.target_offset for copy in partition.copies if copy.source_offset >= offset]
+                if found is None:
+                    return f"{group} has no offset in {where} at the target"
+                if partition.next_copy(found[0]) != (copies[0] if copies else partition.next_copy(1 << 62)):
+                    return f"{group} is at {found[0]} in {where} at the target, at the source at {offset}"
+        return ""
