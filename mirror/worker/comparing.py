@@ -138,7 +138,10 @@ def _target_lost(evidence: Evidence, found: Recovered, probe: _Probe) -> str:
     if evidence.target_is_recreated:
         ids = (evidence.checkpoint.topic_ids.target, evidence.target_topic_id)
         return "the target topic's id was {} and is {}".format(*ids)
-    if tail.log_end <= acknowledged:  # this session's fence wrote at least one marker, so it should be longer
+    # This session's fence wrote a marker, so the log should be longer; but another session that was starting then may
+    # have taken the marker for the log's end, and acknowledged it. So of equal ends the last record decides.
+    unproved = last is None and any(interval.target_start < acknowledged for interval in found.intervals)
+    if tail.log_end < acknowledged or (tail.log_end == acknowledged and unproved):
         return f"the target's log ends at {tail.log_end}, up to {acknowledged} was acknowledged"
     if last is None:
         return ""

@@ -9,19 +9,15 @@ from broker.wire.records import decode_records
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import link_lag
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, decode_entry, decode_key
+from mirror.offsets.entries import Checkpoint, Gap, GapStatus, decode_entry, decode_key
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.state import LinkState, load_link_state
 from tests.mirror.simulation.cluster import SimulatedCluster
 from tests.mirror.simulation.logs import SimulatedPartition, Stored
-from tests.mirror.simulation.trace import Found, KnownFlaw, Trace
+from tests.mirror.simulation.trace import Found, Trace
 from tests.mirror.simulation.truth import Content, Copy, Fortune, Written, content_of
 
 EVERYTHING = 1 << 62
-FENCES_ARE_TOLD_APART = False
-"""Where two workers fence at once, the marker of the one may stand in a partition before the other looks at its end,
-and a target that lost nothing counts as cut. Until the end of the target is compared by what lies there, such a world
-ends where it happens."""
 
 
 class PartitionOracle:
@@ -153,11 +149,8 @@ class LinkOracle:
     def _take_gap(self, gap: Gap) -> None:
         oracle = self.partitions[TopicPartition(gap.topic, gap.partition)]
         oracle.gap = gap if gap.status is GapStatus.STOPPED else None
-        if gap.status is not GapStatus.STOPPED:
-            return
-        if gap.kind is GapKind.TARGET_TRUNCATED and not FENCES_ARE_TOLD_APART:
-            raise KnownFlaw(f"{gap}")
-        raise Found(f"link {self.link.name}: a gap without a cause: {gap}")
+        if gap.status is GapStatus.STOPPED:
+            raise Found(f"link {self.link.name}: a gap without a cause: {gap}")
 
     @property
     def is_complete(self) -> bool:

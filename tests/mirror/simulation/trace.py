@@ -11,10 +11,6 @@ class Found(AssertionError):
     """The simulation found something that must not be."""
 
 
-class KnownFlaw(AssertionError):
-    """Something that must not be, either, and is known: the world ends, and is only counted."""
-
-
 class Trace:
     """Lines with the simulated time; each is kept as its parts and put together when it is shown."""
 

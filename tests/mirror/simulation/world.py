@@ -31,8 +31,6 @@ from tests.mirror.simulation.writing import SiteLife
 PATIENCE_S = 600.0
 """Simulated time within which everything must be mirrored once the faults are over: all time-outs one after another."""
 LOOK_EVERY_S = 0.5
-NEWCOMERS_ARE_NOTICED = False
-"""A topic that is born while a session starts is not seen by its watch: until that is mended, a new worker looks."""
 TOPICS = "(flights|quiet|later-.*)"
 
 
@@ -59,7 +57,6 @@ class World:
         self._kills_left = self.profile.kills
         self._faults = True
         self._judged = False
-        self._newcomers = False
 
     def _site(self, name: str) -> SimulatedCluster:
         site = SimulatedCluster(name, self.loop, self.rng, self.trace, self.profile.node_count)
@@ -117,9 +114,6 @@ class World:
         await self._live()
         self._faults = False
         self.network.calm()
-        if self._newcomers and not NEWCOMERS_ARE_NOTICED:
-            for task in self._workers.values():
-                task.cancel()
         for life in self.lives.values():
             life.end_transactions()
         await self._wait_until_mirrored()
@@ -160,13 +154,11 @@ class World:
 
     def _rare_action(self, life: SiteLife) -> None:
         chance = self.rng.random()
-        if chance < 0.45 and (NEWCOMERS_ARE_NOTICED or not self.profile.shared):
-            self._newcomers = True
-            if chance < 0.3 and len(life.topics) < 4:
-                life.make_topic(f"later-{len(life.topics)}", 1)
-            else:
-                life.grow()
-            life.write()
+        if chance < 0.6 and len(life.topics) < 4:
+            life.make_topic(f"later-{len(life.topics)}", 1)
+        else:
+            life.grow()
+        life.write()
 
     def _hold_packets(self) -> None:
         process = self.rng.choice(list(self._workers))
