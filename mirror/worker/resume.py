@@ -25,6 +25,8 @@ from mirror.offsets.tail import Tail
 
 RETRIED_KINDS = frozenset({GapKind.UNREADABLE_BATCH, GapKind.REFUSED_BATCH})
 """A new session tries these again by itself: the batch may be readable, or the target willing, by now."""
+UNDECIDED_KINDS = RETRIED_KINDS | {GapKind.DELETED}
+"""A gap of these kinds that is not there any more needs nobody's decision: a topic that is back was only hidden."""
 
 
 class SourceLog(NamedTuple):
@@ -121,7 +123,7 @@ def open_partition(evidence: Evidence, writer: Writer) -> Opening:
     accepted = {gap.kind: gap for gap in evidence.of(GapStatus.ACCEPTED)}
     stopping = next((gap for gap in gaps if gap.kind not in accepted), None)
     if stopping is None and not gaps:
-        waiting = (gap for gap in evidence.of(GapStatus.STOPPED) if gap.kind not in RETRIED_KINDS)
+        waiting = (gap for gap in evidence.of(GapStatus.STOPPED) if gap.kind not in UNDECIDED_KINDS)
         stopping = next(waiting, None)
     if stopping is not None:
         return _stand_still(evidence, found, stopping)

@@ -22,7 +22,6 @@ from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, St
 from mirror.link import Link
 from mirror.offsets.entries import OPERATION_PREFIX, RunState
 from mirror.offsets.state import read_entries
-from mirror.topics.sync import TopicSyncReport
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold
 from mirror.worker.fetching import run_fetcher
 from mirror.worker.holds import Attempts, Holds
@@ -30,7 +29,7 @@ from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.producing import run_producer
 from mirror.worker.session import Session
-from mirror.worker.startup import Restarts, open_link, refuse_promoted
+from mirror.worker.startup import Opened, Restarts, open_link, refuse_promoted
 from mirror.worker.watching import SessionOutdated, run_checkpoints, run_configs, run_groups, run_heartbeat, run_topics
 
 FINAL_ERRORS = (LinkFenced, LinkInvalid, SiteInvalid, AddressInvalid, LinkPromoted, StateDamaged)
@@ -133,7 +132,7 @@ async def _run_session(
             registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
             opened = await open_link(link, source, target, registry, tell, restarts, Holds(attempts, settings.clock))
             session = Session(link, (source, target), opened, registry, settings.limits, tell)
-            _tell_start(session, opened.topics)
+            _tell_start(session, opened)
             for gap in opened.passed:
                 tell(Event.GAP_PASSED, topic=gap.topic, partition=gap.partition, source_from=gap.source_from)
             await _run_tasks(session)
@@ -160,9 +159,10 @@ async def _run_tasks(session: Session) -> None:
         tasks.create_task(run_groups(session))
 
 
-def _tell_start(session: Session, topics: TopicSyncReport) -> None:
-    session.tell_topics(topics)
+def _tell_start(session: Session, opened: Opened) -> None:
+    session.tell_topics(opened.topics)
     stopped = [replicator.gap for replicator in session.replicators.values() if replicator.gap is not None]
+    stopped += opened.deleted
     for gap in stopped:
         tell_gap(session.tell, session.link.name, gap)
     for hold in session.holds.current.values():

@@ -21,6 +21,7 @@ from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_ow
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport, sync_topics
+from mirror.worker.deletion import review_deletions
 from mirror.worker.events import EventSink
 from mirror.worker.evidence import gather_evidence, partition_pairs
 from mirror.worker.holds import Holds
@@ -50,6 +51,8 @@ class Opened:
     entries: StateEntries
     topics: TopicSyncReport
     holds: Holds
+    deleted: tuple[Gap, ...] = ()
+    """Of partitions that the source has no more, and that nobody has decided on yet."""
     replicators: dict[TopicPartition, Replicator] = field(default_factory=dict)
     passed: list[Gap] = field(default_factory=list)
 
@@ -112,9 +115,11 @@ async def open_link(
     evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, registry, holds)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
-    await state_log.append([*changes, *holds.begin(entries.holds)])
+    deletions = await review_deletions(link, target, entries, topics.seen)
+    await state_log.append([*changes, *deletions.changes, *holds.begin(entries.holds)])
     limits = await _max_message_bytes(target, topics.mirrored)
-    opened = Opened(owner, StateWriter(state_log), entries, topics, holds)
+    opened = Opened(owner, StateWriter(state_log), entries, topics, holds, deletions.stopped)
+    opened.passed += deletions.passed
     outlet = Outlet(link.name, opened.state_writer.submit, tell, target.clock)
     for where, opening in openings.items():
         rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)

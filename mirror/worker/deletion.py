@@ -1,0 +1,100 @@
+"""Mirrored partitions that the source has no more: they go into the gap ledger, and a person closes the entry.
+
+Nothing is done at the target: what was mirrored is then all that is left. A topic that was hidden for a moment and is
+back as it was needs no decision, and one of the same name that is new stands still as a recreated one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from broker.client.cluster import Cluster
+from broker.client.fanout import split_failures
+from mirror.link import Link
+from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus
+from mirror.offsets.recovery import Recovered, recover
+from mirror.offsets.state import StateEntries
+from mirror.offsets.tail import read_tails
+from mirror.topics.seen import TopicsSeen
+
+Where = tuple[str, int]
+"""(source topic, partition)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """What deleted partitions change in the ledger: `stopped` wait for a decision, `passed` were just decided.
+
+    `changes` are the entries to write: those that are not in the state as they are here.
+    """
+
+    stopped: tuple[Gap, ...] = ()
+    passed: tuple[Gap, ...] = ()
+    changes: tuple[Gap, ...] = ()
+
+
+async def review_deletions(link: Link, target: Cluster, entries: StateEntries, seen: TopicsSeen) -> Deletions:
+    """Compare what was mirrored with what is at the source. Final only after the fence. Raises ClientError.
+
+    A partition whose log at the target cannot be read now is left for the next start.
+    """
+    gone = deleted_partitions(link, entries.checkpoints, seen)
+    if not gone:
+        return Deletions()
+    tails, unread = split_failures(await read_tails(target, link, gone))
+    stopped, passed, changes = [], [], []
+    for where, checkpoint in sorted(gone.items()):
+        if where in unread:
+            continue
+        batches = tails[where].batches if where in tails else []
+        found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
+        known = [gap for gap in entries.gaps.values() if (gap.topic, gap.partition) == where]
+        written = judge_deletion(link, checkpoint, found, known, target.clock.now_ms())
+        changes += [gap for gap in written if gap not in known]
+        stopped += [gap for gap in written if gap.status is GapStatus.STOPPED]
+        passed += [gap for gap in written if gap.status is GapStatus.PASSED and gap not in known]
+    return Deletions(tuple(stopped), tuple(passed), tuple(changes))
+
+
+def deleted_partitions(
+    link: Link, checkpoints: Mapping[Where, Checkpoint], seen: TopicsSeen
+) -> dict[Where, Checkpoint]:
+    """Those that were mirrored, should be, and are not at the source. One that it does not describe may be there."""
+    numbers = {name: {partition.partition for partition in topic.partitions} for name, topic in seen.source.items()}
+    return {
+        (topic, partition): checkpoint
+        for (topic, partition), checkpoint in checkpoints.items()
+        if link.selects_topic(topic) and topic not in seen.source_failures and partition not in numbers.get(topic, ())
+    }
+
+
+def judge_deletion(
+    link: Link, checkpoint: Checkpoint, found: Recovered, known: list[Gap], now_ms: int
+) -> tuple[Gap, ...]:
+    """The ledger's entries of a deleted partition, as they should be now; `known`: as they are. Pure.
+
+    An entry that a person closed stays closed until the partition was mirrored again, which its checkpoint shows.
+    """
+    mine = [gap for gap in known if gap.kind is GapKind.DELETED and gap.at_ms >= checkpoint.observed_at_ms]
+    closed = [gap for gap in mine if gap.status in (GapStatus.ACCEPTED, GapStatus.PASSED)]
+    if closed:
+        return tuple(replace(gap, status=GapStatus.PASSED) for gap in closed)
+    last = max(found.position, checkpoint.source_end_offset)
+    missed = f"up to {last - found.position} of its records were not mirrored" if last > found.position else ""
+    text = f"{link.source.name} has no such partition any more"
+    since = (gap.at_ms for gap in mine if gap.status is GapStatus.STOPPED)
+    gap = Gap(
+        topic=checkpoint.topic,
+        partition=checkpoint.partition,
+        kind=GapKind.DELETED,
+        source_from=found.position,
+        source_to=last,
+        target_offset=found.end.target_next,
+        status=GapStatus.STOPPED,
+        at_ms=next(since, max(now_ms, checkpoint.observed_at_ms)),
+        detail=f"{text}; {missed}" if missed else f"{text}; all that was seen of it was mirrored",
+    )
+    others = (other for other in known if other.status in (GapStatus.STOPPED, GapStatus.ACCEPTED))
+    ours = (gap.kind, gap.source_from)
+    return gap, *(replace(o, status=GapStatus.GONE) for o in others if (o.kind, o.source_from) != ours)
