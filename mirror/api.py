@@ -5,12 +5,13 @@ from mirror.groups.decisions import read_at_target
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.lag import PartitionLag, link_lag
 from mirror.link import CHAOS_PREFIX, Link
+from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import GapStatus, RunState
 from mirror.offsets.group_entries import Written
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import promote_link
 from mirror.offsets.shared import GroupMap, load_group_map
-from mirror.offsets.state import LinkState, StateEntries, load_link_state, read_entries
+from mirror.offsets.state import LinkState, StateEntries, load_link_state, load_partial_state, read_entries
 from mirror.status import LinkCondition, condition_now
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "HeartbeatWatch",
     "Link",
     "LinkCondition",
+    "LinkLook",
     "LinkState",
     "MirrorError",
     "OffsetMap",
@@ -33,6 +35,8 @@ __all__ = [
     "link_lag",
     "load_group_map",
     "load_link_state",
+    "load_partial_state",
+    "look_at_link",
     "promote_link",
     "read_at_target",
     "read_entries",

@@ -9,8 +9,10 @@ from broker.client.topics import NewTopic
 from mirror.findings import LinkFinding, stopped_partitions
 from mirror.heartbeat import judge_heartbeat
 from mirror.link import Link
+from mirror.looking import merge_holds
 from mirror.offsets.entries import Gap
-from mirror.offsets.state import read_entries
+from mirror.offsets.hold_entries import Hold
+from mirror.offsets.state import StateEntries, read_entries
 from mirror.status import LinkCondition, condition_now
 from mirror.topics.plan import ConfigChange, Finding, MirroredTopic, pair_topics
 from mirror.topics.sync import find_concerns, look_at_topics, plan_config_sync, plan_link_topics
@@ -33,8 +35,8 @@ class LinkDeclaration:
 class LinkDescription:
     """A link, what it mirrors now, and what its next passes would change at the target.
 
-    While the source does not answer, only what the target knows is there: the lists of topics, configs and findings
-    are None.
+    While the source does not answer, only what the target knows is there: the lists of topics, configs, findings and
+    holds (partitions and whole topics that should be mirrored and are not, beside those at gaps) are None.
     """
 
     link: str
@@ -50,6 +52,7 @@ class LinkDescription:
     topics_to_grow: tuple[tuple[str, int], ...] | None
     config_drift: tuple[ConfigChange, ...] | None
     findings: tuple[Finding, ...] | None
+    holds: tuple[Hold, ...] | None
     gaps: tuple[Gap, ...]
     stopped: tuple[LinkFinding, ...]
     """The partitions that stand still, each with the command that lets it go on."""
@@ -70,12 +73,12 @@ def declare_link(link: Link) -> LinkDeclaration:
 
 async def describe_link(link: Link, source: Cluster | None, target: Cluster) -> LinkDescription:
     """What the link mirrors and would change; `source` None: it does not answer. Raises ClientError, StateDamaged."""
-    at_target = await _describe_target(link, target)
-    return at_target if source is None else await _with_source(at_target, link, source, target)
-
-
-async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
     entries = await read_entries(link, target)
+    at_target = _describe_target(link, entries, target.clock.now_ms())
+    return at_target if source is None else await _with_source(at_target, link, (source, target), entries)
+
+
+def _describe_target(link: Link, entries: StateEntries, now_ms: int) -> LinkDescription:
     return LinkDescription(
         link=link.name,
         source=link.source.name,
@@ -83,19 +86,23 @@ async def _describe_target(link: Link, target: Cluster) -> LinkDescription:
         source_answers=False,
         topic_names=link.topic_names,
         shared_targets=link.shared_targets,
-        condition=condition_now(entries, judge_heartbeat(entries.owner, target.clock.now_ms())),
+        condition=condition_now(entries, judge_heartbeat(entries.owner, now_ms)),
         operation_id=entries.run.operation_id if entries.run is not None else "",
         mirrored=None,
         topics_to_create=None,
         topics_to_grow=None,
         config_drift=None,
         findings=None,
+        holds=None,
         gaps=tuple(entries.gaps.values()),
         stopped=tuple(stopped_partitions(link, entries)),
     )
 
 
-async def _with_source(at_target: LinkDescription, link: Link, source: Cluster, target: Cluster) -> LinkDescription:
+async def _with_source(
+    at_target: LinkDescription, link: Link, clusters: tuple[Cluster, Cluster], entries: StateEntries
+) -> LinkDescription:
+    source, target = clusters
     seen = await look_at_topics(link, source, target)
     pairs = pair_topics(link, seen.source, seen.target)
     plan = await plan_link_topics(link, source, target, seen)
@@ -107,5 +114,6 @@ async def _with_source(at_target: LinkDescription, link: Link, source: Cluster, 
         topics_to_create=plan.create,
         topics_to_grow=tuple(plan.grow.items()),
         config_drift=drift,
+        holds=merge_holds(link, seen, entries, target.clock.now_ms()),
         findings=tuple(await find_concerns(source, target, pairs, source.clock.now_ms())),
     )

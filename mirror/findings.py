@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,7 +11,9 @@ from mirror.heartbeat import Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
+from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, RunState
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import StateEntries
 
 
@@ -28,12 +30,22 @@ class LinkFindingKind(StrEnum):
     """The heartbeat is of the future: whether the worker lives cannot be told from one look."""
     RESTARTING = "restarting"
     PARTITION_STOPPED = "partition_stopped"
+    PARTITION_HELD = "partition_held"
+    """A partition (or all of a topic) should be mirrored and is not for now; the others are."""
     LAG_UNKNOWN = "lag_unknown"
     """Records are missing at the target, and how many or how old they are could not be seen."""
     GROUP_FAILED = "group_failed"
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"
     """The worker lives, and could not look at the groups for longer than the limit."""
+
+
+_HOLD_STEPS = {
+    HoldReason.NAME_TOO_LONG: 'leave the topic out of the link\'s topics, or give the link topic_names = "same"',
+    HoldReason.NO_LEADER_AT_SOURCE: "bring back a broker of the source that has a replica of the partition",
+    HoldReason.NO_LEADER_AT_TARGET: "bring back a broker of the target that has a replica of the partition",
+}
+"""Where the detail does not say it: what lets the mirror take the partition in, which it then does by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,7 @@ def link_findings(
     link: Link,
     answers: tuple[bool, bool],
     entries: StateEntries | None,
-    lags: Sequence[PartitionLag] | None,
+    look: LinkLook | None,
     heartbeat: Heartbeat,
     trouble: str,
 ) -> tuple[LinkFinding, ...]:
@@ -70,7 +82,14 @@ def link_findings(
         found += _of_worker(link, entries, heartbeat)
         found += _of_groups(link, entries)
         found += stopped_partitions(link, entries)
-    for lag in sorted(lags or (), key=_place):
+    if look is None:
+        return tuple(found)
+    found += [_held(hold) for hold in look.holds]
+    found += [
+        LinkFinding(LinkFindingKind.LAG_UNKNOWN, *where, f"its lag could not be looked at: {error}", "")
+        for where, error in sorted(look.lags.unknown.items())
+    ]
+    for lag in sorted(look.lags.lags, key=_place):
         if lag.lag_bytes is None:
             text = f"up to {lag.lag_records} records are missing at {link.target.name}; they could not be looked at"
             found.append(LinkFinding(LinkFindingKind.LAG_UNKNOWN, lag.topic, lag.partition, text, ""))
@@ -126,6 +145,13 @@ def _stopped(link: Link, gap: Gap) -> LinkFinding:
     text = f"{gap.kind.value}: {gap.detail}" if gap.detail else gap.kind.value
     command = resume_command(link.name, gap)
     return LinkFinding(LinkFindingKind.PARTITION_STOPPED, gap.topic, gap.partition, text, command)
+
+
+def _held(hold: Hold) -> LinkFinding:
+    text = f"{hold.reason.value}: {hold.detail}" if hold.detail else hold.reason.value
+    return LinkFinding(
+        LinkFindingKind.PARTITION_HELD, hold.topic, hold.partition, text, _HOLD_STEPS.get(hold.reason, "")
+    )
 
 
 def _place(where: Gap | PartitionLag) -> tuple[str, int]:

@@ -19,19 +19,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.errors import KafkaError
-from broker.client.log import FetchLimits, fetch_once, records_of
-from broker.client.offsets import list_offsets, log_end_offsets, log_start_offsets
-from broker.client.topics import describe_topics, list_topics
+from broker.client.errors import ClientError
+from broker.client.fanout import split_failures
+from broker.client.log import FetchLimits, fetch_each, records_of
+from broker.client.offsets import list_each_offset, log_spans
+from broker.client.topics import describe_each_topic, list_topics
 from broker.wire.api import ApiKey
 from broker.wire.batch import BatchHeader
-from broker.wire.errors import ErrorCode
 from broker.wire.message_sets import iter_fetched
-from broker.wire.vocabulary import MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, IsolationLevel, TopicPartition
+from broker.wire.vocabulary import LATEST, MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, IsolationLevel, TopicPartition
 from mirror.limits import LAG_SCAN_MAX_BYTES
 from mirror.link import Link
 from mirror.offsets.state import LinkState, load_link_state
 from mirror.topics.plan import select_topics
+from mirror.topics.seen import has_legal_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,42 +118,68 @@ def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrore
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LagReport:
+    """The lags by topic and partition, and the partitions whose lag cannot be known now, and why."""
+
+    lags: tuple[PartitionLag, ...]
+    unknown: Mapping[TopicPartition, ClientError]
+
+
 async def link_lag(link: Link, source: Cluster, target: Cluster, state: LinkState | None = None) -> list[PartitionLag]:
-    """The lag of every partition that the link selects, by topic and partition. Raises ClientError, StateDamaged.
+    """The lag of every partition that the link selects, by topic and partition.
 
     `state` (from `load_link_state`) is loaded here when it is not given; the older it is, the larger the lag looks.
+    Raises ClientError, also for one partition whose lag cannot be known, StateDamaged.
     """
+    retry = source.retry()
+    while (report := await partial_lag(link, source, target, state or await load_link_state(link, target))).unknown:
+        await retry.pause(next(iter(report.unknown.values())))
+    return list(report.lags)
+
+
+async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LagReport:
+    """As `link_lag`, where one partition that cannot be looked at hides no other. Raises ClientError, StateDamaged."""
     topics = await list_topics(source)
     partitions = [
         TopicPartition(name, partition.partition)
         for name in select_topics(link, topics)
         for partition in topics[name].partitions
     ]
-    target_ends = await _target_ends(link, target, partitions)
-    offset_map = (state or await load_link_state(link, target)).map
-    source_ends = await log_end_offsets(source, partitions, IsolationLevel.READ_COMMITTED)
-    source_starts = await log_start_offsets(source, partitions)
+    target_ends, unknown = await _target_ends(link, target, partitions)
+    unknown |= {TopicPartition(*where): error for where, error in state.unread.items()}
+    spans, failures = split_failures(await log_spans(source, partitions, IsolationLevel.READ_COMMITTED))
+    unknown |= failures
     ends: dict[TopicPartition, Ends] = {}
     for where in partitions:
-        end = offset_map.mirrored_end(where.topic, where.partition)
-        position = None if end is None else max(end.source_next, offset_map.partition(*where).position)
-        start = max(position or 0, source_starts[where])
-        ends[where] = Ends(start, source_ends[where], position, target_ends.get(where))
+        if where not in unknown:
+            end = state.map.mirrored_end(where.topic, where.partition)
+            position = None if end is None else max(end.source_next, state.map.partition(*where).position)
+            start = max(position or 0, spans[where].start)
+            ends[where] = Ends(start, spans[where].end, position, target_ends.get(where))
     lagging = {where: found for where, found in ends.items() if found.source_end > found.start}
     samples = await _sample(source, lagging)
     now_ms = source.clock.now_ms()
-    return [measure_lag(link, where, found, samples.get(where), now_ms) for where, found in ends.items()]
+    lags = tuple(measure_lag(link, where, found, samples.get(where), now_ms) for where, found in ends.items())
+    return LagReport(lags, {where: unknown[where] for where in partitions if where in unknown})
 
 
-async def _target_ends(link: Link, target: Cluster, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Log ends at the target, by source partition; those that are not there yet are left out."""
-    topics = await describe_topics(target, {link.target_topic(where.topic) for where in partitions})
-    found = {}
+async def _target_ends(
+    link: Link, target: Cluster, partitions: Sequence[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
+    """Log ends at the target, by source partition, without those that are not there; and which cannot be asked."""
+    names = {link.target_topic(where.topic) for where in partitions if has_legal_name(link, where.topic)}
+    topics, unclear = await describe_each_topic(target, names)
+    found, failures = {}, {}
     for where in partitions:
         name = link.target_topic(where.topic)
-        if name in topics and where.partition < len(topics[name].partitions):
+        if name in unclear:
+            failures[where] = unclear[name]
+        elif name in topics and where.partition < len(topics[name].partitions):
             found[TopicPartition(name, where.partition)] = where
-    return {found[where]: end for where, end in (await log_end_offsets(target, found)).items()}
+    ends, failed = split_failures(await list_each_offset(target, dict.fromkeys(found, LATEST)))
+    unknown = {**failures, **{found[there]: error for there, error in failed.items()}}
+    return {found[there]: end.offset for there, end in ends.items()}, unknown
 
 
 async def _sample(source: Cluster, lagging: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Unmirrored]:
@@ -160,19 +187,15 @@ async def _sample(source: Cluster, lagging: Mapping[TopicPartition, Ends]) -> di
     limits = FetchLimits(source.limits.fetch_max_bytes, LAG_SCAN_MAX_BYTES)
     waiting = {where: ends.start for where, ends in lagging.items()}
     while waiting:
-        try:
-            answers = await fetch_once(source, waiting, limits, IsolationLevel.READ_COMMITTED)
-        except KafkaError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            break  # retention went on since the offsets were asked for: the next look will be right
+        # One that fails, or that retention has passed since, has no sample: the next look may have one.
+        answers, _ = split_failures(await fetch_each(source, waiting, limits, IsolationLevel.READ_COMMITTED))
         looked = {
             where: found
             for where, data in answers.items()
             if (found := _within(iter_fetched(records_of(data)), lagging[where]))
         }
         headers |= looked
-        waiting = {where: start for where, start in waiting.items() if where not in looked}
+        waiting = {where: start for where, start in waiting.items() if where in answers and where not in looked}
         if not looked:
             break
     newest = await _newest_timestamps(source, headers)
@@ -193,4 +216,5 @@ async def _newest_timestamps(source: Cluster, partitions: Iterable[TopicPartitio
     asked = dict.fromkeys(partitions, MAX_TIMESTAMP)
     if (await source.any_connection()).version(ApiKey.LIST_OFFSETS) < MAX_TIMESTAMP_SINCE_VERSION:
         return {}
-    return {where: found.timestamp_ms for where, found in (await list_offsets(source, asked)).items()}
+    found, _ = split_failures(await list_each_offset(source, asked))
+    return {where: newest.timestamp_ms for where, newest in found.items()}

@@ -15,12 +15,14 @@ from broker.client.limits import ClientLimits
 from broker.client.site import Site
 from mirror.findings import LinkFinding, link_findings
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
-from mirror.lag import PartitionLag, link_lag
+from mirror.lag import PartitionLag
 from mirror.limits import RESTARTS_IN_A_LOOP
 from mirror.link import Link
+from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Gap, RunState
 from mirror.offsets.group_entries import GroupSyncs
-from mirror.offsets.state import LinkState, StateEntries, load_link_state
+from mirror.offsets.hold_entries import Hold
+from mirror.offsets.state import LinkState, StateEntries, load_partial_state
 
 T = TypeVar("T", int, float)
 
@@ -54,7 +56,8 @@ class LinkStatus:
 
     `worker` is the one whose heartbeat stands in the link's state, "" where none does; `heartbeat_age_ms` is by the
     clock of who looked. `partition_lags` begins with the partitions that stand still. `groups_waiting` are the groups
-    with an offset that is not carried over, those that failed as a whole among them.
+    with an offset that is not carried over, those that failed as a whole among them. `holds` are the partitions, or
+    whole topics, that should be mirrored and are not, beside those at gaps; None while a site does not answer.
     """
 
     link: str
@@ -70,6 +73,7 @@ class LinkStatus:
     lag_seconds: float | None
     lag_is_estimated: bool
     partitions_stopped: int
+    partitions_held: int | None
     worker: str
     heartbeat_at_ms: int | None
     heartbeat_age_ms: int | None
@@ -82,6 +86,7 @@ class LinkStatus:
     groups_looked_at_ms: int | None
     oldest_group_sync_at_ms: int | None
     findings: tuple[LinkFinding, ...]
+    holds: tuple[Hold, ...] | None
     gaps: tuple[Gap, ...]
     partition_lags: tuple[PartitionLag, ...]
     trouble: str
@@ -101,29 +106,33 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch) -> LinkStatus:
         source = await _enter(stack, link.source, trouble)
         target = await _enter(stack, link.target, trouble)
         state: LinkState | None = None
-        lags: list[PartitionLag] | None = None
+        look: LinkLook | None = None
         try:
             if target is not None:
-                state = await load_link_state(link, target)
-            if source is not None and target is not None:
-                lags = await link_lag(link, source, target, state)
+                state = await load_partial_state(link, target)
+            if source is not None and target is not None and state is not None:
+                look = await look_at_link(link, source, target, state)
         except FarshoreError as error:
             trouble.append(str(error))
         entries = state.entries if state is not None else None
         heartbeat = heartbeats.judge(link.name, entries.owner if entries is not None else None)
         answers = (source is not None, target is not None)
-        return summarise(link, answers, entries, lags, heartbeat, "; ".join(trouble))
+        return summarise(link, answers, entries, look, heartbeat, "; ".join(trouble))
 
 
 def summarise(
     link: Link,
     answers: tuple[bool, bool],
     entries: StateEntries | None,
-    lags: Sequence[PartitionLag] | None,
+    look: LinkLook | None,
     heartbeat: Heartbeat,
     trouble: str,
 ) -> LinkStatus:
     """Put together what was seen; `answers`: whether source and target do. Pure."""
+    lags = look.lags.lags if look is not None else ()
+    unknown = look.lags.unknown if look is not None else {}
+    amounts_known = look is not None and not unknown
+    holds = look.holds if look is not None else None
     stopped = entries.open_gaps() if entries is not None else {}
     owner = entries.owner if entries is not None else None
     checkpoints = entries.checkpoints.values() if entries is not None else ()
@@ -136,13 +145,14 @@ def summarise(
         condition=condition_now(entries, heartbeat),
         source_answers=answers[0],
         target_answers=answers[1],
-        topics=None if lags is None else len({lag.topic for lag in lags}),
-        partitions=None if lags is None else len(lags),
-        lag_records=None if lags is None else sum(lag.lag_records for lag in lags),
-        lag_bytes=None if lags is None else _known(sum, [lag.lag_bytes for lag in lags]),
-        lag_seconds=None if lags is None else _known(max, [0.0, *(lag.lag_seconds for lag in lags)]),
-        lag_is_estimated=any(lag.lag_bytes_estimated or lag.lag_records_estimated for lag in lags or ()),
+        topics=None if look is None else len({lag.topic for lag in lags} | {where.topic for where in unknown}),
+        partitions=None if look is None else len(lags) + len(unknown),
+        lag_records=sum(lag.lag_records for lag in lags) if amounts_known else None,
+        lag_bytes=_known(sum, [lag.lag_bytes for lag in lags]) if amounts_known else None,
+        lag_seconds=_known(max, [0.0, *(lag.lag_seconds for lag in lags)]) if amounts_known else None,
+        lag_is_estimated=any(lag.lag_bytes_estimated or lag.lag_records_estimated for lag in lags),
         partitions_stopped=len(stopped),
+        partitions_held=None if holds is None else len(holds),
         worker=heartbeat.worker,
         heartbeat_at_ms=heartbeat.at_ms,
         heartbeat_age_ms=heartbeat.age_ms,
@@ -154,9 +164,10 @@ def summarise(
         groups_failed=sum(bool(entry.failure) for entry in groups.by_group.values()),
         groups_looked_at_ms=groups.looked_at_ms,
         oldest_group_sync_at_ms=min(synced.values(), default=None),
-        findings=link_findings(link, answers, entries, lags, heartbeat, trouble),
+        findings=link_findings(link, answers, entries, look, heartbeat, trouble),
+        holds=holds,
         gaps=tuple(entries.gaps.values()) if entries is not None else (),
-        partition_lags=tuple(sorted(lags or (), key=lambda lag: (lag.topic, lag.partition) not in stopped)),
+        partition_lags=tuple(sorted(lags, key=lambda lag: (lag.topic, lag.partition) not in stopped)),
         trouble=trouble,
     )
 

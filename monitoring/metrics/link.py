@@ -11,6 +11,7 @@ from mirror.api import LinkCondition
 from monitoring.metrics.observation import Board
 
 UP_HELP = "1 when both sites answered in the last pass and the link's worker gives signs of life."
+HELD_HELP = "1 for a partition (`all` of a topic) that should be mirrored and is not, beside those at gaps; and why."
 
 
 class LinkCollector(Collector):
@@ -25,6 +26,9 @@ class LinkCollector(Collector):
         gaps = GaugeMetricFamily(
             "farshore_link_gaps_open", "Partitions that stand still until an operator decides.", labels=["link"]
         )
+        held = GaugeMetricFamily(
+            "farshore_link_partition_held", HELD_HELP, labels=["link", "topic", "partition", "reason"]
+        )
         at = GaugeMetricFamily(
             "farshore_link_observed_timestamp_seconds", "When the link was last looked at.", labels=["link"]
         )
@@ -38,10 +42,13 @@ class LinkCollector(Collector):
             up.add_metric([seen.link], int(seen.up))
             at.add_metric([seen.link], seen.observed_at_ms / 1000)
             errors.add_metric([seen.link], self._board.errors(seen.link))
+            for hold in seen.holds:
+                number = "all" if hold.partition is None else str(hold.partition)
+                held.add_metric([seen.link, hold.topic, number, hold.reason], 1)
             if seen.heartbeat_at_ms is not None:
                 heartbeat.add_metric([seen.link], seen.heartbeat_at_ms / 1000)
             if seen.condition is not None:
                 gaps.add_metric([seen.link], seen.gaps_open)
                 for name in LinkCondition:  # the zeros too: a graph of states needs them
                     state.add_metric([seen.link, name.value], int(seen.condition == name.value))
-        yield from (up, state, gaps, at, heartbeat, errors)
+        yield from (up, state, gaps, held, at, heartbeat, errors)

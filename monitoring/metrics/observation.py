@@ -18,6 +18,15 @@ class LagSample:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldSample:
+    """A partition (None: all of the topic) that should be mirrored and is not."""
+
+    topic: str
+    partition: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class GroupSample:
     """One group: the partitions whose offset is not carried over, by reason, and whether it failed as a whole."""
 
@@ -44,6 +53,7 @@ class LinkObservation:
     groups: Mapping[str, GroupSample] = field(default_factory=dict)
     groups_looked_at_ms: int | None = None
     gaps_open: int = 0
+    holds: tuple[HoldSample, ...] = ()
     heartbeat_at_ms: int | None = None
 
 

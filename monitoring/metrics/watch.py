@@ -13,16 +13,16 @@ from mirror.api import (
     Heartbeat,
     HeartbeatWatch,
     Link,
+    LinkLook,
     LinkState,
-    PartitionLag,
     Pulse,
     StateEntries,
     condition_now,
-    link_lag,
-    load_link_state,
+    load_partial_state,
+    look_at_link,
 )
 from monitoring import limits
-from monitoring.metrics.observation import Board, GroupSample, LagSample, LinkObservation
+from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation
 
 CLIENT_ID = "farshore-monitor"
 
@@ -83,11 +83,11 @@ class LinkWatch:
     async def look(self) -> LinkObservation:
         """One pass. What a dead site cannot tell is left out; what the other one tells is kept."""
         state: LinkState | None = None
-        lags: list[PartitionLag] = []
+        look: LinkLook | None = None
         error: str | None = None
         try:
             async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
-                state = await load_link_state(self.link, await self._target.cluster())
+                state = await load_partial_state(self.link, await self._target.cluster())
         except (FarshoreError, OSError, TimeoutError) as trouble:
             error = type(trouble).__name__
             await self._target.drop()
@@ -95,21 +95,21 @@ class LinkWatch:
             try:
                 async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
                     source, target = await self._source.cluster(), await self._target.cluster()
-                    lags = await link_lag(self.link, source, target, state)
+                    look = await look_at_link(self.link, source, target, state)
             except (FarshoreError, OSError, TimeoutError) as trouble:
                 error = type(trouble).__name__
                 # Which of the two failed is not worth guessing: both are asked anew.
                 await self.close()
         entries = state.entries if state is not None else None
         heartbeat = self._heartbeats.judge(self.link.name, entries.owner if entries is not None else None)
-        return observed(self.link.name, self._clock.now_ms(), entries, lags, heartbeat, error)
+        return observed(self.link.name, self._clock.now_ms(), entries, look, heartbeat, error)
 
 
 def observed(
     link: str,
     at_ms: int,
     entries: StateEntries | None,
-    lags: list[PartitionLag],
+    look: LinkLook | None,
     heartbeat: Heartbeat,
     error: str | None,
 ) -> LinkObservation:
@@ -122,15 +122,21 @@ def observed(
         up=error is None and heartbeat.pulse is Pulse.ALIVE,
         error=error,
         condition=None if entries is None else condition.value,
-        lags=tuple(
-            LagSample(lag.topic, lag.partition, lag.lag_records, lag.lag_seconds, lag.lag_bytes) for lag in lags
-        ),
+        lags=() if look is None else _lags(look),
         groups_synced_at_ms={} if entries is None else dict(entries.groups.synced_at_ms),
         groups={} if entries is None else _groups(entries),
         groups_looked_at_ms=None if entries is None else entries.groups.looked_at_ms,
+        holds=() if look is None else tuple(HoldSample(h.topic, h.partition, h.reason.value) for h in look.holds),
         gaps_open=0 if entries is None else len(entries.open_gaps()),
         heartbeat_at_ms=heartbeat.at_ms,
     )
+
+
+def _lags(look: LinkLook) -> tuple[LagSample, ...]:
+    known = [
+        LagSample(lag.topic, lag.partition, lag.lag_records, lag.lag_seconds, lag.lag_bytes) for lag in look.lags.lags
+    ]
+    return (*known, *(LagSample(*where, None, None, None) for where in look.lags.unknown))
 
 
 def _groups(entries: StateEntries) -> dict[str, GroupSample]:

@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.client.errors import KafkaError
 from broker.client.site import Site
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 from mirror.findings import LinkFindingKind, link_findings
 from mirror.heartbeat import judge_heartbeat
-from mirror.lag import PartitionLag
+from mirror.lag import LagReport, PartitionLag
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, HEARTBEAT_MAX_AGE_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
+from mirror.looking import LinkLook
 from mirror.offsets.entries import (
     Checkpoint,
     Gap,
@@ -25,6 +29,7 @@ from mirror.offsets.entries import (
     Writer,
 )
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End
 from mirror.offsets.state import StateEntries
 from mirror.status import LinkCondition, LinkStatus, condition_of, summarise
@@ -61,7 +66,8 @@ def unseen(lag: PartitionLag) -> PartitionLag:
 
 def seen(found: StateEntries | None, lags: list[PartitionLag] | None, trouble: str = "", now_ms: int = 2) -> LinkStatus:
     heartbeat = judge_heartbeat(found.owner if found is not None else None, now_ms)
-    return summarise(LINK, (lags is not None, found is not None), found, lags, heartbeat, trouble)
+    look = None if lags is None else LinkLook(LagReport(tuple(lags), {}), ())
+    return summarise(LINK, (look is not None, found is not None), found, look, heartbeat, trouble)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +94,22 @@ def test_a_site_that_does_not_answer_has_no_lag_rather_than_none_of_it() -> None
     status = seen(state(), None, "east does not answer")
     assert (status.source_answers, status.target_answers) == (False, True)
     assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (None, None, None)
-    assert (status.topics, status.partitions) == (None, None)
+    assert (status.topics, status.partitions, status.partitions_held, status.holds) == (None, None, None, None)
     assert status.partition_lags == ()
     assert status.condition is LinkCondition.RUNNING
     assert status.trouble == "east does not answer"
+
+
+def test_a_partition_whose_lag_is_unknown_makes_the_sums_unknown_and_hides_no_other() -> None:
+    blind, held = TopicPartition("flights", 1), Hold("flights", 1, HoldReason.NO_LEADER_AT_SOURCE, "", 1)
+    error = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "offsets of flights-1 at east")
+    look = LinkLook(LagReport((lag("flights", 0, 3, 1.5),), {blind: error}), (held,))
+    status = summarise(LINK, (True, True), state(), look, judge_heartbeat(state().owner, 2), "")
+    assert (status.topics, status.partitions, status.partitions_held, len(status.partition_lags)) == (1, 2, 1, 1)
+    assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (None, None, None)
+    found = {(finding.kind, finding.topic, finding.partition) for finding in status.findings}
+    assert found == {(kind, *blind) for kind in (LinkFindingKind.PARTITION_HELD, LinkFindingKind.LAG_UNKNOWN)}
+    assert status.holds == (held,)
 
 
 def test_a_link_without_a_topic_has_a_lag_of_zero() -> None:
@@ -150,7 +168,9 @@ def test_groups_that_nobody_looks_at_are_a_finding(age_ms: int, told: bool) -> N
     groups = GroupSyncs(times=GroupSyncTimes(looked_at_ms=owner.at_ms - age_ms))
     for link, expected in ((replace(LINK, groups=("app",)), told), (LINK, False)):
         entries = replace(state(), owner=owner, groups=groups)
-        found = link_findings(link, (True, True), entries, [], judge_heartbeat(owner, owner.at_ms), "")
+        found = link_findings(
+            link, (True, True), entries, LinkLook(LagReport((), {}), ()), judge_heartbeat(owner, owner.at_ms), ""
+        )
         assert (LinkFindingKind.GROUPS_NOT_SEEN in {finding.kind for finding in found}) == expected
 
 

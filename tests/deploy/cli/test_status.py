@@ -11,9 +11,11 @@ from broker.client.site import Site
 from deploy.cli.status import show
 from deploy.cli.until import Goal, GoalOption
 from mirror.heartbeat import judge_heartbeat
-from mirror.lag import PartitionLag
+from mirror.lag import LagReport, PartitionLag
 from mirror.link import Link
+from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, Writer
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import StateEntries
 from mirror.status import LinkStatus, summarise
 
@@ -31,12 +33,16 @@ GAP = Gap(
 )  # fmt: skip
 
 
-def status(*lags: PartitionLag, gaps: tuple[Gap, ...] = (), age_ms: int = 0, restarts: int = 0) -> LinkStatus:
+def status(
+    *lags: PartitionLag, gaps: tuple[Gap, ...] = (), age_ms: int = 0, restarts: int = 0, holds: tuple[Hold, ...] = ()
+) -> LinkStatus:
     owner = Owner(Writer(7, 3), "mirror-0.frankfurt.example.com:4711", AT_MS, restarts, "KafkaError: no leader")
     entries = StateEntries(
         LINK, exists=True, owner=owner, gaps={(gap.topic, gap.partition, gap.source_from): gap for gap in gaps}
     )
-    return summarise(LINK, (True, True), entries, lags, judge_heartbeat(owner, AT_MS + age_ms), "")
+    return summarise(
+        LINK, (True, True), entries, LinkLook(LagReport(lags, {}), holds), judge_heartbeat(owner, AT_MS + age_ms), ""
+    )
 
 
 def shown(capsys: pytest.CaptureFixture[str], *statuses: LinkStatus, every_partition: bool = False) -> str:
@@ -67,6 +73,23 @@ def test_partitions_without_a_finding_are_shown_on_request_and_stopped_ones_firs
     assert "flights" in whole
     partitions = whole[whole.index("partitions of") :]
     assert partitions.index("bookings-confirmed") < partitions.index("flights")
+
+
+def test_what_should_be_mirrored_and_is_not_is_named_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    holds = (
+        Hold("gates", None, HoldReason.TOPIC_NOT_CREATED, "topic gates at virginia: POLICY_VIOLATION", AT_MS),
+        Hold("orders", 7, HoldReason.NO_LEADER_AT_SOURCE, "", AT_MS),
+    )
+    text = " ".join(shown(capsys, status(EVEN, holds=holds)).split())
+    assert "partition_held" in text
+    assert "no_leader_at_source" in text
+    assert "POLICY_VIOLATION" in text
+    assert "next: bring back a broker of the source" in text
+    show([status(EVEN, holds=holds)], "json", False)
+    (found,) = json.loads(capsys.readouterr().out)["items"]
+    named = [(hold["topic"], hold["partition"], hold["reason"]) for hold in found["holds"]]
+    assert named == [("gates", None, "topic_not_created"), ("orders", 7, "no_leader_at_source")]
+    assert found["partitions_held"] == 2
 
 
 def test_what_is_unknown_is_said_in_both_forms(capsys: pytest.CaptureFixture[str]) -> None:

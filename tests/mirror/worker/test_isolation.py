@@ -14,16 +14,19 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import delete_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
+from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import load_link_state, read_entries
+from mirror.status import link_status
 from mirror.worker.events import Event
 from tests.broker.faults import SPARED, Faults, injected
 from tests.broker.running import running_server
@@ -167,6 +170,8 @@ async def test_a_fault_that_comes_stops_its_partition_only(stage: Stage, name: s
 
 
 async def _is_held(stage: Stage, told: Told, reason: HoldReason) -> None:
+    """In the state, in an event, and in what status says of it, which goes on for the others."""
+
     async def there() -> bool:
         return await stage.reason() is reason
 
@@ -174,6 +179,10 @@ async def _is_held(stage: Stage, told: Told, reason: HoldReason) -> None:
     held = told.of(Event.PARTITION_HELD)
     assert held, "nobody was told"
     assert {(fields["topic"], fields["partition"]) for fields in held} == {BAD}
+    status = await link_status(stage.link, HeartbeatWatch(SystemClock()))
+    assert [(hold.topic, hold.partition, hold.reason) for hold in status.holds or ()] == [(*BAD, reason)]
+    assert {finding.topic for finding in status.findings} == {BAD.topic}
+    assert {(lag.topic, lag.partition) for lag in status.partition_lags} >= set(GOOD)
 
 
 async def _heal(stage: Stage, told: Told) -> None:

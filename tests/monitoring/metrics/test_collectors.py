@@ -15,7 +15,7 @@ from monitoring.canary.record import CanaryRecord
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
 from monitoring.metrics.canary import latency_histogram
-from monitoring.metrics.observation import Board, GroupSample, LagSample, LinkObservation
+from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation
 from monitoring.metrics.server import metrics_server, registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -64,6 +64,17 @@ def test_an_observed_link(tmp_path: Path) -> None:
     assert found["farshore_link_state", (("link", "east-west"), ("state", "promoted"))] == 0
     assert found["farshore_group_sync_age_seconds", (("group", "analysts"), ("link", "east-west"))] == 2.5
     assert any(name == "farshore_build_info" for name, _ in found)
+
+
+def test_held_partitions_are_named_with_their_reasons(tmp_path: Path) -> None:
+    board = Board()
+    held = (HoldSample("flights", 3, "no_leader_at_source"), HoldSample("gates", None, "topic_not_created"))
+    board.post(observation(holds=held))
+    found = {labels: value for (name, labels), value in read(registry_for(board, tmp_path)).items() if "held" in name}
+    assert found == {
+        (("link", "east-west"), ("partition", "3"), ("reason", "no_leader_at_source"), ("topic", "flights")): 1,
+        (("link", "east-west"), ("partition", "all"), ("reason", "topic_not_created"), ("topic", "gates")): 1,
+    }
 
 
 def test_groups_are_counted_by_what_became_of_them(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""A link seen from outside: how far it is behind, and which partitions it should mirror and does not.
+
+What a look shows now goes before what the worker said: the worker may be gone. What only the worker can know (an error
+in answer to a write) is said as of when it said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from mirror.lag import LagReport, partial_lag
+from mirror.link import Link
+from mirror.offsets.entries import RunState
+from mirror.offsets.hold_entries import Hold, HoldReason
+from mirror.offsets.state import LinkState, StateEntries
+from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
+from mirror.topics.sync import look_at_topics
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLook:
+    """What both sites showed of a link; `holds` by topic and partition."""
+
+    lags: LagReport
+    holds: tuple[Hold, ...]
+
+
+async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
+    """One look; a partition that cannot be looked at hides no other. Raises ClientError, StateDamaged."""
+    lags = await partial_lag(link, source, target, state)
+    seen = await look_at_topics(link, source, target)
+    return LinkLook(lags, merge_holds(link, seen, state.entries, target.clock.now_ms()))
+
+
+def merge_holds(link: Link, seen: TopicsSeen, entries: StateEntries, now_ms: int) -> tuple[Hold, ...]:
+    """What is in the way, from a look at the topics and the link's state. Pure.
+
+    Not the partitions that stand at gaps: those wait for a decision. None where nobody may mirror, or nobody ever did.
+    """
+    if entries.owner is None or (entries.run is not None and entries.run.state is RunState.PROMOTED):
+        return ()
+    stopped = entries.open_gaps()
+    found: dict[HoldKey, Hold] = {}
+    for hold in find_holds(link, seen, {}, now_ms):
+        said = entries.holds.get((hold.topic, hold.partition))
+        found[hold.topic, hold.partition] = said if said is not None and said.reason is hold.reason else hold
+    for key in _partitions(seen):
+        if key in found or (key[0], None) in found:
+            continue
+        if key in entries.holds:
+            found[key] = entries.holds[key]
+        elif key not in entries.checkpoints:
+            found[key] = Hold(*key, HoldReason.NOT_TAKEN_IN, "", now_ms)
+    return tuple(found[key] for key in sorted(found, key=_place) if key not in stopped)
+
+
+def _partitions(seen: TopicsSeen) -> Iterable[tuple[str, int]]:
+    return ((topic.name, partition.partition) for topic in seen.source.values() for partition in topic.partitions)
+
+
+def _place(key: HoldKey) -> tuple[str, int]:
+    topic, partition = key
+    return topic, -1 if partition is None else partition
