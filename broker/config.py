@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
+
+FRAMING: Final = "framing"
+FULL: Final = "full"
+RECORD_VALIDATIONS: Final = (FRAMING, FULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,9 @@ class BrokerConfig:
     node_id: int = 1
     cluster_id: str | None = None
     rack: str | None = None
+
+    # How deep a produced batch is looked at: "framing" (log/validation.py) or "full", every record of it.
+    record_validation: str = FRAMING
 
     num_partitions: int = 1
     auto_create_topics_enable: bool = True
@@ -54,6 +62,8 @@ class BrokerConfig:
         for name in ("num_partitions", "offsets_topic_num_partitions", "transaction_state_log_num_partitions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
+        if self.record_validation not in RECORD_VALIDATIONS:
+            raise ValueError(f"record_validation {self.record_validation!r} is none of {', '.join(RECORD_VALIDATIONS)}")
         if self.node_id < 0:
             raise ValueError(f"node_id {self.node_id} is below 0")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -77,6 +77,7 @@ class BrokerTable(Table):
     group_initial_rebalance_delay_ms: int | None = Field(None, ge=0)
     log_retention_check_interval_ms: int | None = Field(None, ge=1)
     max_connections: int | None = Field(None, ge=1)
+    record_validation: Literal["framing", "full"] | None = None
 
 
 class SiteTable(Table):

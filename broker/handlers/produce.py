@@ -13,10 +13,12 @@ than the batch has is decoded and encoded again, as Kafka does.
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.config import FULL
 from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTooLarge
 from broker.handlers.handler import CloseConnection, Handler, RequestContext
 from broker.limits import RECOMPRESSED_BATCH_BYTES_MAX
+from broker.log.validation import check_records
 from broker.topics.configs import min_insync_replicas, value_of
 from broker.topics.partition import Partition, Topic
 from broker.wire.api import ApiKey
@@ -76,6 +78,8 @@ def _produce(
         partition = broker.require_partition(topic, data.index)
         _check_acks(request.acks, partition, broker.topics[topic])
         records = _batch(data)
+        if broker.config.record_validation == FULL:
+            check_records(records)
         if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
             records = _with_codec(records, broker.topics[topic], context)
         _check_transaction(broker, request, partition, records)

@@ -1,17 +1,21 @@
 """What a batch must be before the log takes it. Pure; the rules are those of Kafka's LogValidator, so that a client is
 refused here what a Kafka broker would refuse it.
 
-A batch stays closed: only its header and CRC are looked at. It is opened in three rare cases, where a rule is about
-single records: a compacted topic (every record needs a key), a finite `message.timestamp.before.max.ms`, and a batch
-marked LogAppendTime sent to a CreateTime topic, whose largest creation time is then needed.
+A batch stays closed: what is looked at is its header, its CRC and its framing (broker/wire/framing.py). It is opened in
+three rare cases, where a rule is about single records: a compacted topic (every record needs a key), a finite
+`message.timestamp.before.max.ms`, and a batch marked LogAppendTime sent to a CreateTime topic, whose largest creation
+time is then needed. With `record_validation = "full"` the Produce handler opens every one (`check_records`), as a Kafka
+broker does: docs/performance.md says what that costs.
 """
 
 from enum import Enum
 
 from broker.errors import CorruptRecords, RecordsRefused, RecordsTooLarge, TimestampRefused
 from broker.log.config import FOREVER, LogConfig
+from broker.log.stored import stored_records
 from broker.wire.batch import LOG_APPEND_TIME_MASK, MAGIC, MAGIC_OFFSET, BatchHeader, pack_header, peek, verify_crc
 from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.framing import check_framing
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import NO_TIMESTAMP
 
@@ -41,6 +45,10 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin, now_
     if origin is AppendOrigin.COORDINATOR:
         return header
     _check_header(header)
+    try:
+        check_framing(batch, header)
+    except CorruptBatch as error:
+        raise RecordsRefused(str(error)) from error
     if config.log_append_time:
         if header.is_log_append_time:
             refused = TimestampRefused("a producer may not mark its batch as LogAppendTime")
@@ -53,6 +61,29 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin, now_
     if config.compacted:
         _check_keys(batch)
     return header
+
+
+def check_records(batch: memoryview) -> None:
+    """Opens the batch: everything that Kafka's broker would find wrong in its records. Raises RecordsRefused (and its
+    kinds).
+    """
+    header = _whole_batch(batch)
+    try:
+        verify_crc(batch)
+    except CorruptBatch as error:
+        raise CorruptRecords(str(error)) from error
+    try:
+        records = stored_records(batch)
+    except CorruptBatch as error:
+        raise RecordsRefused(str(error)) from error
+    late = tuple(index for index, record in enumerate(records) if record.timestamp > header.max_timestamp)
+    if late:
+        refused = TimestampRefused(
+            f"{len(late)} records are later than {header.max_timestamp}, the batch's largest time"
+        )
+        refused.record_indexes = late
+        refused.hint = "set the batch's max timestamp to that of its latest record"
+        raise refused
 
 
 def _whole_batch(batch: memoryview) -> BatchHeader:

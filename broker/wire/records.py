@@ -38,6 +38,8 @@ _TIMESTAMP_MIN = -(2**63)
 _TIMESTAMP_SPAN = 2**64 - 1
 _SHORT_DELTA = 64
 """No delta that is one byte long is larger."""
+_NOT_UTF8 = "surrogateescape"
+"""Clients may name headers with any bytes: what is no UTF-8 is kept as PEP 383 does, and written back as it was."""
 _END_TXN_VALUE = struct.Struct(">hi")
 
 
@@ -85,7 +87,7 @@ def decode_records(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BATCH_BYT
         raise CorruptBatch(f"{header.record_count} records cannot be in {len(data)} bytes")
     try:
         records, end = _read_records(data, header)
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise CorruptBatch(f"the batch at offset {header.base_offset} has a record that cannot be read") from error
     if end != len(data):
         raise CorruptBatch(f"{len(data) - end} bytes are left after {header.record_count} records")
@@ -178,7 +180,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
         if name is None:
             raise CorruptBatch("a header has a null key")
         value, position = _read_sized(data, position)
-        headers.append((name.decode(), value))
+        headers.append((name.decode(errors=_NOT_UTF8), value))
     return tuple(headers), position
 
 
@@ -285,7 +287,7 @@ def _write_records(out: bytearray, records: Sequence[Record], deltas: Sequence[i
 def _write_headers(body: bytearray, headers: Headers) -> None:
     body += varint(len(headers))
     for name, value in headers:
-        encoded = name.encode()
+        encoded = name.encode(errors=_NOT_UTF8)
         body += varint(len(encoded))
         body += encoded
         body += varint(-1 if value is None else len(value))

@@ -1,4 +1,4 @@
-"""`python -m tests.bench [mirror|latency|broker|startup|all]`: every measurement in one run, as tables with ratios."""
+"""`python -m tests.bench [mirror|latency|broker|validation|startup|all]`: all measurements in one run, with ratios."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from tests.bench.data import record_values
 from tests.bench.latency_bench import bench_latency
 from tests.bench.measure import GB
 from tests.bench.mirror_bench import MirrorSetup, bench_mirror
+from tests.bench.validation_bench import bench_validation
 from tests.interop.servers import ServerFailed
 
-PARTS = ("mirror", "latency", "broker", "startup")
+PARTS = ("mirror", "latency", "broker", "validation", "startup")
 STARTUP_RUNS = 5
 VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 
@@ -70,6 +71,8 @@ def main(
             console.print(tables.latency_table(bench_latency(directory / "latency", source, seconds, say)))
         if "broker" in wanted:
             _broker(console, directory / "broker", payload_bytes, rounds, logs, say)
+        if "validation" in wanted:
+            console.print(tables.validation_table(bench_validation(record_values(logs))))
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))
     except ServerFailed as failed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rich import box
 from rich.table import Table
@@ -13,6 +13,7 @@ from tests.bench.data import PARTITIONS, RECORD_BYTES
 from tests.bench.latency_bench import RATE_RECORDS_PER_S, Latencies, LatencyRuns
 from tests.bench.measure import GB, Measured
 from tests.bench.mirror_bench import CodecRuns, MirrorSetup, cpu, speed
+from tests.bench.validation_bench import Looks
 
 Say = Callable[[str], None]
 LOOP_RATIO_GOALS = {"none": 6.0, "zstd": 50.0}
@@ -71,6 +72,16 @@ def latency_table(runs: LatencyRuns) -> Table:
     rows: tuple[tuple[str, Latencies], ...] = (("at the source", runs.direct), ("at the target", runs.mirrored))
     for name, latencies in rows:
         table.add_row(name, *(f"{latencies.percentile(percent):.2f}" for percent in PERCENTILES))
+    return table
+
+
+def validation_table(rows: Iterable[Looks]) -> Table:
+    """CPU-seconds per GB of records for each depth at which a produced batch is looked at."""
+    table = Table(title="What looking at a batch costs, CPU-s/GB of records", box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("codec", "record\nbytes", "CRC", "framing\n(default)", "full"):
+        table.add_column(heading, justify="left" if heading == "codec" else "right")
+    for row in rows:
+        table.add_row(row.codec, str(row.record_bytes), *(f"{s:.2f}" for s in (row.crc, row.framing, row.full)))
     return table
 
 
