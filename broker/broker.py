@@ -11,6 +11,7 @@ from broker.base.clock import Clock
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata_store import BrokerRegistration
 from broker.config import BrokerConfig
+from broker.coordination.host import TopicShape
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError, LogDamaged
 from broker.groups.coordinator import GroupCoordinator
@@ -86,6 +87,13 @@ class Broker:
         if found is None:
             raise UnknownTopic(f"This broker has no partition {topic}-{index}.")
         return found
+
+    def topic_names(self) -> list[str]:
+        return [name for name, topic in self.topics.items() if not topic.is_internal]
+
+    def topic_shape(self, name: str) -> TopicShape | None:
+        topic = self.topics.get(name)
+        return None if topic is None else TopicShape(topic.state.topic_id, len(topic.partitions))
 
     def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         """Makes a coordinator's topic unless it is there. Raises LogStorageError."""

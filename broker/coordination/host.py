@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+import uuid
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, Protocol
 
 from broker.base.clock import Clock
 from broker.log.partition_log import PartitionLog
+
+
+class TopicShape(NamedTuple):
+    """What an assignment of a topic's partitions depends on."""
+
+    topic_id: uuid.UUID
+    partitions: int
 
 
 class HostPartition(Protocol):
@@ -42,6 +50,12 @@ class CoordinatorHost(Protocol):
     def config(self) -> HostConfig: ...
 
     def partition(self, topic: str, index: int) -> HostPartition | None: ...
+
+    def topic_names(self) -> Collection[str]:
+        """All topics but the internal ones."""
+        ...
+
+    def topic_shape(self, name: str) -> TopicShape | None: ...
 
     def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> object:
         """Make the topic unless it is there. Raises BrokerError."""

@@ -15,6 +15,10 @@ from math import inf
 from broker.coordination.host import CoordinatorHost
 from broker.coordination.internal_log import OFFSETS_TOPIC, InternalLog
 from broker.errors import BrokerError
+from broker.groups.consumer.coordinator import ConsumerGroups
+from broker.groups.consumer.model import JOIN_EPOCH, HeartbeatAsk, HeartbeatRefused, HeartbeatResult
+from broker.groups.consumer.records import GroupReader
+from broker.groups.consumer.steps import check_epoch
 from broker.groups.formats import (
     GroupKey,
     OffsetKey,
@@ -26,12 +30,14 @@ from broker.groups.formats import (
 )
 from broker.groups.group import Group
 from broker.groups.limits import (
+    CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_MEMBERS_MAX,
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     OFFSETS_RETENTION_CHECK_MS,
 )
 from broker.groups.model import Effects, GroupRules, JoinAsk, JoinResult, Leaver, SyncAsk, SyncResult
 from broker.groups.offsets import OffsetStore, expired
+from broker.groups.subscriptions import subscribed_topics
 from broker.groups.timers import Deadlines
 from broker.groups.waiters import Waiters
 from broker.wire.errors import ErrorCode
@@ -56,6 +62,7 @@ class GroupCoordinator:
         self.log = InternalLog(host, OFFSETS_TOPIC, config.offsets_topic_num_partitions)
         self.offsets = OffsetStore(self.log)
         self.groups: dict[str, Group] = {}
+        self.consumer = ConsumerGroups(host, self.log, self._watch_at)
         self._joins: Waiters[JoinResult] = Waiters()
         self._syncs: Waiters[SyncResult] = Waiters()
         self._deadlines = Deadlines()
@@ -70,9 +77,12 @@ class GroupCoordinator:
     def load(self) -> None:
         """Read `__consumer_offsets`. Raises BrokerError, CorruptBatch, MalformedMessage."""
         metadata: dict[str, bytes] = {}
+        consumer = GroupReader()
         for batch in self.log.replay():
             self.offsets.replay_marker(batch)
             for record in batch.records:
+                if consumer.take(record.key or b"", record.value):
+                    continue
                 key = read_key(record.key or b"")
                 if isinstance(key, OffsetKey):
                     self.offsets.replay_offset(batch, key, record.value, record.offset)
@@ -82,8 +92,10 @@ class GroupCoordinator:
                     metadata[key.group_id] = record.value or b""
         for group_id, value in metadata.items():
             self._restore(group_id, value)
+        self.consumer.restore(consumer.groups(), self.now_ms())
         for group_id in self.offsets.group_ids():
-            self._group(group_id)
+            if group_id not in self.consumer.groups:
+                self._group(group_id)
 
     def _restore(self, group_id: str, value: bytes) -> None:
         stored = read_group(value)
@@ -118,6 +130,13 @@ class GroupCoordinator:
             group = self.groups.get(group_id)
             if group is not None:
                 self._apply(group, group.tick(now_ms))
+                continue
+            try:
+                self.consumer.tick(group_id, now_ms)
+            except BrokerError as error:
+                # A member that cannot be dropped yet is tried again; a full disk must not end the coordinator.
+                log.warning("silent members of group %s could not be dropped: %s", group_id, error)
+                self._watch_at(group_id, now_ms + CONSUMER_HEARTBEAT_INTERVAL_MS)
 
     def expire_offsets(self) -> None:
         """Drop offsets of empty groups that had their time, and empty groups that have none left."""
@@ -132,6 +151,15 @@ class GroupCoordinator:
             except BrokerError as error:
                 # Retention is tried again at the next check; a full disk must not end the coordinator.
                 log.warning("offsets of group %s could not be expired: %s", group.group_id, error)
+        for group_id, since_ms in list(self.consumer.empty_since_ms.items()):
+            committed = self.offsets.of(group_id).committed
+            try:
+                self.offsets.remove(group_id, expired(committed, empty_since_ms=since_ms, now_ms=now_ms))
+                if not self.offsets.has_any(group_id):
+                    self.consumer.remove(group_id)
+            except BrokerError as error:
+                # As above.
+                log.warning("offsets of group %s could not be expired: %s", group_id, error)
 
     # -- the protocol ----------------------------------------------------------------------------------------
 
@@ -142,6 +170,8 @@ class GroupCoordinator:
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
         try:
             self.log.ensure()
+            if not self._make_classic(group_id):
+                return JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ask.member_id)
         except BrokerError as error:
             return JoinResult(error.error_code, ask.member_id)
         group = self._group(group_id)
@@ -175,6 +205,38 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(member_id, instance_id, generation_id, self.now_ms())
 
+    def consumer_heartbeat(self, group_id: str, ask: HeartbeatAsk) -> HeartbeatResult:
+        """A member of a consumer group (KIP-848) joins, lives or leaves. Raises HeartbeatRefused."""
+        if not group_id:
+            raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+        try:
+            self.log.ensure()
+            fits = ask.member_epoch != JOIN_EPOCH or self._make_room_for_consumers(group_id)
+        except BrokerError as error:
+            raise HeartbeatRefused(error.error_code, str(error)) from error
+        if not fits:
+            raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return self.consumer.heartbeat(group_id, ask, self.now_ms())
+
+    def _make_room_for_consumers(self, group_id: str) -> bool:
+        """An empty classic group becomes a consumer group when a member of that kind comes. Raises BrokerError."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return True
+        if group.state is not GroupState.EMPTY or group.pending_members:
+            return False
+        self._remove(group)
+        return True
+
+    def _make_classic(self, group_id: str) -> bool:
+        """And the other way. Raises BrokerError."""
+        group = self.consumer.groups.get(group_id)
+        if group is not None and group.members:
+            return False
+        if group is not None:
+            self.consumer.remove(group_id)
+        return True
+
     def leave(self, group_id: str, leavers: list[Leaver]) -> list[ErrorCode]:
         group = self.groups.get(group_id)
         if group is None:
@@ -191,6 +253,10 @@ class GroupCoordinator:
             self.log.ensure()
         except BrokerError as error:
             return error.error_code
+        consumer = self.consumer.groups.get(group_id)
+        if consumer is not None:
+            from_outside = transactional and generation_id < 0 and not member_id and instance_id is None
+            return ErrorCode.NONE if from_outside else check_epoch(consumer, member_id, generation_id)
         group = self.groups.get(group_id)
         if group is None:
             if generation_id >= 0:
@@ -202,22 +268,38 @@ class GroupCoordinator:
 
     def delete(self, group_id: str) -> ErrorCode:
         """Forget an empty group and its offsets (DeleteGroups)."""
-        group = self.groups.get(group_id)
-        if group is None:
+        group, consumer = self.groups.get(group_id), self.consumer.groups.get(group_id)
+        if group is None and consumer is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.state is not GroupState.EMPTY or group.pending_members:
+        if group is not None and (group.state is not GroupState.EMPTY or group.pending_members):
+            return ErrorCode.NON_EMPTY_GROUP
+        if consumer is not None and consumer.members:
             return ErrorCode.NON_EMPTY_GROUP
         try:
             self.offsets.remove(group_id, list(self.offsets.of(group_id).committed))
-            self._remove(group)
+            if consumer is not None:
+                self.consumer.remove(group_id)
+            elif group is not None:
+                self._remove(group)
         except BrokerError as error:
             return error.error_code
         return ErrorCode.NONE
 
-    def remove_offsets(self, group: Group, offsets: Sequence[TopicPartition]) -> None:
+    def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
+        """Of a group that exists; None where it has members and it cannot be known."""
+        if group_id in self.consumer.groups:
+            return self.consumer.subscribed_topics(group_id)
+        return subscribed_topics(self.groups[group_id])
+
+    def remove_offsets(self, group_id: str, offsets: Sequence[TopicPartition]) -> None:
         """Forget single offsets, and the group where that was all of it. Raises BrokerError."""
-        self.offsets.remove(group.group_id, offsets)
-        self._forget_if_unused(group)
+        self.offsets.remove(group_id, offsets)
+        group = self.groups.get(group_id)
+        if group is not None:
+            self._forget_if_unused(group)
+
+    def exists(self, group_id: str) -> bool:
+        return group_id in self.groups or group_id in self.consumer.groups
 
     def forget_topic(self, topic: str) -> None:
         """Drop the offsets of a deleted topic: a new one of that name starts from nothing. Raises BrokerError."""
@@ -265,7 +347,10 @@ class GroupCoordinator:
         return effects
 
     def _watch(self, group: Group) -> None:
-        if group.next_deadline_ms() < inf and self._deadlines.set_at_most(group.group_id, group.next_deadline_ms()):
+        self._watch_at(group.group_id, group.next_deadline_ms())
+
+    def _watch_at(self, group_id: str, deadline_ms: float) -> None:
+        if deadline_ms < inf and self._deadlines.set_at_most(group_id, deadline_ms):
             self._earlier_deadline.set()
 
     def _forget_if_unused(self, group: Group) -> None:

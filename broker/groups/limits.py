@@ -11,5 +11,10 @@ OFFSET_METADATA_BYTES_MAX = 4096
 # looked at.
 OFFSETS_RETENTION_MS = 7 * 24 * 60 * 60 * 1000
 OFFSETS_RETENTION_CHECK_MS = 10 * 60 * 1000
+# Consumer groups of KIP-848: how often members are to be heard of, and when one is given up (Kafka:
+# group.consumer.heartbeat.interval.ms and group.consumer.session.timeout.ms).
+CONSUMER_HEARTBEAT_INTERVAL_MS = 5_000
+CONSUMER_SESSION_TIMEOUT_MS = 45_000
 
+assert CONSUMER_HEARTBEAT_INTERVAL_MS < CONSUMER_SESSION_TIMEOUT_MS
 assert OFFSETS_RETENTION_CHECK_MS < OFFSETS_RETENTION_MS

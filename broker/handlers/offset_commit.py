@@ -1,7 +1,8 @@
 """OffsetCommit, v2-9: store a group's positions; answered once they are in the log.
 
 Generation -1 with an empty member id is a commit from outside, allowed while the group has no member. v2-4 may carry a
-retention time of their own; v6 leader epoch; v7 static members; v9 is served for classic groups only (KIP-848).
+retention time of their own; v6 leader epoch; v7 static members; v9 members of consumer groups, whose epoch stands in
+the generation's place (KIP-848).
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.groups.subscriptions import subscribed_topics
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -18,12 +17,11 @@ from broker.wire.vocabulary import TopicPartition
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    group = broker.groups.groups.get(request.group_id)
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    if group is None:
+    if not broker.groups.exists(request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
-    subscribed = subscribed_topics(group)
+    subscribed = broker.groups.subscribed_topics(request.group_id)
     if subscribed is None:
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
     results = {
@@ -33,7 +31,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestC
     }
     try:
         allowed = [where for where, error in results.items() if error is ErrorCode.NONE]
-        broker.groups.remove_offsets(group, allowed)
+        broker.groups.remove_offsets(request.group_id, allowed)
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.error_code)
     return OffsetDeleteResponse(

@@ -2,7 +2,7 @@
 
 A group that is not known answers offset -1 without an error: librdkafka stops on GROUP_ID_NOT_FOUND here. v2 topics
 null = all that the group has; v7 require_stable (KIP-447): an offset pending in a transaction answers
-UNSTABLE_OFFSET_COMMIT; v8 many groups in one request.
+UNSTABLE_OFFSET_COMMIT; v8 many groups in one request; v9 members of consumer groups.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from broker.broker import Broker
+from broker.groups.consumer.steps import check_epoch
 from broker.groups.offsets import GroupOffsets
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -32,17 +34,21 @@ AskedTopics = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTop
 
 async def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= 8:
-        return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponseGroup(
-                    group.group_id,
-                    _topics(broker.groups.offsets.of(group.group_id), group.topics, request.require_stable),
-                )
-                for group in request.groups
-            ]
-        )
+        return OffsetFetchResponse(groups=[_group(broker, group, request.require_stable) for group in request.groups])
     found = _topics(broker.groups.offsets.of(request.group_id), request.topics, request.require_stable)
     return OffsetFetchResponse(topics=[_as_v7(topic) for topic in found])
+
+
+def _group(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+    """With a member's epoch only for that member as it now is: another's offsets may have moved on (KIP-848)."""
+    consumer = broker.groups.consumer.groups.get(group.group_id)
+    if consumer is not None and group.member_epoch >= 0:
+        error = check_epoch(consumer, group.member_id, group.member_epoch)
+        if error:
+            return OffsetFetchResponseGroup(group.group_id, error_code=error)
+    return OffsetFetchResponseGroup(
+        group.group_id, _topics(broker.groups.offsets.of(group.group_id), group.topics, require_stable)
+    )
 
 
 def _topics(offsets: GroupOffsets, asked: AskedTopics, require_stable: bool) -> list[OffsetFetchResponseTopics]:

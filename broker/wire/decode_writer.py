@@ -101,7 +101,8 @@ class DecodeWriter:
         elif spec.kind is Kind.STRUCT:
             assert spec.struct is not None
             made = self._name("s")
-            if spec.tag is None:
+            may_be_null = spec.tag is None and not spec.is_inline
+            if may_be_null:
                 self._pending.append(("b", made))
                 self._flush()
                 self._emit(f"if {made} < 0:")
@@ -111,7 +112,7 @@ class DecodeWriter:
             self._flush()
             self._struct(spec.struct, made)
             self._emit(f"{target} = {made}")
-            self._indent -= spec.tag is None
+            self._indent -= may_be_null
         elif spec.kind in (Kind.STRING, Kind.BYTES, Kind.RECORDS):
             self._sized(spec, target)
         elif spec.kind is Kind.ARRAY:

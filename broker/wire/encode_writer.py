@@ -95,14 +95,15 @@ class EncodeWriter:
             self._flush(buffer)
             held = self._name("s")
             self._emit(f"{held} = {value}")
-            if spec.tag is None:
+            may_be_null = spec.tag is None and not spec.is_inline
+            if may_be_null:
                 self._emit(f"if {held} is None:")
                 self._emit(f"    {buffer}.append(255)")
                 self._emit("else:")
                 self._indent += 1
                 self._emit(f"{buffer}.append(1)")
             self._struct(spec.struct, held, buffer)
-            self._indent -= spec.tag is None
+            self._indent -= may_be_null
         elif spec.kind in (Kind.STRING, Kind.BYTES, Kind.RECORDS):
             self._sized(spec, value, buffer)
         elif spec.kind is Kind.ARRAY:

@@ -89,6 +89,11 @@ class FieldSpec:
     def is_nullable_in(self, version: int) -> bool:
         return version >= self.nullable
 
+    @property
+    def is_inline(self) -> bool:
+        """A struct that is neither tagged nor ever null."""
+        return self.kind is Kind.STRUCT and self.tag is None and self.nullable == NEVER
+
 
 class Struct:
     """Base of every nested struct; `FIELDS` is its table in wire order."""
@@ -197,6 +202,11 @@ def nullable(item: type[Struct], *, since: int = 0, until: int = NEWEST) -> Any:
     return FieldSpec(Kind.STRUCT, None, since, until, nullable=since, item=Kind.STRUCT, struct=item)
 
 
+def inline(item: type[Struct]) -> Any:
+    """One struct in its place among the fields, always there; a new one by default."""
+    return FieldSpec(Kind.STRUCT, None, item=Kind.STRUCT, struct=item)
+
+
 def _in_wire_order(declared: list[FieldSpec]) -> tuple[FieldSpec, ...]:
     table = [spec for spec in declared if spec.before is None]
     for spec in declared:
@@ -215,6 +225,9 @@ def _tabulate(cls: type[S]) -> type[S]:
         table.append(dataclasses.replace(spec, name=name))
         if spec.default == () and spec.kind is Kind.ARRAY:
             setattr(cls, name, dataclasses.field(default_factory=list))
+        elif spec.is_inline:
+            assert spec.struct is not None
+            setattr(cls, name, dataclasses.field(default_factory=spec.struct))
         else:
             setattr(cls, name, spec.default)
     made = dataclasses.dataclass(slots=True)(cls)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker.base.clock import Clock
 from broker.config import BrokerConfig
+from broker.coordination.host import TopicShape
 from broker.groups.coordinator import GroupCoordinator
 from broker.log.config import LogConfig
 from broker.log.disk import OS_DISK, Disk
@@ -62,6 +64,13 @@ class Host:
     def create_topic(self, name: str, partitions: int = 1) -> None:
         for index in range(partitions):
             self._open(name, index)
+
+    def topic_names(self) -> list[str]:
+        return sorted({topic for topic, _ in self._partitions if not topic.startswith("__")})
+
+    def topic_shape(self, name: str) -> TopicShape | None:
+        count = sum(topic == name for topic, _ in self._partitions)
+        return TopicShape(uuid.uuid5(uuid.NAMESPACE_DNS, name), count) if count else None
 
     def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         assert configs["cleanup.policy"] == "compact"

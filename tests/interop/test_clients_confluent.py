@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
+from tests.interop.servers import FarshoreBroker
+
 TIMEOUT_S = 30.0
 
 
@@ -144,3 +146,42 @@ def test_an_unknown_topic_is_told(cluster: str, topic: str) -> None:
         source.close()
     assert message is not None
     assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def _rebalanced(readers: list[Consumer], partitions: int) -> list[set[int]]:
+    """Poll until every partition has one reader and all have some -> the partitions of each."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        for reader in readers:
+            reader.poll(0.1)
+        held = [{where.partition for where in reader.assignment()} for reader in readers]
+        if all(held) and sum(map(len, held)) == partitions == len(set.union(*held)):
+            return held
+        assert time.monotonic() < deadline, held
+
+
+def test_the_consumer_group_protocol(shared_broker: FarshoreBroker, topic: str) -> None:
+    """KIP-848: two members share, one leaves, the other goes on where it stopped; the admin client sees them."""
+    cluster = shared_broker.bootstrap
+    admin = create(cluster, topic, partitions=4)
+    producer = Producer({"bootstrap.servers": cluster})
+    for number in range(100):
+        producer.produce(topic, str(number), partition=number % 4)
+    assert producer.flush(TIMEOUT_S) == 0
+    first, second = (consumer(cluster, topic, **{"group.protocol": "consumer"}) for _ in range(2))
+    first.subscribe([topic])
+    assert len(read(first, 100)) == 100
+    first.commit(asynchronous=False)
+
+    second.subscribe([f"^{topic}$"])
+    assert sorted(map(len, _rebalanced([first, second], 4))) == [2, 2]
+    described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT_S)
+    assert len(described.members) == 2
+
+    first.close()
+    assert _rebalanced([second], 4) == [{0, 1, 2, 3}]
+    for number in range(8):
+        producer.produce(topic, f"late {number}", partition=number % 4)
+    producer.flush(TIMEOUT_S)
+    assert {message.value() for message in read(second, 8)} == {f"late {number}".encode() for number in range(8)}
+    second.close()

@@ -78,11 +78,14 @@ def test_console_producer_and_consumer(tools: Tools, topic: str, codec: str) -> 
     assert printed == ["Offset:199\tvalue 199"]
 
 
-def test_consumer_groups(tools: Tools, topic: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_consumer_groups(tools: Tools, topic: str, protocol: str) -> None:
     group = f"g-{topic}"
+    option = "--consumer-property" if tools.version.startswith("3.") else "--command-property"
+    member = ["--group", group, option, f"group.protocol={protocol}"]
     tools.topics("--create", "--topic", topic, "--partitions", "1")
     tools.produce(topic, [str(i) for i in range(20)])
-    assert len(tools.consume(topic, 12, "--from-beginning", "--group", group)) == 12
+    assert len(tools.consume(topic, 12, "--from-beginning", *member)) == 12
     assert group in tools.groups("--list").split()
 
     def position() -> tuple[str, ...]:
@@ -99,7 +102,7 @@ def test_consumer_groups(tools: Tools, topic: str) -> None:
     tools.groups(*reset, "--to-offset", "5", "--execute")
     assert position() == ("5", "20", "15")
     assert "Empty" in tools.groups("--describe", "--group", group, "--state")
-    assert len(tools.consume(topic, 15, "--group", group)) == 15
+    assert len(tools.consume(topic, 15, *member)) == 15
     tools.groups("--delete", "--group", group)
     assert group not in tools.groups("--list").split()
 

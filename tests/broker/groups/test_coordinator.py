@@ -285,5 +285,5 @@ def test_keys_of_newer_kafka_versions_are_passed_over(tmp_path: Path) -> None:
     host = start(tmp_path)
     host.groups.check_commit("g", "", None, -1)
     commit(host, 1)
-    host.groups.log.append("g", [Entry(b"\x00\x07future", b"\x00\x00")])
+    host.groups.log.append("g", [Entry(b"\x00\x63future", b"\x00\x00")])
     assert host.restart().groups.offsets.of("g").committed[FLIGHTS].offset == 1

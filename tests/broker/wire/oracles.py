@@ -134,6 +134,11 @@ def _kafka_python_plain(theirs: Any, cls: type[Struct], version: int) -> dict[st
     return out
 
 
+def kafka_python_has(cls: type[Message]) -> bool:
+    """Whether kafka-python knows the message at all."""
+    return cls.__name__ in _KAFKA_PYTHON
+
+
 def kafka_python_reads(cls: type[Message], version: int, data: bytes) -> dict[str, Any]:
     """What kafka-python reads in `data`."""
     name, oracle = cls.__name__, _KAFKA_PYTHON[cls.__name__]

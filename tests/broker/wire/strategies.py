@@ -63,7 +63,7 @@ def _one(spec: FieldSpec) -> st.SearchStrategy[Any]:
 
 def _values(spec: FieldSpec) -> st.SearchStrategy[Any]:
     one = _one(spec)
-    if spec.nullable < 100 or spec.kind is Kind.STRUCT:
+    if spec.nullable < 100 or (spec.kind is Kind.STRUCT and not spec.is_inline):
         return st.none() | one
     return one
 

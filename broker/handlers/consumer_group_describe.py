@@ -1,0 +1,88 @@
+"""ConsumerGroupDescribe, v0-1 (KIP-848): members, what they have and what they should have. Of consumer groups only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from broker.broker import Broker
+from broker.groups.consumer.model import NOTHING, ConsumerGroup, ConsumerMember, Slots
+from broker.groups.consumer.records import by_topic
+from broker.handlers.describe_groups import GROUP_OPERATIONS
+from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.metadata import NOT_ASKED
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+    DescribedMember,
+    TopicPartitions,
+)
+
+CONSUMER_MEMBER: Final = 1
+"""MemberType: one that speaks the consumer protocol; 0 would be a classic one in a consumer group."""
+
+
+async def handle(
+    broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    names = {topic.state.topic_id: name for name, topic in broker.topics.items()}
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    described = []
+    for group_id in request.group_ids:
+        group = broker.groups.consumer.groups.get(group_id)
+        described.append(_unknown(broker, group_id) if group is None else _described(group, names, operations))
+    return ConsumerGroupDescribeResponse(groups=described)
+
+
+def _unknown(broker: Broker, group_id: str) -> DescribedConsumerGroup:
+    text = f"Group {group_id} is not a consumer group." if broker.groups.exists(group_id) else None
+    return DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, text or f"Group {group_id} not found.", group_id)
+
+
+def _described(group: ConsumerGroup, names: Mapping[UUID, str], operations: int) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        ErrorCode.NONE,
+        None,
+        group.group_id,
+        group.state.value,
+        group.epoch,
+        group.target_epoch,
+        group.assignor,
+        [_member(member, group.target.get(member.member_id, NOTHING), names) for member in group.members.values()],
+        operations,
+    )
+
+
+def _member(member: ConsumerMember, target: Slots, names: Mapping[UUID, str]) -> DescribedMember:
+    return DescribedMember(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        sorted(member.subscription.names),
+        member.subscription.regex,
+        _assignment(member.assigned, names),
+        _assignment(target, names),
+        CONSUMER_MEMBER,
+    )
+
+
+def _assignment(slots: Slots, names: Mapping[UUID, str]) -> Assignment:
+    """Without topics that were deleted since: they have no name to show."""
+    return Assignment(
+        [
+            TopicPartitions(topic_id, names[topic_id], partitions)
+            for topic_id, partitions in by_topic(slots).items()
+            if topic_id in names
+        ]
+    )
+
+
+HANDLER = Handler(api=ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), handle=handle)

@@ -1,0 +1,63 @@
+"""ConsumerGroupHeartbeat, v0-1 (KIP-848): a member joins, says what it has, and is told what it should have.
+
+In v0 a member that joins may leave its id to the coordinator. v1 regular expressions, matched here.
+"""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from broker.broker import Broker
+from broker.groups.consumer.model import JOIN_EPOCH, HeartbeatAsk, HeartbeatRefused, Slot, Slots
+from broker.groups.consumer.records import by_topic
+from broker.groups.limits import CONSUMER_HEARTBEAT_INTERVAL_MS
+from broker.handlers.handler import Handler, RequestContext
+from broker.wire.api import ApiKey
+from broker.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+async def handle(
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    joins_without_id = context.api_version == 0 and request.member_epoch == JOIN_EPOCH and not request.member_id
+    ask = HeartbeatAsk(
+        member_id=str(uuid4()) if joins_without_id else request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=context.client_id or "",
+        client_host=context.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        names=request.subscribed_topic_names,
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=_owned(request),
+    )
+    try:
+        result = broker.groups.consumer_heartbeat(request.group_id, ask)
+    except HeartbeatRefused as refused:
+        return ConsumerGroupHeartbeatResponse(error_code=refused.error_code, error_message=str(refused))
+    return ConsumerGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=CONSUMER_HEARTBEAT_INTERVAL_MS,
+        assignment=None if result.assignment is None else _assignment(result.assignment),
+    )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Slots | None:
+    if request.topic_partitions is None:
+        return None
+    return frozenset(Slot(topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions)
+
+
+def _assignment(slots: Slots) -> Assignment:
+    return Assignment([TopicPartitions(topic_id, partitions) for topic_id, partitions in by_topic(slots).items()])
+
+
+HANDLER = Handler(api=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), handle=handle)

@@ -1,0 +1,285 @@
+"""The consumer group protocol: the property that no partition ever has two readers, and the stories around it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.coordination.host import TopicShape
+from broker.groups.consumer.model import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    NOTHING,
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroup,
+    HeartbeatAsk,
+    HeartbeatRefused,
+    HeartbeatResult,
+    MemberState,
+    Slot,
+    Slots,
+    Subscription,
+)
+from broker.groups.consumer.steps import check_epoch, heartbeat, without
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import GroupState
+
+FLIGHTS = UUID(int=1)
+JOIN = HeartbeatAsk("a", JOIN_EPOCH, None, None, "client", "/host", 30_000, ["flights"], None, None, NOTHING)
+
+
+def slots(*partitions: int) -> Slots:
+    return frozenset(Slot(FLIGHTS, partition) for partition in partitions)
+
+
+class Story:
+    """A group, its topics, and what each member was told."""
+
+    def __init__(self, partitions: int = 4, members_max: int = 10) -> None:
+        self.shapes = {"flights": TopicShape(FLIGHTS, partitions)}
+        self.group = ConsumerGroup("readers")
+        self.members_max = members_max
+
+    def resolve(self, subscription: Subscription) -> dict[str, TopicShape]:
+        return {name: shape for name, shape in self.shapes.items() if name in subscription.names}
+
+    def beat(self, ask: HeartbeatAsk) -> HeartbeatResult:
+        self.group, result = heartbeat(self.group, ask, self.resolve, self.members_max)
+        return result
+
+    def stay(self, member_id: str, epoch: int, owned: Slots | None = None, **others: object) -> HeartbeatResult:
+        ask = replace(JOIN, member_id=member_id, member_epoch=epoch, names=None, owned=owned, rebalance_timeout_ms=-1)
+        return self.beat(replace(ask, **others))  # type: ignore[arg-type]
+
+    def refused(self, ask: HeartbeatAsk) -> ErrorCode:
+        before = self.group
+        with pytest.raises(HeartbeatRefused) as caught:
+            self.beat(ask)
+        assert self.group is before
+        return caught.value.error_code
+
+
+def test_the_first_member_gets_everything_at_once() -> None:
+    story = Story()
+    assert story.beat(JOIN) == HeartbeatResult("a", 1, slots(0, 1, 2, 3))
+    assert story.group.state is GroupState.STABLE
+    assert story.stay("a", 1) == HeartbeatResult("a", 1, None), "as it was told"
+
+
+def test_a_second_member_waits_until_the_first_has_let_go() -> None:
+    story = Story()
+    story.beat(JOIN)
+    assert story.beat(replace(JOIN, member_id="b")) == HeartbeatResult("b", 2, NOTHING)
+    assert story.group.state is GroupState.RECONCILING
+
+    told = story.stay("a", 1, slots(0, 1, 2, 3))
+    assert told.member_epoch == 1, "the old epoch until it has let go"
+    assert told.assignment is not None
+    assert len(told.assignment) == 2
+    assert story.stay("b", 2).assignment is None, "a may still read them"
+    assert story.stay("a", 1, told.assignment).member_epoch == 2
+
+    rest = story.stay("b", 2).assignment
+    assert rest == slots(0, 1, 2, 3) - told.assignment
+    assert story.group.state is GroupState.STABLE
+
+
+def test_the_partitions_of_one_who_leaves_are_free_at_once() -> None:
+    story = Story(partitions=1)
+    story.beat(JOIN)
+    story.beat(replace(JOIN, member_id="b"))
+    assert story.stay("a", LEAVE_EPOCH) == HeartbeatResult("a", LEAVE_EPOCH)
+    assert story.stay("b", 2).assignment == slots(0)
+    story.stay("b", LEAVE_EPOCH)
+    assert story.group.state is GroupState.EMPTY
+
+
+def test_epochs_that_are_not_the_members_own_are_fenced() -> None:
+    story = Story()
+    story.beat(JOIN)
+    story.beat(replace(JOIN, member_id="b"))
+    told = story.stay("a", 1, slots(0, 1, 2, 3)).assignment
+    story.stay("a", 1, told)
+    stay = replace(JOIN, member_epoch=1, names=None, owned=told)
+    story.beat(stay)  # its answer was lost: the epoch before counts while it has no more than it should
+    assert story.refused(replace(stay, owned=slots(0, 1, 2, 3))) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert story.refused(replace(stay, owned=None)) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert story.refused(replace(stay, member_epoch=3)) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert story.refused(replace(stay, member_id="nobody")) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_fenced_member_that_joins_again_is_told_all_it_has() -> None:
+    story = Story()
+    story.beat(JOIN)
+    again = story.beat(JOIN)
+    assert (again.member_epoch, again.assignment) == (1, slots(0, 1, 2, 3))
+
+
+def test_bad_requests() -> None:
+    story = Story()
+    assert story.refused(replace(JOIN, member_id="")) is ErrorCode.INVALID_REQUEST
+    assert story.refused(replace(JOIN, rebalance_timeout_ms=-1)) is ErrorCode.INVALID_REQUEST
+    assert story.refused(replace(JOIN, owned=None)) is ErrorCode.INVALID_REQUEST
+    assert story.refused(replace(JOIN, owned=slots(0))) is ErrorCode.INVALID_REQUEST
+    assert story.refused(replace(JOIN, names=[])) is ErrorCode.INVALID_REQUEST
+    assert story.refused(replace(JOIN, member_epoch=-3)) is ErrorCode.INVALID_REQUEST
+    assert story.refused(replace(JOIN, member_epoch=STATIC_LEAVE_EPOCH)) is ErrorCode.INVALID_REQUEST
+    assert story.refused(replace(JOIN, instance_id="")) is ErrorCode.INVALID_REQUEST
+    assert story.refused(replace(JOIN, assignor="sticky")) is ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+def test_a_full_group_takes_nobody_more() -> None:
+    story = Story(members_max=1)
+    story.beat(JOIN)
+    assert story.refused(replace(JOIN, member_id="b")) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert story.beat(JOIN).member_epoch == 1
+
+
+def test_a_static_member_finds_its_partitions_again_without_a_rebalance() -> None:
+    story = Story()
+    first = replace(JOIN, instance_id="reader-1")
+    story.beat(first)
+    assert story.refused(replace(first, member_id="thief")) is ErrorCode.UNRELEASED_INSTANCE_ID
+    story.stay("a", STATIC_LEAVE_EPOCH, instance_id="reader-1")
+    story.beat(replace(JOIN, member_id="b"))
+    assert story.group.members["b"].assigned == NOTHING, "its partitions wait for it"
+    epoch = story.group.epoch
+    back = story.beat(replace(first, member_id="a2"))
+    assert (back.member_epoch, back.assignment) == (epoch, story.group.target["a2"])
+    assert story.group.epoch == epoch
+    assert story.refused(replace(first, member_epoch=epoch)) is ErrorCode.FENCED_INSTANCE_ID
+    unknown = replace(first, member_epoch=epoch, instance_id="reader-9")
+    assert story.refused(unknown) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_topic_that_grows_or_appears_is_assigned_with_the_next_heartbeat() -> None:
+    story = Story(partitions=1)
+    story.beat(replace(JOIN, names=["flights", "weather"]))
+    story.shapes["flights"] = TopicShape(FLIGHTS, 2)
+    assert story.stay("a", 1) == HeartbeatResult("a", 2, slots(0, 1))
+    story.shapes["weather"] = TopicShape(UUID(int=2), 1)
+    assert story.stay("a", 2) == HeartbeatResult("a", 3, slots(0, 1) | {Slot(UUID(int=2), 0)})
+    assert story.stay("a", 3).member_epoch == 3
+
+
+def test_commits_are_taken_from_members_as_they_are_now_and_from_outside_of_an_empty_group() -> None:
+    story = Story()
+    assert check_epoch(story.group, None, -1) is ErrorCode.NONE
+    story.beat(JOIN)
+    assert check_epoch(story.group, "", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert check_epoch(story.group, "a", 1) is ErrorCode.NONE
+    assert check_epoch(story.group, "a", 0) is ErrorCode.STALE_MEMBER_EPOCH
+    assert check_epoch(story.group, "b", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_assignor_that_most_ask_for_is_used() -> None:
+    story = Story()
+    story.beat(replace(JOIN, assignor="range"))
+    assert story.group.assignor == "range"
+    story.beat(replace(JOIN, member_id="b"))
+    assert story.group.assignor == "range"
+
+
+class Client:
+    """A member as a client library has it: it reads what it was told, and lets go late."""
+
+    def __init__(self) -> None:
+        self.epoch = JOIN_EPOCH
+        self.reads: Slots = NOTHING
+        self.told: Slots = NOTHING
+        self.lost_an_answer = False
+        """Then it says everything anew, and so is told everything anew (KIP-848)."""
+
+
+class OneReader(RuleBasedStateMachine):
+    """Clients that join, live, let go late, lose answers, leave and die: no partition is ever read by two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.story = Story(partitions=5)
+        self.clients: dict[str, Client] = {}
+
+    def _ask(self, name: str) -> HeartbeatAsk:
+        client = self.clients[name]
+        anew = client.epoch == JOIN_EPOCH or client.lost_an_answer
+        names = ["flights"] if anew else None
+        return replace(JOIN, member_id=name, member_epoch=client.epoch, names=names, owned=client.reads)
+
+    def _heartbeat(self, name: str, *, lost: bool) -> None:
+        client = self.clients[name]
+        try:
+            result = self.story.beat(self._ask(name))
+        except HeartbeatRefused:
+            self.clients[name] = Client()
+            return
+        client.lost_an_answer = lost
+        if lost:
+            return
+        client.epoch = result.member_epoch
+        if result.assignment is not None:
+            client.told = result.assignment
+        client.reads = client.reads & client.told if client.reads - client.told else client.told
+
+    @rule(name=st.sampled_from("abcd"))
+    def joins(self, name: str) -> None:
+        if name not in self.clients:
+            self.clients[name] = Client()
+            self._heartbeat(name, lost=False)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), lost=st.booleans())
+    def lives(self, data: st.DataObject, lost: bool) -> None:
+        self._heartbeat(data.draw(st.sampled_from(sorted(self.clients))), lost=lost)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def leaves(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.clients)))
+        if name in self.story.group.members:
+            self.story.beat(replace(JOIN, member_id=name, member_epoch=LEAVE_EPOCH, names=None))
+        del self.clients[name]
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def dies(self, data: st.DataObject) -> None:
+        """Its session is over, here and there: a client that is not heard stops by its own clock."""
+        name = data.draw(st.sampled_from(sorted(self.clients)))
+        self.story.group = without(self.story.group, name)
+        del self.clients[name]
+
+    @rule(partitions=st.integers(1, 8))
+    def topic_changes(self, partitions: int) -> None:
+        self.story.shapes["flights"] = TopicShape(FLIGHTS, partitions)
+
+    @invariant()
+    def one_reader_each(self) -> None:
+        reading = [slot for client in self.clients.values() for slot in client.reads]
+        assert len(reading) == len(set(reading))
+        held = [slot for member in self.story.group.members.values() for slot in member.held]
+        assert len(held) == len(set(held))
+
+    @invariant()
+    def epochs_are_in_order(self) -> None:
+        group = self.story.group
+        assert group.target_epoch <= group.epoch
+        assert all(member.epoch <= group.target_epoch for member in group.members.values())
+
+    def teardown(self) -> None:
+        """Left alone, all come to rest, and every partition has its reader."""
+        for _ in range(12):
+            for name in self.clients:
+                self._heartbeat(name, lost=False)
+        if self.clients:
+            assert self.story.group.state is GroupState.STABLE
+            assert all(m.state is MemberState.STABLE for m in self.story.group.members.values())
+            reading = {slot for client in self.clients.values() for slot in client.reads}
+            assert reading == slots(*range(self.story.shapes["flights"].partitions))
+
+
+OneReader.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestOneReader = OneReader.TestCase
