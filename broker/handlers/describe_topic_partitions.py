@@ -9,7 +9,7 @@ from __future__ import annotations
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
-from broker.handlers.metadata import TOPIC_OPERATIONS
+from broker.handlers.metadata import TOPIC_OPERATIONS, describe_partition
 from broker.limits import DESCRIBED_PARTITIONS_MAX
 from broker.topics.errors import UnknownTopic
 from broker.topics.naming import check_name
@@ -71,19 +71,23 @@ def _describe(topic: Topic, partitions: list[Partition]) -> DescribeTopicPartiti
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=partition.index,
-                leader_id=partition.state.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
-            for partition in partitions
-        ],
+        partitions=[_describe_partition(partition) for partition in partitions],
         topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _describe_partition(partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    said = describe_partition(partition)
+    return DescribeTopicPartitionsResponsePartition(
+        said.error_code,
+        said.partition_index,
+        said.leader_id,
+        said.leader_epoch,
+        said.replica_nodes,
+        said.isr_nodes,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=said.offline_replicas,
     )
 
 

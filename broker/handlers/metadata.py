@@ -93,12 +93,12 @@ def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_describe_partition(partition) for partition in topic.partitions],
+        partitions=[describe_partition(partition) for partition in topic.partitions],
         topic_authorized_operations=operations,
     )
 
 
-def _describe_partition(partition: Partition) -> MetadataResponsePartition:
+def describe_partition(partition: Partition) -> MetadataResponsePartition:
     state = partition.state
     if partition.offline is not None:
         return MetadataResponsePartition(

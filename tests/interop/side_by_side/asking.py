@@ -8,6 +8,7 @@ was first seen in, so that one which should be the same twice still has to be.
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,7 +17,8 @@ from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 from broker.wire.batch import iter_batches
-from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.errors import CorruptBatch, ErrorCode, WireError
+from broker.wire.frames import decode_response
 from broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -77,6 +79,26 @@ class Peer:
         self.note(label, said if answer is None else self._shown(answer, ""))
         return answer
 
+    async def ask_raw(self, label: str, key: int, version: int, body: bytes, client_id: bytes | None = b"raw") -> None:
+        """A request whose body, after its header of v1, is given in bytes; answers that have no name are their size."""
+        name = struct.pack(">h", -1) if client_id is None else struct.pack(">h", len(client_id)) + client_id
+        await self.ask_frame(label, struct.pack(">hhi", key, version, 7) + name + body, key, version)
+
+    async def ask_frame(self, label: str, frame: bytes, key: int, version: int) -> None:
+        self._label = label
+        client = await self._connected()
+        await client.send_bytes(struct.pack(">i", len(frame)) + frame)
+        try:
+            answer = await client.receive_frame()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self.close()
+            self.note(label, CLOSED)
+            return
+        try:
+            self.note(label, self._shown(decode_response(key, version, answer)[1], ""))
+        except WireError:
+            self.note(label, f"{len(answer)} bytes")
+
     def note(self, label: str, value: object) -> None:
         assert label not in self.answers, f"two questions are called {label}"
         self.answers[label] = value
@@ -88,8 +110,9 @@ class Peer:
         return given
 
     async def topic(self, suffix: str = "t", partitions: int = 1, **configs: str) -> str:
-        """A new topic that has its leader."""
+        """A new topic that has its leader, and keeps what is written whatever its time."""
         name = self.name(suffix)
+        configs.setdefault("retention_ms", "-1")
         given = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
         request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=given)], 30_000)
         made = await self.prepare(request, 7, CreateTopicsResponse)
@@ -139,17 +162,21 @@ class Peer:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _ask(self, request: Message, version: int) -> tuple[Message | None, str]:
-        if self._client is None:
-            host, port = self._address.rsplit(":", 1)
-            self._client = WireClient(*await asyncio.open_connection(host, int(port)))
+        client = await self._connected()
         try:
-            return await self._client.ask(request, version, Message), ""
+            return await client.ask(request, version, Message), ""
         except (asyncio.IncompleteReadError, ConnectionError):
             await self.close()
             return None, CLOSED
         except TimeoutError:
             await self.close()
             return None, SILENT
+
+    async def _connected(self) -> WireClient:
+        if self._client is None:
+            host, port = self._address.rsplit(":", 1)
+            self._client = WireClient(*await asyncio.open_connection(host, int(port)))
+        return self._client
 
     async def close(self) -> None:
         client, self._client = self._client, None

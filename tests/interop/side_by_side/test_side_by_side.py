@@ -12,6 +12,7 @@ from tests.interop.servers import FarshoreBroker, KafkaServer
 from tests.interop.side_by_side import (
     config_cases,
     data_cases,
+    frame_cases,
     group_cases,
     session_cases,
     topic_cases,
@@ -27,6 +28,7 @@ CASES = [
     *group_cases.CASES,
     *transaction_cases.CASES,
     *session_cases.CASES,
+    *frame_cases.CASES,
 ]
 
 
