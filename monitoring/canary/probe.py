@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, describe_topics
-from mirror.api import Link, load_link_state
+from mirror.api import Link, load_partial_state
 from monitoring import limits
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge
@@ -112,7 +112,7 @@ class CanaryProbe:
             return
         try:
             async with Cluster(self.link.target, client_id=CLIENT_ID) as target:
-                state = await load_link_state(self.link, target)
+                state = await load_partial_state(self.link, target)
         except (FarshoreError, OSError):
             return  # nothing is proved: the records stay late
         end = state.map.mirrored_end(self.link.canary_topic, 0)

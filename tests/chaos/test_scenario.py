@@ -58,18 +58,18 @@ class Stage:
     def start(self, *options: str) -> subprocess.Popen[str]:
         return self.command("chaos", "run", "latency", "--toxiproxy", self.server_address, "-o", "json", *options)
 
-    def clean(self, *options: str) -> list[dict[str, str]]:
-        """Run `farshore chaos clean` -> what it says it removed."""
-        done = self.command("chaos", "clean", "--toxiproxy", self.server_address, "-o", "json", *options)
+    def clean(self, *options: str, tmp: str = "tmp") -> list[dict[str, str]]:
+        """Run `farshore chaos clean` -> what it says it removed. With another `tmp` it is as on another machine."""
+        done = self.command("chaos", "clean", "--toxiproxy", self.server_address, "-o", "json", *options, tmp=tmp)
         items = finish(done, ExitCode.DONE)["items"]
         assert isinstance(items, list)
         return items
 
-    def command(self, *arguments: str) -> subprocess.Popen[str]:
+    def command(self, *arguments: str, tmp: str = "tmp") -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml"), *arguments],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder / "tmp")},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder / tmp)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -227,6 +227,8 @@ def test_what_a_killed_run_leaves_is_cleaned_and_nothing_else(stage: Stage) -> N
         "the run's mirror",
     )
     assert stage.clean("--yes") == [], "a run that lives is left alone"
+    (stage.folder / "elsewhere").mkdir()
+    assert stage.clean("--yes", tmp="elsewhere") == [], "also where its folder cannot be seen: its logs grow"
     assert run.poll() is None
     run.kill()
     run.communicate(timeout=DEADLINE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from broker.client.site import Site
 from deploy.cli.audit import audit_group
 from deploy.cli.canary import canary_group
+from deploy.cli.chaos import chaos_group
 from deploy.cli.monitor import monitor_group
 from mirror.link import Link
 from tests.ports import free_port
@@ -48,7 +50,11 @@ def context(tmp_path: Path) -> Context:
 
 
 @pytest.mark.parametrize(
-    ("group", "arguments"), [(canary_group, ["run", "--duration", "1s"]), (audit_group, ["run", "-o", "json"])]
+    ("group", "arguments"),
+    [
+        (canary_group, ["run", "--duration", "1s"]),
+        (audit_group, ["run", "-o", "json"]),
+    ],
 )
 def test_a_lost_site_is_one_line_and_exit_1(group: object, arguments: list[str], context: Context) -> None:
     result = CliRunner().invoke(group, arguments, obj=context)  # type: ignore[arg-type]
@@ -84,3 +90,10 @@ def test_importing_the_commands_is_cheap() -> None:
     code = f"import sys, {modules}; print(*[name for name in {heavy!r}.split() if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == ""
+
+
+def test_cleaning_says_which_sites_it_could_not_look_at(context: Context) -> None:
+    result = CliRunner().invoke(chaos_group, ["clean", "--yes", "-o", "json"], obj=context)
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["items"] == []
+    assert "not looked at, because it does not answer: east, west" in result.stderr

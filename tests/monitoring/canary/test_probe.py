@@ -91,8 +91,12 @@ async def test_what_does_not_arrive_is_late_and_lost_once_the_map_has_passed_it(
         assert (late.lost_records, late.late_records, late.overdue_records) == (0, late.sent_records, late.sent_records)
         assert not late.holds
         await ensure_own_topics(target, link)
-        writer = await fence_link(target, link)
+        writer = (await fence_link(target, link)).writer
         log = StateLog(target, link, writer)
+        end = End(source_next=1_000_000, target_next=7)
+        await log.append([Checkpoint(link.canary_topic, 0, end, end.source_next, writer, 0, 0, -1, now_ms())])
+        unread = await short_run(link)
+        assert (unread.lost_records, unread.late_records) == (0, unread.sent_records), "seven were not looked through"
         end = End(source_next=1_000_000, target_next=0)
         await log.append([Checkpoint(link.canary_topic, 0, end, end.source_next, writer, 0, 0, -1, now_ms())])
         lost = await short_run(link)
