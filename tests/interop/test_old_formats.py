@@ -13,6 +13,7 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import link_lag
 from mirror.offsets.state import load_link_state
+from mirror.worker.events import Event
 from tests.broker.wire.test_message_sets import BASE, WRITTEN_BY_KAFKA, written_by_kafka
 from tests.interop.servers import FarshoreBroker, KafkaServer
 from tests.mirror.harness import contents, link_between, make_topic, running, wait_for_records, write
@@ -52,17 +53,23 @@ async def test_logs_from_before_an_upgrade_are_mirrored_whole_and_mapped_exactly
             (tmp_path / "east" / "data" / f"{TOPIC}-{partition}" / f"{0:020}.log").write_bytes(data)
         kafka.start()
         link = link_between(kafka.bootstrap, ours.bootstrap, [TOPIC])
-        async with Cluster(link.source) as source, Cluster(link.target) as target, running(link):
-            for partition, (_, records) in enumerate(logs):
-                where = TopicPartition(TOPIC, partition)
-                answer = (await fetch_once(source, {where: BASE}, FetchLimits(1 << 20, 1 << 20)))[where]
-                assert records_of(answer)[MAGIC_OFFSET] == 0, "the broker converts nothing"
-                found = await wait_for_records(target, where, len(records))
-                assert contents(found) == contents(records), CODECS[partition]
-                after = await write(source, where, [Record(0, 1_700_000_000_000, b"k", b"after the upgrade")])
-                assert after == records[-1].offset + 1
-                found = await wait_for_records(target, where, len(records) + 1)
-                assert found[-1].value == b"after the upgrade"
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            async with running(link):
+                for partition, (_, records) in enumerate(logs):
+                    where = TopicPartition(TOPIC, partition)
+                    answer = (await fetch_once(source, {where: BASE}, FetchLimits(1 << 20, 1 << 20)))[where]
+                    assert records_of(answer)[MAGIC_OFFSET] == 0, "the broker converts nothing"
+                    found = await wait_for_records(target, where, len(records))
+                    assert contents(found) == contents(records), CODECS[partition]
+            # The next session begins by comparing the last record's copies, one of which is in an old format.
+            async with running(link) as told:
+                for partition, (_, records) in enumerate(logs):
+                    where = TopicPartition(TOPIC, partition)
+                    after = await write(source, where, [Record(0, 1_700_000_000_000, b"k", b"after the upgrade")])
+                    assert after == records[-1].offset + 1
+                    found = await wait_for_records(target, where, len(records) + 1)
+                    assert found[-1].value == b"after the upgrade"
+                assert not told.count(Event.PARTITION_STOPPED)
             found_map = (await load_link_state(link, target)).map
             for partition, (_, records) in enumerate(logs):
                 copies = await wait_for_records(target, TopicPartition(TOPIC, partition), len(records) + 1)
