@@ -48,12 +48,17 @@ Offsets = dict[TopicPartition, CommittedOffset]
 
 @dataclass
 class GroupSite:
-    """`offsets` by group; `coordinator_errors`, `fetch_errors` and `silent` (nodes that never answer) make it fail."""
+    """`offsets` by group; the errors are by group, too, and `silent` are nodes that never answer.
+
+    A group's state is "Empty" where `states` does not say another.
+    """
 
     offsets: dict[str, Offsets] = field(default_factory=dict)
     coordinator_errors: dict[str, ErrorCode] = field(default_factory=dict)
     fetch_errors: dict[str, ErrorCode] = field(default_factory=dict)
     partition_errors: dict[str, ErrorCode] = field(default_factory=dict)
+    commit_errors: dict[str, ErrorCode] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)
     newest: dict[ApiKey, int] = field(default_factory=dict)
     waves: int = 0
@@ -116,7 +121,9 @@ class GroupSite:
             described = [DescribedGroup(0, group_id=group, group_state="Empty") for group in message.groups]
             return DescribeGroupsResponse(groups=described)
         if header.api_key == ApiKey.LIST_GROUPS:
-            return ListGroupsResponse(groups=[ListedGroup(g, "consumer", "Empty") for g in sorted(self.offsets)])
+            return ListGroupsResponse(
+                groups=[ListedGroup(g, "consumer", self.states.get(g, "Empty")) for g in sorted(self.offsets)]
+            )
         assert header.api_key == ApiKey.METADATA, header
         brokers = [MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in enumerate(self.ports)]
         return MetadataResponse(brokers=brokers, cluster_id="groups", controller_id=0)
@@ -148,13 +155,14 @@ class GroupSite:
         return OffsetFetchResponse(0, old, self.fetch_errors.get(name, ErrorCode.NONE))
 
     def _committed(self, asked: OffsetCommitRequest) -> OffsetCommitResponse:
-        group = self.offsets.setdefault(asked.group_id, {})
+        code = self.commit_errors.get(asked.group_id, ErrorCode.NONE)
+        group = {} if code else self.offsets.setdefault(asked.group_id, {})
         topics = []
         for topic in asked.topics:
             for p in topic.partitions:
                 where = TopicPartition(topic.name, p.partition_index)
                 group[where] = CommittedOffset(p.committed_offset, p.committed_metadata or "")
-            answers = [OffsetCommitResponsePartition(p.partition_index, 0) for p in topic.partitions]
+            answers = [OffsetCommitResponsePartition(p.partition_index, code) for p in topic.partitions]
             topics.append(OffsetCommitResponseTopic(topic.name, answers))
         return OffsetCommitResponse(0, topics)
 

@@ -170,3 +170,15 @@ def test_what_is_held_says_why() -> None:
     doubted = GroupMap(mapped, in_doubt=frozenset({HERE}))
     assert doubted.to_target(*HERE, 110) is None
     assert doubted.why_unknown(*HERE, 110) is GroupAction.HOLD_OFFSETS_IN_DOUBT
+
+
+def test_in_a_shared_topic_metadata_alone_moves_nothing() -> None:
+    """Two links would write each other's in turn."""
+    back = Link("back", LINK.target, LINK.source, (".*",))
+    there = Link("there", LINK.source, LINK.target, (".*",), reverse_links=(back,), shared_targets=True)
+    mapped = GroupMap(one_run({HERE: (7, 9)}), ((back, OffsetMap()),))
+    known = {HERE: CommittedOffset(7, "east's")}
+    (decision,) = plan_group_sync(
+        there, "g", mapped, known, {HERE: CommittedOffset(9, "west's")}, {}, target_group_empty=True
+    )
+    assert (decision.action, decision.target_offset) == (GroupAction.UP_TO_DATE, 9)
