@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
 
+EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 FRAMING: Final = "framing"
 FULL: Final = "full"
 RECORD_VALIDATIONS: Final = (FRAMING, FULL)
@@ -59,6 +60,7 @@ class BrokerConfig:
             port = getattr(self, name)
             if port is not None and not 0 <= port <= 65535:
                 raise ValueError(f"{name} {port} is outside 0..65535")
+        self._check_advertised()
         for name in ("num_partitions", "offsets_topic_num_partitions", "transaction_state_log_num_partitions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
@@ -70,3 +72,13 @@ class BrokerConfig:
             raise ValueError("group_min_session_timeout_ms is above group_max_session_timeout_ms")
         if self.socket_request_max_bytes > self.queued_max_request_bytes:
             raise ValueError("socket_request_max_bytes is above queued_max_request_bytes: such a frame would never fit")
+
+    def _check_advertised(self) -> None:
+        """Clients dial what they are told: an address that means "every interface" leads them to themselves."""
+        if self.advertised_host is None and self.listen_host in EVERY_INTERFACE:
+            raise ValueError(
+                f"listen {self.listen_host} cannot be told to clients; give the address they are to dial: "
+                "--advertised HOST:PORT, or advertised in the site's broker table"
+            )
+        if self.advertised_host in EVERY_INTERFACE:
+            raise ValueError(f"advertised {self.advertised_host} is no address that a client can dial")

@@ -351,6 +351,11 @@ def _broker_problems(configuration: Configuration) -> list[str]:
             continue
         if broker_address(site) is None:
             problems.append(f"sites.{name}.broker.listen: is missing; bootstrap_servers names more than one address")
+        else:
+            try:
+                configuration.broker_config(name)
+            except ValueError as error:
+                problems.append(f"sites.{name}.broker: {error}")
         folder = configuration.path(site.broker.data_dir).resolve()
         if folder in folders:
             problems.append(

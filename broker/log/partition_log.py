@@ -8,6 +8,7 @@ Invariants: what `append` returned is in the file whole; offsets never go back, 
 deleted; a failed append leaves no trace.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,11 @@ from broker.wire.records import ControlKind, control_batch
 __all__ = ["AppendOrigin", "AppendResult", "LogSlice", "PartitionLog"]
 
 NO_TIME_MS = -1
+DISK_FAILED = (
+    "%s: the disk failed: %s; partition %s keeps what it acknowledged and refuses records with KAFKA_STORAGE_ERROR, "
+    "which clients try again, until the disk takes them"
+)
+log = logging.getLogger(__name__)
 
 
 class AppendResult(NamedTuple):
@@ -63,6 +69,7 @@ class PartitionLog:
         self._config = config
         self._clock = clock
         self._high_watermark: int | None = None
+        self._disk_failed = False
 
     @classmethod
     def open(cls, directory: Path, config: LogConfig, clock: Clock, disk: Disk = OS_DISK) -> "PartitionLog":
@@ -201,6 +208,9 @@ class PartitionLog:
             segment.append(batch, header, self._config.index_interval_bytes)
         except OSError as error:
             raise self._storage_error(error) from error
+        if self._disk_failed:
+            self._disk_failed = False
+            log.warning("%s: the disk takes records again", self.directory)
         if header.producer_id >= 0:
             aborted = self._store.producers.apply(header, lambda: batch, self._clock.now_ms())
             if aborted is not None:
@@ -327,9 +337,7 @@ class PartitionLog:
         return self.log_end_offset
 
     def begin_compaction(self) -> CompactionJob | None:
-        """The compaction that is due, to be `run` (also in a thread) and given to `finish_compaction`; None when none
-        is.
-        """
+        """The compaction that is due, or None; to be `run` (also in a thread) and given to `finish_compaction`."""
         with self._storage_errors():
             return compaction.plan(
                 self._store.segments,
@@ -355,8 +363,7 @@ class PartitionLog:
 
     def compact(self) -> bool:
         """Runs the compaction that is due, if any, here and now. Raises LogStorageError."""
-        job = self.begin_compaction()
-        if job is None:
+        if (job := self.begin_compaction()) is None:
             return False
         with self._storage_errors():
             job.run()
@@ -385,4 +392,8 @@ class PartitionLog:
             raise self._storage_error(error) from error
 
     def _storage_error(self, error: OSError) -> LogStorageError:
+        """The line in the log comes once, and one more when it is over."""
+        if not self._disk_failed:
+            self._disk_failed = True
+            log.error(DISK_FAILED, self.directory, error, self.directory.name)
         return LogStorageError(f"{self.directory}: {error}")

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import click
 import uvloop
@@ -40,7 +40,7 @@ def broker() -> None:
 @click.option("--site", help="Take the settings from this site's [sites.NAME.broker] in farshore.toml.")
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the broker keeps everything.")
 @click.option("--listen", type=HostPort(), help="Address to listen on; port 0 takes a free one. [127.0.0.1:9092]")
-@click.option("--advertised", type=HostPort(), help="Address to tell to clients, where it differs (NAT).")
+@click.option("--advertised", type=HostPort(), help="Address to tell to clients, where it differs (NAT, 0.0.0.0).")
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -71,20 +71,19 @@ def _config(
     listen: Address | None,
     advertised: Address | None,
 ) -> BrokerConfig:
+    given: dict[str, Any] = {}
+    if data_dir is not None:
+        given["data_dir"] = data_dir
+    if listen is not None:
+        given |= {"listen_host": listen[0], "listen_port": listen[1]}
+    if advertised is not None:
+        given |= {"advertised_host": advertised[0], "advertised_port": advertised[1]}
     if site is not None:
         sites: SiteConfigs = ctx.obj
-        config = sites.broker_config(site)
-    elif data_dir is not None:
-        config = BrokerConfig(data_dir=data_dir)
-    else:
+        return replace(sites.broker_config(site), **given)
+    if data_dir is None:
         raise click.UsageError("give --data-dir DIR, or --site NAME with a farshore.toml")
-    if data_dir is not None:
-        config = replace(config, data_dir=data_dir)
-    if listen is not None:
-        config = replace(config, listen_host=listen[0], listen_port=listen[1])
-    if advertised is not None:
-        config = replace(config, advertised_host=advertised[0], advertised_port=advertised[1])
-    return config
+    return BrokerConfig(**given)
 
 
 def _say_ready(config: BrokerConfig, cluster_id: str, address: str) -> None:

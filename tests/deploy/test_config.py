@@ -63,6 +63,19 @@ def test_a_broker_listens_where_its_site_is_reached() -> None:
     assert broker.data_dir == Path("/d")
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ('listen = "0.0.0.0:9092"', "sites.east.broker: listen 0.0.0.0 cannot be told to clients"),
+        ('listen = "[::]:9092"', "sites.east.broker: listen :: cannot be told to clients"),
+        ('listen = "10.0.0.1:9092"\nadvertised = "0.0.0.0:9092"', "advertised 0.0.0.0 is no address"),
+    ],
+)
+def test_an_address_that_no_client_can_dial_is_not_advertised(lines: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse(SITES.replace('data_dir = "var/east"', f'data_dir = "/d"\n{lines}'), FILE)
+
+
 def test_names_are_asked_for_with_the_known_ones() -> None:
     configuration = parse(SITES + LINK, FILE)
     with pytest.raises(click.UsageError, match="its sites: east, west"):

@@ -1,5 +1,6 @@
 """A full disk: the producer is told, nothing half-written stays, and the log goes on once there is room."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,25 @@ def test_short_writes_are_gone_on_with(tmp_path: Path) -> None:
     log = PartitionLog.open(tmp_path, CONFIG, ManualClock(), StutteringDisk())
     log.append(batch_of(b"a" * 300, b"b" * 200), leader_epoch=0)
     assert [record.value for record in records_in(log)] == [b"a" * 300, b"b" * 200]
+
+
+def test_a_full_disk_is_said_once_and_its_end_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    directory = tmp_path / "flights-3"
+    log = PartitionLog.open(directory, CONFIG, ManualClock(), disk)
+    for _ in range(2):
+        caplog.clear()
+        disk.room_bytes = 0
+        for _ in range(3):
+            with pytest.raises(LogStorageError):
+                log.append(batch_of(b"a"), leader_epoch=0)
+        (line,) = caplog.records
+        assert line.levelno == logging.ERROR
+        assert str(directory) in line.getMessage()
+        assert "No space left" in line.getMessage()
+        assert "partition flights-3" in line.getMessage()
+        disk.room_bytes = None
+        caplog.clear()
+        for _ in range(2):
+            log.append(batch_of(b"a"), leader_epoch=0)
+        assert [record.getMessage() for record in caplog.records] == [f"{directory}: the disk takes records again"]

@@ -124,3 +124,10 @@ async def test_everything_acknowledged_survives_kill_9_in_order(tmp_path: Path) 
         again = batch_of("again", producer_id=5, producer_epoch=0, base_sequence=len(found))
         assert (await client.produce("t", again)).base_offset == len(found)
         process.kill()
+
+
+def test_every_interface_needs_an_address_for_clients(tmp_path: Path) -> None:
+    process = refused("--data-dir", str(tmp_path / "d"), "--listen", "0.0.0.0:0")
+    assert process.returncode == 2
+    assert "--advertised HOST:PORT" in process.stderr
+    assert not (tmp_path / "d").exists()
