@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
+from broker.client.topics import describe_each_topic
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus
 from mirror.offsets.recovery import Recovered, recover
@@ -34,12 +35,20 @@ class Deletions:
     changes: tuple[Gap, ...] = ()
 
 
-async def review_deletions(link: Link, target: Cluster, entries: StateEntries, seen: TopicsSeen) -> Deletions:
+async def review_deletions(
+    link: Link, clusters: tuple[Cluster, Cluster], entries: StateEntries, seen: TopicsSeen
+) -> Deletions:
     """Compare what was mirrored with what is at the source. Final only after the fence. Raises ClientError.
 
+    `seen` may be older than the entries: a worker that ran until the fence can have mirrored what was born in between.
+    So the source is asked again before anything is called deleted.
     A partition whose log at the target cannot be read now is left for the next start.
     """
+    source, target = clusters
     gone = deleted_partitions(link, entries.checkpoints, seen)
+    if gone:
+        topics, unclear = await describe_each_topic(source, {topic for topic, _ in gone})
+        gone = deleted_partitions(link, gone, replace(seen, source=topics, source_failures=unclear))
     if not gone:
         return Deletions()
     tails, unread = split_failures(await read_tails(target, link, gone))

@@ -115,7 +115,7 @@ async def open_link(
     evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, registry, holds)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
-    deletions = await review_deletions(link, target, entries, topics.seen)
+    deletions = await review_deletions(link, (source, target), entries, topics.seen)
     await state_log.append([*changes, *deletions.changes, *holds.begin(entries.holds)])
     limits = await _max_message_bytes(target, topics.mirrored)
     opened = Opened(owner, StateWriter(state_log), entries, topics, holds, deletions.stopped)
