@@ -250,7 +250,9 @@ def load(file: Path) -> Configuration:
         raise ConfigError(
             f"there is no configuration file {file}", "write one (README.md shows it), or name it with --config FILE"
         ) from missing
-    except (OSError, UnicodeDecodeError) as unreadable:
+    except UnicodeDecodeError as binary:
+        raise ConfigError(f"{file} is not text: {binary}", "name a TOML file in UTF-8") from binary
+    except OSError as unreadable:
         raise ConfigError(f"{file} cannot be read: {unreadable}", "check the path and its permissions") from unreadable
     return parse(text, file)
 
@@ -309,6 +311,10 @@ def _told(problem: Any) -> str:
             return f"{path}: write {form}"
         case "dict_type" | "model_type":
             return f"{path}: write a table: [{path}]"
+        case "too_short":
+            return f"{path}: is empty; name at least one"
+        case "string_type":
+            return f"{path}: write text in quotes"
         case "path_type":
             return f"{path}: write a path in quotes"
         case _:

@@ -60,5 +60,8 @@ def _not_mirrored(
         return OffsetNotMirrored(text, f"see what it mirrors with `farshore link describe --link {link.name}`")
     first = min(i.target_start if reverse else i.source_start for i in offset_map.intervals(topic, partition))
     last = end.target_next if reverse else end.source_next
-    mirrored = f"offsets {first} to {last} are" if last > first else "no record of the partition is yet"
-    return OffsetNotMirrored(f"offset {offset} of {topic} partition {partition} at {site} is not mirrored: {mirrored}")
+    mirrored = f"offsets {first} to {last - 1} are" if last > first else "no record of the partition is yet"
+    text = f"offset {offset} of {topic} partition {partition} at {site} is not mirrored: {mirrored}"
+    if offset < first:
+        return OffsetNotMirrored(text, f"what stands before {first} was never mirrored: ask for {first} or later")
+    return OffsetNotMirrored(text)

@@ -80,6 +80,7 @@ _HINTS = {
     ErrorCode.INVALID_CONFIG: "correct the names and values given with --config NAME=VALUE",
     ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than that: use a smaller replication factor",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members at this site: stop them before its offsets are set",
+    ErrorCode.GROUP_ID_NOT_FOUND: "list what is there with `farshore group list --site SITE`",
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first",
     ErrorCode.KAFKA_STORAGE_ERROR: "free or repair the disk of the broker that answered, then try again",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.progress import Progress, TaskID
 
 from deploy.cli.parameters import Duration
 from deploy.cli.terminal import (
@@ -76,7 +77,7 @@ def audit_run(
     )
     with progress() as bars:
         task = bars.add_task(f"audit of {request.link.name}", total=None)
-        outcome = run_async(run_audit(request, report=lambda step: bars.update(task, description=step)))
+        outcome = run_async(run_audit(request, report=lambda step: _show(bars, task, step)))
     if output == "table":
         for title, rows, columns in rows_of(outcome):
             emit(rows, output, columns=columns, title=title)
@@ -84,6 +85,13 @@ def audit_run(
     else:
         emit(outcome.document, output)
     raise SystemExit(exit_code_of(outcome.verdict))
+
+
+def _show(bars: Progress, task: TaskID, step: str) -> None:
+    """On a terminal in the bar, elsewhere as lines: an audit may take long, and silence looks like a fault."""
+    bars.update(task, description=step)
+    if bars.disable:
+        click.echo(step, err=True)
 
 
 def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list[str] | None]]:

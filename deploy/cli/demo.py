@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -24,4 +25,6 @@ def demo(report_path: Path) -> None:
 
     Takes about two minutes. Nothing is left behind but the report, also after Ctrl-C.
     """
+    if not os.access(report_path.resolve().parent, os.W_OK):
+        raise click.BadParameter(f"nothing can be written to {report_path.resolve().parent}", param_hint="--report")
     run_async(tell(report_path))

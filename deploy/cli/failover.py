@@ -14,12 +14,13 @@ import click
 from broker.client.cluster import Cluster
 from broker.client.errors import ClusterUnreachable
 from deploy.cli import failover_tables as display
+from deploy.cli.parameters import Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.journal import Journal
 from failover.limits import SOURCE_PROBE_MS
 from failover.operation import Sites, carry_out, mark_interrupted
 from failover.plan import OperationPlan, plan_failover, plan_switchover
-from failover.to_datetime import moves_to, parse_datetime
+from failover.to_datetime import moves_to
 from mirror.api import Link
 
 
@@ -76,7 +77,11 @@ def switchover(
 @click.command()
 @common_options
 @click.option(
-    "--to-datetime", metavar="TIME", help="Groups go on at this time, ISO 8601 with its zone, instead of by offset map."
+    "--to-datetime",
+    "timestamp_ms",
+    type=Moment(),
+    metavar="TIME",
+    help="Groups go on at this time, ISO 8601 with its zone, instead of by offset map.",
 )
 @click.option("--allow-data-loss", is_flag=True, help="Consent to losing what was not mirrored.")
 @click.option("--even-if-source-answers", is_flag=True, help="Fail over although the source still answers.")
@@ -87,7 +92,7 @@ def failover(
     dry_run: bool,
     yes: bool,
     output: str,
-    to_datetime: str | None,
+    timestamp_ms: int | None,
     allow_data_loss: bool,
     even_if_source_answers: bool,
 ) -> None:
@@ -98,7 +103,6 @@ def failover(
     link = app.link(link_name)
 
     async def main() -> int:
-        timestamp_ms = parse_datetime(to_datetime) if to_datetime else None
         async with AsyncExitStack() as stack:
             sites = await _enter(stack, link, groups)
             snapshot = mark_interrupted(await sites.look_past_source(), _journals(app))

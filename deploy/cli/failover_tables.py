@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import click
 
+from broker.base.documents import to_document
+from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import Output, confirm_plan, emit
 from failover.errors import GateRefused
 from failover.losses import Certainty, LossTotal, PartitionLoss
@@ -69,18 +71,19 @@ def reason_of(refusal: GateRefusal) -> tuple[str, str]:
 
 def headline(total: LossTotal) -> str:
     """The loss in one line."""
+    where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
     if total.certainty is Certainty.EXACT:
-        return f"only at the source: {total.records:,} records in {total.partitions_with_loss} partitions"
+        return f"only at the source: {counted(total.records, 'record')}{where}"
     return (
-        f"lost: at least {total.records:,} records in {total.partitions_with_loss} partitions; what was written after "
-        "the mirror last saw the source cannot be known"
+        f"lost: at least {counted(total.records, 'record')}{where}; what was written after the mirror last saw the "
+        "source cannot be known"
     )
 
 
 def print_plan(plan: OperationPlan, output: str) -> None:
     """The plan as data, for a dry run."""
     if output == Output.TABLE:
-        show_plan(plan)
+        show_plan(plan, to_stderr=False)
         for refusal in plan.refusals:
             message, hint = reason_of(refusal)
             click.echo(f"refused: {message}\nhint: {hint}", err=True)
@@ -88,26 +91,26 @@ def print_plan(plan: OperationPlan, output: str) -> None:
     emit(plan, output)
 
 
-def show_plan(plan: OperationPlan) -> None:
-    """The plan on stderr."""
+def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
+    """The plan: on stderr before a question, on stdout where it is what was asked for."""
     snapshot = plan.snapshot
     click.echo(
         f"{plan.operation.value} of {snapshot.link}: {snapshot.source} -> {snapshot.target}; "
         f"steps: {', '.join(step.value for step in plan.steps)}",
-        err=True,
+        err=to_stderr,
     )
     if snapshot.interrupted:
-        click.echo(f"goes on with {snapshot.operation_id}, which was cut short", err=True)
-    click.echo(headline(plan.loss), err=True)
+        click.echo(f"goes on with {snapshot.operation_id}, which was cut short", err=to_stderr)
+    click.echo(headline(plan.loss), err=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
         click.echo(
-            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again", err=True
+            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again", err=to_stderr
         )
     if lossy := _with_loss(plan.losses):
-        confirm_plan(lossy, True, columns=LOSS_COLUMNS)
+        print_table(to_document(lossy), LOSS_COLUMNS, "", to_stderr=to_stderr)
     if plan.moves:
-        confirm_plan(list(plan.moves), True, columns=MOVE_COLUMNS)
+        print_table(to_document(list(plan.moves)), MOVE_COLUMNS, "", to_stderr=to_stderr)
 
 
 def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
@@ -133,7 +136,7 @@ def print_result(result: OperationResult, output: str) -> None:
     if output != Output.TABLE:
         emit(result, output)
         return
-    emit(_with_loss(result.losses), output, columns=LOSS_COLUMNS, title="Left behind at the source")
+    emit(_with_loss(result.losses), output, columns=LOSS_COLUMNS, title="Only at the source")
     if result.moves:
         emit(list(result.moves), output, columns=MOVE_COLUMNS, title="Groups")
     if result.differences:

@@ -8,6 +8,8 @@ import click
 
 from broker.base.address import Address, AddressInvalid, parse_address
 from broker.base.durations import DurationInvalid, parse_duration_ms
+from failover.errors import FailoverError
+from failover.to_datetime import parse_datetime
 
 
 class HostPort(click.ParamType[Address]):
@@ -22,6 +24,20 @@ class HostPort(click.ParamType[Address]):
             return parse_address(value, port_min=0)
         except AddressInvalid:
             self.fail(f"{value!r} is not HOST:PORT, for example 127.0.0.1:9092", param, ctx)
+
+
+class Moment(click.ParamType[int]):
+    """A click type that gives Unix milliseconds of an ISO 8601 time with its zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_datetime(str(value))
+        except FailoverError as error:
+            self.fail(f"{error}; {error.hint}", param, ctx)
 
 
 class Duration(click.ParamType[int]):

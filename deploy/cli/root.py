@@ -90,7 +90,8 @@ class FarshoreGroup(click.Group):
 def config_option_first(arguments: Sequence[str]) -> list[str]:
     """The arguments with `--config FILE` moved to the front, wherever it stands.
 
-    `topic create` has a `--config NAME=VALUE` of Kafka's own: a value with `=` in it stays where it is.
+    `topic create` has a `--config NAME=VALUE` of Kafka's own: a value with `=` in it stays where it is. So does,
+    behind those two words, one that does not look like a file's name: its `=VALUE` was forgotten.
     """
     front: list[str] = []
     rest: list[str] = []
@@ -100,13 +101,20 @@ def config_option_first(arguments: Sequence[str]) -> list[str]:
         if argument == "--":
             rest += [argument, *waiting]
             break
-        if argument == "--config" and waiting and "=" not in waiting[0]:
+        if argument == "--config" and waiting and _names_a_file(waiting[0], rest):
             front += [argument, waiting.pop(0)]
-        elif argument.startswith("--config=") and "=" not in argument.removeprefix("--config="):
+        elif argument.startswith("--config=") and _names_a_file(argument.removeprefix("--config="), rest):
             front.append(argument)
         else:
             rest.append(argument)
     return front + rest
+
+
+def _names_a_file(value: str, before: Sequence[str]) -> bool:
+    """Whether a `--config` value behind the words `before` is meant as a file."""
+    if "=" in value:
+        return False
+    return list(before[:2]) != ["topic", "create"] or value.endswith(".toml") or "/" in value
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

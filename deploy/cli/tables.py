@@ -38,6 +38,11 @@ def print_table(
         console.print(Text(cell("", document)))
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 topic`, `1,234 topics`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def _print_record(console: Console, record: dict[str, Any], columns: Sequence[str] | None, title: str) -> None:
     names = [name for name in (columns or record) if name in record]
     _print_title(console, title)

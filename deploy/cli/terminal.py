@@ -144,8 +144,23 @@ def confirm_plan(plan: object, yes: bool, *, question: str = "Go on?", columns: 
         raise CommandRefused(
             "nothing was changed: there is no terminal to ask on", "add --yes to go on", ExitCode.REFUSED
         )
-    if not click.confirm(question, default=False, err=True):
+    if not _answers_yes(question):
         raise CommandRefused("nothing was changed: the answer was no", "", ExitCode.REFUSED)
+
+
+def _answers_yes(question: str) -> bool:
+    """Ask on the terminal; Ctrl-C and SIGTERM end the question, also where an event loop waits behind it."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in CANCEL_SIGNALS}
+    try:
+        return click.confirm(question, default=False, err=True)
+    except click.Abort as abort:
+        click.echo(err=True)
+        if isinstance(abort.__context__, EOFError):
+            return False
+        raise CommandRefused("nothing was changed: interrupted", "", ExitCode.INTERRUPTED) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from broker.client.topic_description import describe_topic, plan_topic_deletion,
 from broker.client.topics import NewTopic, create_topic, delete_topics
 from broker.wire.vocabulary import BROKER_DEFAULT
 from deploy.cli.site import run_at_site, site_option
+from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext, confirm_plan, emit, output_option
 
 
@@ -79,13 +80,14 @@ def delete_command(context: AppContext, site_name: str, topics: Sequence[str], d
     if dry_run:
         emit(plan, "table", title="would be deleted")
         return
-    confirm_plan(plan, yes, question=f"Delete {len(plan)} topics at {site_name} with all their records?")
+    confirm_plan(plan, yes, question=f"Delete {counted(len(plan), 'topic')} at {site_name} with all records?")
 
     async def delete(cluster: Cluster) -> None:
         for error in (await delete_topics(cluster, topics)).values():
             raise error
 
     run_at_site(site, delete)
+    click.echo(f"deleted: {', '.join(topics)}", err=True)
 
 
 def _parse_configs(texts: Sequence[str]) -> dict[str, str]:

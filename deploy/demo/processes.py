@@ -48,7 +48,10 @@ class Processes:
         self._watchers = watchers
         self._prefix = module_command("deploy.cli", "--config", str(config_file))
         self._log_dir = log_dir
-        self._environment = module_environment(COLUMNS=str(columns))
+        # What a command leaves behind that is killed while it cleans up goes with the demo's own folder.
+        scratch = log_dir / "tmp"
+        scratch.mkdir(exist_ok=True)
+        self._environment = module_environment(COLUMNS=str(columns), TMPDIR=str(scratch))
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, name: str, arguments: Sequence[str], ready: Callable[[], bool]) -> None:

@@ -39,8 +39,8 @@ def test_both_ways_are_one_translation(offset: int, reverse: bool) -> None:
 @pytest.mark.parametrize(
     ("partition", "offset", "reverse", "words"),
     [
-        (0, 3, False, "offset 3 of orders partition 0 at east is not mirrored: offsets 10 to 20 are"),
-        (0, 30, True, "offset 30 of orders partition 0 at west is not mirrored: offsets 0 to 10 are"),
+        (0, 3, False, "offset 3 of orders partition 0 at east is not mirrored: offsets 10 to 19 are"),
+        (0, 30, True, "offset 30 of orders partition 0 at west is not mirrored: offsets 0 to 9 are"),
         (1, 3, False, "link east-west has mirrored nothing of orders partition 1"),
     ],
 )

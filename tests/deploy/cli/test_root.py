@@ -138,6 +138,7 @@ def test_version() -> None:
             ["topic", "create", "--config", "retention.ms=-1", "--config", "f.toml"],
             ["--config", "f.toml", "topic", "create", "--config", "retention.ms=-1"],
         ),
+        (["topic", "create", "--config", "retention.ms"], ["topic", "create", "--config", "retention.ms"]),
         (["demo", "--", "--config", "a.toml"], ["demo", "--", "--config", "a.toml"]),
         (["status", "--config"], ["status", "--config"]),
     ],

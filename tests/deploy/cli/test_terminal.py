@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -229,3 +232,50 @@ def test_signals_cancel_and_roll_back(kind: str, number: int, code: int) -> None
         process.send_signal(number)
         assert process.stdout.read() == "rolled back\n"
         assert process.wait(10) == code
+
+
+ASKS = """
+import asyncio, sys
+from deploy.cli.terminal import confirm_plan, run_async, told
+
+async def main():
+    confirm_plan(None, False, question="Move?")
+
+with told():
+    run_async(main())
+print("moved")
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "exit_code", "said"),
+    [
+        (b"y\n", ExitCode.DONE, "moved"),
+        (b"n\n", ExitCode.REFUSED, "nothing was changed: the answer was no"),
+        (b"\x04", ExitCode.REFUSED, "nothing was changed: the answer was no"),
+        (b"\x03", ExitCode.INTERRUPTED, "nothing was changed: interrupted"),
+    ],
+)
+def test_a_question_is_answered_or_ended_while_an_event_loop_waits_behind_it(
+    typed: bytes, exit_code: ExitCode, said: str
+) -> None:
+    code = f"import click\n@click.command()\ndef main():\n    exec({ASKS!r}, {{}})\nmain()"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    shown = b""
+    with suppress(OSError):  # the terminal's other end is gone
+        while True:
+            # Typed again after a while: a signal between Python's last look for one and its wait for keys is not seen.
+            if not select.select([terminal], [], [], 2.0)[0] and b"Move?" in shown:
+                os.write(terminal, typed)
+                continue
+            piece = os.read(terminal, 1000)
+            if b"Move?" in piece:
+                os.write(terminal, typed)
+            shown += piece
+            if not piece:
+                break
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == exit_code
+    assert said in shown.decode()
