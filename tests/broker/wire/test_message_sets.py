@@ -134,6 +134,19 @@ def test_an_upgraded_log_holds_all_three_formats() -> None:
     ]  # fmt: skip
 
 
+def test_each_format_and_each_step_back_begins_a_batch() -> None:
+    """Formats differ in what a timestamp is; offsets that do not go on are another producer's damage, not ours."""
+    data = encoded(0, [(0, b"a", b"0")], [3]) + b"".join(encoded(1, [(5, b"b", b"")], [n]) for n in (4, 5, 5, 6))
+    spans = [(header.base_offset, header.last_offset) for header, _ in iter_fetched(data)]
+    assert spans == [(3, 3), (4, 5), (5, 6)]
+
+
+def test_a_batch_reaches_as_far_as_the_message_that_held_it() -> None:
+    """Also where compaction took the last of what is inside: the next fetch begins behind it."""
+    ((header, _),) = iter_fetched(wrapped(0, Compression.GZIP, encoded(0, [(0, b"k", b"v")], [39]), 41))
+    assert (header.base_offset, header.last_offset, header.record_count) == (39, 41, 1)
+
+
 def test_batches_of_magic_2_pass_as_they_are() -> None:
     data = bytearray()
     for at in range(3):
@@ -165,6 +178,12 @@ def lie(data: bytearray, position: int, value: int) -> None:
     data[12:16] = struct.pack(">I", zlib.crc32(bytes(data[16:])))
 
 
+def with_more_behind(data: bytes) -> bytes:
+    """One byte more than key and value say, and a size and CRC that hold for it."""
+    body = data[16:] + b"?"
+    return data[:8] + struct.pack(">iI", len(body) + 4, zlib.crc32(body)) + body
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -172,6 +191,7 @@ def lie(data: bytearray, position: int, value: int) -> None:
         (damaged(lambda d: d.__setitem__(12, d[12] ^ 1)), "CRC"),
         (damaged(lambda d: lie(d, 26, 2)), "more than it holds|behind its value|ends inside"),
         (damaged(lambda d: lie(d, 26, -2)), "more than it holds"),
+        (with_more_behind(message(1, 41, 0, 5, b"k", b"v")), "1 bytes behind its value"),
         (message(1, 41, 4, 5, None, b""), "codec 4"),
         (message(1, 41, 1, 5, None, None), "null"),
         (message(1, 41, 1, 5, None, b"not gzip"), "decompressed"),

@@ -281,6 +281,15 @@ def test_a_reverse_link_that_never_ran_sends_no_group_to_the_beginning() -> None
     assert sites.group_map("e").to_target(*WHERE, 3) == 4, "w0 was never brought to the east"
 
 
+def test_what_retention_deleted_at_the_target_is_nobodys_to_read() -> None:
+    """A group that were sent there would find its offset out of range, and start where its own policy says."""
+    sites = two("e0 e1 e2 e3", "- e0 e1 w0 e2 e3")
+    own = OffsetMap({WHERE: sites.links["e"].map})
+    for log_start, expected in ((0, 0), (3, 3), (4, 5)):
+        found = GroupMap(own, ((BACK, OffsetMap()),), frozenset(), {WHERE: Examined(log_start)})
+        assert found.to_target(*WHERE, 3) == expected
+
+
 def test_the_end_is_not_passed_by_a_record_that_landed_unacknowledged() -> None:
     """The reverse link has read past it; this link does not know yet that it is there."""
     sites = Sites()
