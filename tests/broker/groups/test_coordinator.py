@@ -287,3 +287,36 @@ def test_keys_of_newer_kafka_versions_are_passed_over(tmp_path: Path) -> None:
     commit(host, 1)
     host.groups.log.append("g", [Entry(b"\x00\x63future", b"\x00\x00")])
     assert host.restart().groups.offsets.of("g").committed[FLIGHTS].offset == 1
+
+
+async def test_a_commit_from_outside_may_name_a_member_as_long_as_there_is_none(tmp_path: Path) -> None:
+    host = start(tmp_path)
+    for member, generation, error in (("x", -1, ErrorCode.NONE), ("x", 3, ErrorCode.ILLEGAL_GENERATION)):
+        assert host.groups.check_commit("new", member, None, generation) is error
+        host.groups.groups.clear()
+    await stable(host)
+    assert host.groups.check_commit("g", "x", None, -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    host.groups.leave("g", [Leaver("a", None)])
+    assert host.groups.check_commit("g", "x", None, -1) is ErrorCode.NONE
+    assert host.groups.check_commit("g", "x", None, 1) is not ErrorCode.NONE
+    host.close()
+
+
+async def test_a_group_of_commits_alone_goes_with_the_last_of_them(tmp_path: Path) -> None:
+    host = start(tmp_path)
+    assert host.groups.check_commit("g", "", None, -1) is ErrorCode.NONE
+    other = TopicPartition("flights", 1)
+    assert commit(host, 4) is ErrorCode.NONE
+    host.groups.offsets.commit("g", {other: Committed(1, 7, "", 0)}, is_known=lambda _: True)
+    host.groups.remove_offsets("g", [FLIGHTS])
+    assert "g" in host.groups.groups
+    host.groups.remove_offsets("g", [other])
+    assert "g" not in host.groups.groups
+    host.close()
+
+
+async def test_a_group_without_a_name_has_no_members(tmp_path: Path) -> None:
+    host = start(tmp_path)
+    assert host.groups.heartbeat("", "a", None, 1) is ErrorCode.INVALID_GROUP_ID
+    assert (await host.groups.sync("", SyncAsk("a", None, 1, None, None, {}))).error is ErrorCode.INVALID_GROUP_ID
+    host.close()

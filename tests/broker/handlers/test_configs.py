@@ -85,6 +85,8 @@ async def test_only_the_keys_asked_for(tmp_path: Path) -> None:
         await client.create_topic("t")
         result = await describe(client, "t", keys=["retention.ms", "unknown"])
         assert [config.name for config in result.configs] == ["retention.ms"]
+        # No key is no wish for none.
+        assert {config.name for config in (await describe(client, "t", keys=[])).configs} == CATALOGUE.keys()
         assert (await describe(client, "nowhere")).error_code == 3
         assert (await describe(client, "t", kind=77)).error_code == 42
 

@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -13,6 +18,7 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from broker.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -34,14 +40,14 @@ T0 = 1_600_000_000_000
 
 
 async def list_offset(
-    client: WireClient, timestamp: int, *, version: int = 7, epoch: int = -1, topic: str = "t"
+    client: WireClient, timestamp: int, *, version: int = 7, epoch: int = -1, topic: str = "t", isolation: int = 0
 ) -> ListOffsetsPartitionResponse:
     asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, epoch, timestamp)])
-    response = await client.ask(ListOffsetsRequest(-1, 0, [asked]), version, ListOffsetsResponse)
+    response = await client.ask(ListOffsetsRequest(-1, isolation, [asked]), version, ListOffsetsResponse)
     return response.topics[0].partitions[0]
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", range(1, 10))
 async def test_ends_and_exact_times_in_each_version(tmp_path: Path, version: int) -> None:
     async with running_broker(tmp_path) as address, connect(address) as client:
         await client.create_topic("t")
@@ -73,6 +79,37 @@ async def test_the_highest_timestamp(tmp_path: Path) -> None:
         assert (answer.offset, answer.timestamp) == (1, T0 + 501)
         assert (await list_offset(client, MAX_TIMESTAMP, version=6)).error_code == 35
         assert (await list_offset(client, -7)).error_code == 35
+
+
+@pytest.mark.parametrize(("committed", "found"), [(0, 0), (1, -1)])
+async def test_the_highest_timestamp_of_an_open_transaction(tmp_path: Path, committed: int, found: int) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        ids = await client.ask(InitProducerIdRequest("x", 60_000), 4, InitProducerIdResponse)
+        topics = [AddPartitionsToTxnTopic("t", [0])]
+        await client.ask(AddPartitionsToTxnRequest("x", ids.producer_id, 0, topics), 3, AddPartitionsToTxnResponse)
+        batch = batch_of("a", transactional=True, producer_id=ids.producer_id, producer_epoch=0, base_sequence=0)
+        assert (await client.produce("t", batch, transactional_id="x")).error_code == 0
+        assert (await list_offset(client, MAX_TIMESTAMP, isolation=committed)).offset == found
+
+
+async def test_the_local_log_is_all_there_is(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        await client.produce("t", batch_of("a", "b"))
+        await delete_before(client, 1)
+        assert (await list_offset(client, -4, version=8)).offset == 1
+        assert (await list_offset(client, -5, version=9)).offset == -1
+        assert (await list_offset(client, -4, version=7)).error_code == 35
+        assert (await list_offset(client, -5, version=8)).error_code == 35
+
+
+async def test_a_partition_asked_about_twice_is_refused(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        topic = ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=LATEST)] * 2)
+        answer = await client.ask(ListOffsetsRequest(-1, topics=[topic]), 7, ListOffsetsResponse)
+        assert [partition.error_code for partition in answer.topics[0].partitions] == [42, 42]
 
 
 async def test_what_cannot_be_listed(tmp_path: Path) -> None:

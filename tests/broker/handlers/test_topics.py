@@ -247,3 +247,18 @@ async def test_a_full_disk_leaves_topics_as_they_were(
         for partition in (1, 2):
             assert (await client.produce("t", batch_of("x"), partition=partition)).base_offset == 0
         assert values_in(await client.fetch("t", 0)) == ["kept"]
+
+
+async def test_a_topic_named_twice_is_described_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        topic_id = (await metadata(client, "t")).topics[0].topic_id
+        twice = [MetadataRequestTopic(name="t"), MetadataRequestTopic(topic_id, None), MetadataRequestTopic(name="t")]
+        answer = await client.ask(MetadataRequest(twice), 12, MetadataResponse)
+        assert [topic.name for topic in answer.topics] == ["t"]
+        unknown = [MetadataRequestTopic(name="a b")] * 2 + [MetadataRequestTopic(name="c d")]
+        answer = await client.ask(MetadataRequest(unknown), 12, MetadataResponse)
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [("a b", 17), ("c d", 17)]
+        # By id alone since v12: before, an id is no question.
+        answer = await client.ask(MetadataRequest([MetadataRequestTopic(topic_id, "t")]), 11, MetadataResponse)
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [("t", 42)]

@@ -268,3 +268,11 @@ def test_an_unused_transactional_id_is_forgotten(tmp_path: Path) -> None:
     clock.advance(1)
     host.transactions.expire_ids()
     assert host.restart().transactions.transactions == {}
+
+
+def test_a_transactional_id_without_a_name_is_refused(tmp_path: Path) -> None:
+    host = start(tmp_path)
+    producer = init(host)
+    assert host.transactions.add_partitions("", producer, (FLIGHTS,)) is ErrorCode.INVALID_REQUEST
+    assert host.transactions.end("", producer, commit=True) is ErrorCode.INVALID_REQUEST
+    host.close()

@@ -65,3 +65,14 @@ async def test_what_is_not_known_is_said(tmp_path: Path) -> None:
         request = ListTransactionsRequest(["Dead", "ongoing", "Ongoing"])
         answer = await client.ask(request, 0, ListTransactionsResponse)
         assert answer.unknown_state_filters == ["ongoing"]
+
+
+async def test_half_a_pair_names_no_producer(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        producer = await init(client, "x")
+        for name in ("x", None):
+            for pair in ((producer, -1), (-1, 0)):
+                answer = await client.ask(InitProducerIdRequest(name, 60_000, *pair), 4, InitProducerIdResponse)
+                assert (answer.error_code, answer.producer_id) == (42, -1)
+        answer = await client.ask(InitProducerIdRequest("x", 60_000, producer, 0), 4, InitProducerIdResponse)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, producer, 1)
