@@ -165,4 +165,5 @@ def _open(batch: memoryview) -> list[Record]:
     try:
         return decode_records(batch)
     except CorruptBatch as error:
-        raise CorruptRecords(str(error)) from error
+        # The CRC is right, so the producer made it so: sending it again would not help.
+        raise RecordsRefused(str(error)) from error

@@ -6,7 +6,7 @@ import struct
 import time
 import zlib
 
-from broker.wire.batch import HEADER_BYTES
+from broker.wire.batch import HEADER_BYTES, LOG_OVERHEAD, pack_header, peek
 from broker.wire.compression import Compression
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -87,6 +87,45 @@ def _broken_batches() -> dict[str, bytearray]:
     broken["epoch without producer"] = batch_of("a", producer_epoch=5)
     broken["append time"] = batch_of("a", log_append_time_ms=1_600_000_000_000)
     return broken
+
+
+# Records by hand: length, attributes, time delta, offset delta, key length -1, value "a", headers.
+ONE_RECORD = b"\x0e\0\0\0\1\2a\0"
+NULL_HEADER_KEY = b"\x12\0\0\0\1\2a\2\1\1"
+HEADER_NOT_UTF8 = b"\x14\0\0\0\1\2a\2\2\xff\1"
+
+
+def _with_records(records: bytes, **fields: int) -> bytearray:
+    """A batch of one record whose body is these bytes, with a right length and CRC."""
+    batch = batch_of("a")[:HEADER_BYTES] + records
+    header = peek(batch_of("a"))._replace(batch_length=len(batch) - LOG_OVERHEAD, **fields)
+    pack_header(batch, header)
+    return batch
+
+
+async def produce_bodies(peer: Peer) -> None:
+    topic = await peer.topic()
+    compacted = await peer.topic("compacted", cleanup_policy="compact")
+    for label, batch in (
+        ("whole", _with_records(ONE_RECORD)),
+        ("a header that is not UTF-8", _with_records(HEADER_NOT_UTF8)),
+        ("more counted than there are", _with_records(ONE_RECORD, record_count=3, last_offset_delta=2)),
+        ("fewer counted than there are", _with_records(ONE_RECORD * 2)),
+        ("a count that the offsets deny", _with_records(ONE_RECORD, record_count=1, last_offset_delta=4)),
+        ("no record", _with_records(b"", record_count=0, last_offset_delta=-1)),
+        ("offsets that are not in order", _with_records(ONE_RECORD * 2, record_count=2, last_offset_delta=1)),
+        ("bytes behind the last record", _with_records(ONE_RECORD + b"xyz")),
+        ("a record beyond the batch", _with_records(b"\x7e" + ONE_RECORD[1:])),
+        ("a codec that it is not", _with_records(ONE_RECORD, attributes=1)),
+        ("a time before all times", _with_records(ONE_RECORD, base_timestamp=-5, max_timestamp=-5)),
+        ("a largest time that no record has", _with_records(ONE_RECORD, max_timestamp=1_600_000_009_999)),
+    ):
+        await peer.ask(label, produce_request(topic, batch), 9)
+        await peer.ask(f"{label}, compacted", produce_request(compacted, batch), 9)
+    await peer.ask("what is there", fetch_request(topic, 0), 12)
+    batch = _with_records(NULL_HEADER_KEY)
+    await peer.ask("a header without a key, compacted", produce_request(compacted, batch), 9)
+    await peer.ask("a header without a key", produce_request(topic, batch), 9)
 
 
 async def produce_rules(peer: Peer) -> None:
@@ -238,6 +277,6 @@ async def offset_for_leader_epoch(peer: Peer) -> None:
 
 
 CASES: tuple[Case, ...] = (
-    produce, produce_formats, produce_rules, min_insync_replicas, idempotence, fetch, list_offsets,
+    produce, produce_formats, produce_bodies, produce_rules, min_insync_replicas, idempotence, fetch, list_offsets,
     offset_for_leader_epoch,
 )  # fmt: skip

@@ -29,6 +29,8 @@ REASONS: Final = {
     "committed_offsets: commit, no partition/topics": "as above",
     # -- data ------------------------------------------------------------------------------------------------------
     "produce: a partition twice/*": "Kafka keeps one of the two batches and drops the other without a word; ours both",
+    "produce_bodies: a codec that it is not*": "what the producer did wrong is no UNKNOWN_SERVER_ERROR",
+    "produce_bodies: a header without a key/*": "seen with record_validation = full alone (docs/performance.md)",
     "produce_formats: bytes behind/*": "Kafka drops what follows a batch without a word; ours refuses it",
     "idempotence: repeat/*/log_append_time_ms": "Kafka names the batch's own time, though the topic is of CreateTime",
     "transactions: produce again/*/log_append_time_ms": "as above",
@@ -51,6 +53,7 @@ REASONS: Final = {
     "create_topics_configs: retention.ms=' 5 '/*": "as above",
     "create_topics_configs: preallocate='*'/*": "as above, and truth values in small letters",
     "describe_configs: synonyms/*/synonyms*": "synonyms of a topic's config in Kafka are its broker's; ours has none",
+    "describe_configs: broker, what we have/*/record.validation": "a setting that only our broker has",
     "describe_configs: broker, what we have/*/value": "another broker with other defaults: see BrokerConfig",
     "describe_configs: broker, what we have/*/config_source": "as above",
     "describe_configs: broker, what we have/*/read_only": "our broker's settings are those of its start",
