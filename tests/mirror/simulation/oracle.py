@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from broker.client.cluster import Cluster
 from broker.wire.records import decode_records
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import link_lag
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint, Gap, GapStatus, decode_entry, decode_key
+from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, decode_entry, decode_key
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.state import LinkState, load_link_state
 from tests.mirror.simulation.cluster import SimulatedCluster
@@ -29,7 +30,17 @@ class PartitionOracle:
         self.written = written
         self.arrived: list[tuple[int, Content]] = []
         self.copies: list[Copy] = []
-        self.gap: Gap | None = None
+        self.gaps: dict[tuple[GapKind, int], Gap] = {}
+        """By kind and first source offset, each as it was last told."""
+        self.first_position = EVERYTHING
+        """Where the mirror began."""
+        self.proved_to = 0
+        """The target's end by the last checkpoint."""
+        self.struck: set[GapKind] = set()
+        """What happened to one of the logs, by the gap that it may lead to."""
+        self.due: list[set[GapKind]] = []
+        """Of each disaster that took something, one of its kinds must be told."""
+        self._lost: set[Content] = set()
         self._seen = 0
         self._trace = trace
 
@@ -39,17 +50,22 @@ class PartitionOracle:
             return
         for record in decode_records(stored.data):
             content = content_of(record)
-            if content.site == self.link.source.name:
+            if content.site == self.link.source.name and content not in self._lost:
                 self.arrived.append((record.offset, content))
 
     def verify(self, position: int = EVERYTHING) -> None:
-        """Every committed record before `position` is at the target, once and in order; nothing else came between."""
+        """Every committed record before `position` is at the target, once and in order; nothing else came between.
+
+        After a disaster a link may not know of it yet: then only the end counts.
+        """
+        if self.struck and position != EVERYTHING:
+            return
         index = self._seen
         while index < len(self.written) and self.written[index].offset < position:
             one = self.written[index]
             if one.fortune is Fortune.PENDING and position != EVERYTHING:
                 raise self._found(f"position {position} passes offset {one.offset}, whose transaction is open")
-            if one.fortune in (Fortune.COMMITTED, Fortune.COMPACTED):
+            if one.fortune in (Fortune.COMMITTED, Fortune.COMPACTED, Fortune.EXPIRED):
                 self._match(one, position)
             index += 1
             self._seen = index
@@ -71,9 +87,68 @@ class PartitionOracle:
             until = "the end" if position == EVERYTHING else f"position {position}"
             raise self._found(f"{until} passes {one.content} at {one.offset}, where the target has {there}")
 
+    def strike(self, kinds: set[GapKind], lost: Iterable[Content] = (), arrived_to: int = EVERYTHING) -> None:
+        """A disaster: the source has lost these, or the target what lay at `arrived_to` and behind it."""
+        self.struck |= kinds
+        proved = (at for at, _ in self.arrived if at < self.proved_to)  # what is behind is sent again without a word
+        if any(content in lost for _, content in self.arrived) or any(at >= arrived_to for at in proved):
+            self.due.append(kinds)
+        self._lost.update(lost)
+        self.arrived = [one for one in self.arrived if one[0] < arrived_to and one[1] not in self._lost]
+        self._seen, self.copies = 0, []
+
+    def take_gap(self, gap: Gap) -> None:
+        """The ledger has an entry."""
+        if gap.status is GapStatus.STOPPED and gap.kind not in self.struck:
+            raise self._found(f"a gap without a cause: {gap}")
+        self.gaps[gap.kind, gap.source_from] = gap
+
+    @property
+    def untold(self) -> list[set[GapKind]]:
+        told = {kind for kind, _ in self.gaps}
+        return [kinds for kinds in self.due if not kinds & told]
+
+    @property
+    def stopped_at(self) -> list[Gap]:
+        return [gap for gap in self.gaps.values() if gap.status is GapStatus.STOPPED]
+
+    def verify_struck(self) -> None:
+        """After a disaster, all accepted: what the source has is at the target, and what is missing was told."""
+        contents = [content for _, content in self.arrived]
+        at = 0
+        for one in self.written:
+            if one.fortune is not Fortune.COMMITTED:
+                continue
+            try:
+                at = contents.index(one.content, at) + 1
+            except ValueError:
+                raise self._found(f"{one.content} at {one.offset} is not at the target, or in another order") from None
+        there = set(contents)
+        for one in self.written:
+            expired = one.fortune is Fortune.EXPIRED and one.content not in there and one.offset >= self.first_position
+            if expired and not any(g.source_from <= one.offset < g.source_to for g in self.gaps.values()):
+                raise self._found(f"{one.content} at {one.offset} is not at the target, and the ledger does not say so")
+
+    def verify_struck_map(self, offset_map: OffsetMap) -> None:
+        """Every record that the source has is where the map says."""
+        at_target = dict(self.arrived)
+        for one in self.written:
+            if one.fortune is Fortune.COMMITTED:
+                translated = offset_map.to_target(*self.where, one.offset)
+                if translated is None or at_target.get(translated) != one.content:
+                    held = at_target.get(translated) if translated is not None else None
+                    raise self._found(f"{one.content} at {one.offset} is translated to {translated}, where {held} is")
+
     @property
     def is_complete(self) -> bool:
         """Whether the last one has arrived that must. Only `verify` looks at all."""
+        if self.struck:
+            there = {content for _, content in self.arrived}
+            return (
+                not self.untold
+                and not self.stopped_at
+                and all(one.content in there for one in self.written if one.fortune is Fortune.COMMITTED)
+            )
         last = next((one for one in reversed(self.written) if one.fortune is Fortune.COMMITTED), None)
         return last is None or any(content == last.content for _, content in reversed(self.arrived))
 
@@ -141,16 +216,17 @@ class LinkOracle:
                 self._trace(f"  {self.link.name} checkpoint", key[1:], entry.end, entry.position)
                 oracle = self.partitions.get(TopicPartition(entry.topic, entry.partition))
                 if oracle is not None:
+                    oracle.first_position = min(oracle.first_position, entry.position)
+                    oracle.proved_to = entry.end.target_next
                     oracle.verify(entry.position)
             elif isinstance(entry, Gap):
                 self._trace(f"  {self.link.name} gap", entry)
-                self._take_gap(entry)
+                self.partitions[TopicPartition(entry.topic, entry.partition)].take_gap(entry)
 
-    def _take_gap(self, gap: Gap) -> None:
-        oracle = self.partitions[TopicPartition(gap.topic, gap.partition)]
-        oracle.gap = gap if gap.status is GapStatus.STOPPED else None
-        if gap.status is GapStatus.STOPPED:
-            raise Found(f"link {self.link.name}: a gap without a cause: {gap}")
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing more comes unless somebody accepts a gap."""
+        return all(oracle.stopped_at or oracle.is_complete for oracle in self.partitions.values())
 
     @property
     def is_complete(self) -> bool:
@@ -159,13 +235,18 @@ class LinkOracle:
     def missing(self) -> str:
         return ", ".join(
             f"{where}: {len(oracle.arrived)} of {sum(w.fortune is Fortune.COMMITTED for w in oracle.written)}"
+            + (f", nobody told of {oracle.untold}" if oracle.untold else "")
+            + (f", stopped at {oracle.stopped_at}" if oracle.stopped_at else "")
             for where, oracle in self.partitions.items()
             if not oracle.is_complete
         )
 
     def verify_content(self) -> None:
         for oracle in self.partitions.values():
-            oracle.verify_all()
+            if oracle.struck:
+                oracle.verify_struck()
+            else:
+                oracle.verify_all()
 
     async def verify_words(self, source: Cluster, target: Cluster, target_site: SimulatedCluster) -> LinkState:
         """What the link says of itself when all is mirrored: its map, its ledger, its lag."""
@@ -174,7 +255,10 @@ class LinkOracle:
             log = target_site.partition(*where)
             if log is None:
                 raise Found(f"link {self.link.name}: {where} is not at the target")
-            oracle.verify_map(state.map, log)
+            if oracle.struck:
+                oracle.verify_struck_map(state.map)
+            else:
+                oracle.verify_map(state.map, log)
         lags = await link_lag(self.link, source, target, state)
         for lag in lags:
             if lag.lag_records:

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mirror.worker.limits import WorkerLimits
+from tests.mirror.simulation.disasters import SWITCHED_ON, Disaster
 from tests.mirror.simulation.network import Weather
+
+DISASTERS = 0.25
+"""In how many worlds; not where both sites write."""
 
 
 class Rival(Enum):
@@ -36,6 +40,7 @@ class Profile:
     """What the link says of itself is judged, too (map, lag, groups)."""
     held: bool
     """Once, all packets of a worker stand still for a while."""
+    disaster: Disaster | None
     weather: Weather
     limits: WorkerLimits
 
@@ -55,6 +60,7 @@ def choose_profile(rng: random.Random) -> Profile:
         rival=rng.choices(list(Rival), (8, 1, 1))[0],
         words=rng.random() < 0.5,
         held=rng.random() < 0.15,
+        disaster=rng.choice(SWITCHED_ON) if rng.random() < DISASTERS else None,
         weather=Weather(
             request_fails=harsh,
             connect_fails=harsh,

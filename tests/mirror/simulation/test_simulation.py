@@ -14,7 +14,7 @@ from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_see
 from tests.mirror.simulation.world import World
 
 SEEDS = 5_000
-MUST_HAPPEN = ("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed")
+MUST_HAPPEN = ("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted")
 """What a run in which it never happened would not have tried."""
 
 

@@ -39,6 +39,8 @@ class Fortune(Enum):
     """In a transaction that is still open."""
     COMMITTED = "committed"
     ABORTED = "aborted"
+    EXPIRED = "expired"
+    """Retention took it: it was mirrored before, or the ledger says that it is missing."""
     COMPACTED = "compacted"
     """Compaction took it: it may have been mirrored before, or not."""
 

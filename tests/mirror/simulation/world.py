@@ -7,7 +7,7 @@ import contextvars
 import random
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
@@ -15,11 +15,13 @@ from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.link import Link
+from mirror.offsets.operations import resume_link
 from mirror.offsets.state import LinkState
 from mirror.worker.events import Event, EventSink
 from mirror.worker.service import WorkerSettings, run_links
 from tests.mirror.simulation.answers import SimulatedNode
 from tests.mirror.simulation.cluster import SimulatedCluster
+from tests.mirror.simulation.disasters import strike
 from tests.mirror.simulation.logs import SimulatedPartition
 from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
 from tests.mirror.simulation.network import PROCESS, Network
@@ -116,6 +118,9 @@ class World:
         self.network.calm()
         for life in self.lives.values():
             life.end_transactions()
+        if self.profile.disaster is not None:
+            for task in self._workers.values():
+                task.cancel()  # what only a start looks at
         await self._wait_until_mirrored()
         if self.profile.words:
             await self._judge()
@@ -128,11 +133,15 @@ class World:
         lives = [self.lives[link.source.name] for link in self.links]
         profile = self.profile
         rival_at = self.rng.randrange(profile.actions) if profile.rival is Rival.LATER else -1
+        disaster_at = self.rng.randrange(profile.actions) if profile.disaster and not profile.shared else -1
         hold_at = self.rng.randrange(profile.actions) if profile.held else -1
         for number in range(profile.actions):
             await asyncio.sleep(self.rng.random() * profile.action_pause_max_s)
             if number == hold_at and self._workers:
                 self._hold_packets()
+            if number == disaster_at and profile.disaster is not None:
+                self.counts[profile.disaster.name] += 1
+                strike(profile.disaster, self.lives["east"], self.sites["west"], self.oracles[0])
             if number == rival_at:
                 self._start_rival()
             life = self.rng.choice(lives)
@@ -241,8 +250,19 @@ class World:
             if self.loop.now > deadline:
                 raise Found("not mirrored in time: " + "; ".join(oracle.missing() for oracle in self.oracles))
             await asyncio.sleep(LOOK_EVERY_S)
+            for oracle in self.oracles:
+                if not oracle.is_complete and oracle.is_at_rest:
+                    await self._accept_gaps(oracle)
         for oracle in self.oracles:
             oracle.verify_content()
+
+    async def _accept_gaps(self, oracle: LinkOracle) -> None:
+        """What an operator does who was told of them; again where a worker is just starting."""
+        self.counts["accepted"] += 1
+        with suppress(FarshoreError):
+            async with Cluster(oracle.link.target, client_id="operator", clock=self.clock) as target:
+                await resume_link(oracle.link, target, f"operation-{self.counts['accepted']}", accept_gaps=True)
+        await asyncio.sleep(10 * LOOK_EVERY_S)
 
     async def _judge(self) -> None:
         """What the links say of themselves, once they had the time to say it."""

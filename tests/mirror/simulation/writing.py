@@ -46,6 +46,26 @@ class SiteLife:
     def books(self, where: TopicPartition) -> list[Written]:
         return self.written.setdefault(where, [])
 
+    def expire(self, where: TopicPartition, before: int) -> None:
+        """The log starts at `before` now."""
+        for one in self.books(where):
+            if one.offset < before and one.fortune is Fortune.COMMITTED:
+                one.fortune = Fortune.EXPIRED
+
+    def forget(self, where: TopicPartition, end: int) -> set[Content]:
+        """The log has lost what lay at `end` and behind it -> that."""
+        books = self.books(where)
+        lost = {one.content for one in books if one.offset >= end}
+        books[:] = [one for one in books if one.offset < end]
+        self._idempotent.pop(where, None)
+        for transaction in self._open:
+            transaction.sequences.pop(where, None)
+            transaction.written = [one for one in transaction.written if one.content not in lost]
+        for group in self.cluster.groups.values():
+            if where in group.offsets:
+                group.offsets[where] = (min(end, group.offsets[where][0]), "")
+        return lost
+
     # -- actions
 
     def write(self) -> None:
