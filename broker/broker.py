@@ -97,7 +97,7 @@ class Broker:
 
     def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         """Makes a coordinator's topic unless it is there. Raises LogStorageError."""
-        return self.topics.get(name) or self.manager.create(name, partitions, configs)
+        return self.topics.get(name) or self.manager.create_at_once(name, partitions, configs)
 
     def allocate_producer_id(self) -> int:
         """A producer id that was never given out before. Raises LogStorageError."""

@@ -45,6 +45,8 @@ class EmbeddedMetadataStore:
         self._path = path
         self._contents = contents
         self._disk = disk
+        # What was last written of each topic, by its id and version.
+        self._encoded: dict[tuple[uuid.UUID, int], str] = {}
 
     @classmethod
     def open(cls, data_dir: Path, cluster_id: str | None = None, disk: Disk = OS_DISK) -> EmbeddedMetadataStore:
@@ -119,14 +121,24 @@ class EmbeddedMetadataStore:
 
     def _save(self, contents: _Contents) -> None:
         """The new contents count only once they are on the disk."""
-        document = {"format": FORMAT, **asdict(contents)}
-        document["brokers"] = [asdict(broker) for broker in contents.brokers.values()]
-        document["topics"] = [{**asdict(topic), "topic_id": str(topic.topic_id)} for topic in contents.topics.values()]
+        # A topic may have thousands of partitions: only what changed is put into words again.
+        encoded = {
+            (topic.topic_id, topic.version): self._encoded.get((topic.topic_id, topic.version)) or _encode_topic(topic)
+            for topic in contents.topics.values()
+        }
+        document = {
+            "format": FORMAT,
+            "cluster_id": contents.cluster_id,
+            "next_producer_id": contents.next_producer_id,
+            "broker_epoch": contents.broker_epoch,
+            "brokers": [asdict(broker) for broker in contents.brokers.values()],
+        }
+        text = json.dumps(document, indent=1)[:-2] + ',\n "topics": [\n' + ",\n".join(encoded.values()) + "\n ]\n}"
         try:
-            self._disk.write_file(self._path, json.dumps(document, indent=1).encode(), durable=True)
+            self._disk.write_file(self._path, text.encode(), durable=True)
         except OSError as error:
             raise LogStorageError(f"cannot write {self._path}: {error}") from error
-        self._contents = contents
+        self._contents, self._encoded = contents, encoded
 
 
 def new_cluster_id() -> str:
@@ -150,6 +162,21 @@ def _decode(data: bytes, path: Path) -> _Contents:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataUnreadable(f"{path} cannot be read: {error!r}") from error
+
+
+def _encode_topic(topic: TopicState) -> str:
+    """As JSON, one line for each partition."""
+    partitions = [
+        json.dumps({"leader": p.leader, "leader_epoch": p.leader_epoch, "replicas": p.replicas, "isr": p.isr})
+        for p in topic.partitions
+    ]
+    rest = {
+        "name": topic.name,
+        "topic_id": str(topic.topic_id),
+        "configs": dict(topic.configs),
+        "version": topic.version,
+    }
+    return json.dumps(rest)[:-1] + ', "partitions": [\n  ' + ",\n  ".join(partitions) + "\n ]}"
 
 
 def _decode_topic(document: dict[str, Any]) -> TopicState:

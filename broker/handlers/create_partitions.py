@@ -22,11 +22,11 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Requ
     named = Counter(topic.name for topic in request.topics)
     results = {}
     for topic in request.topics:
-        results[topic.name] = _widen(broker, topic, named[topic.name], request.validate_only)
+        results[topic.name] = await _widen(broker, topic, named[topic.name], request.validate_only)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
-def _widen(
+async def _widen(
     broker: Broker, asked: CreatePartitionsTopic, times_named: int, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
@@ -42,7 +42,7 @@ def _widen(
                 raise InvalidReplicaAssignment(f"{len(asked.assignments)} assignments do not fit the new partitions.")
             check_assignment(broker, [assignment.broker_ids for assignment in asked.assignments])
         if not validate_only:
-            broker.manager.add_partitions(asked.name, asked.count)
+            await broker.manager.add_partitions(asked.name, asked.count)
     except BrokerError as error:
         return CreatePartitionsTopicResult(asked.name, error.error_code, str(error))
     return CreatePartitionsTopicResult(asked.name)

@@ -31,11 +31,11 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestC
     named = Counter(topic.name for topic in request.topics)
     results = {}
     for topic in request.topics:
-        results[topic.name] = _create(broker, topic, named[topic.name], request.validate_only)
+        results[topic.name] = await _create(broker, topic, named[topic.name], request.validate_only)
     return CreateTopicsResponse(topics=list(results.values()))
 
 
-def _create(broker: Broker, topic: CreatableTopic, times_named: int, validate_only: bool) -> CreatableTopicResult:
+async def _create(broker: Broker, topic: CreatableTopic, times_named: int, validate_only: bool) -> CreatableTopicResult:
     try:
         if times_named > 1:
             raise InvalidTopicRequest(f"Topic '{topic.name}' is in the request {times_named} times.")
@@ -44,7 +44,8 @@ def _create(broker: Broker, topic: CreatableTopic, times_named: int, validate_on
         configs = {config.name: config.value for config in topic.configs}
         kept = broker.manager.check_new(topic.name, count, configs)
         # Kafka names an id here too, though the topic to come will have another one.
-        topic_id = uuid.uuid4() if validate_only else broker.manager.create(topic.name, count, configs).topic_id
+        made = None if validate_only else await broker.manager.create(topic.name, count, configs)
+        topic_id = uuid.uuid4() if made is None else made.topic_id
     except BrokerError as error:
         return CreatableTopicResult(topic.name, error_code=error.error_code, error_message=str(error), configs=[])
     return CreatableTopicResult(

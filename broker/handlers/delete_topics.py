@@ -25,7 +25,9 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
     for state in asked:
         by_name.setdefault(_meant(broker, state), []).append(state)
     return DeleteTopicsResponse(
-        responses=[_delete(broker, states[0]) if len(states) == 1 else _refuse(states) for states in by_name.values()]
+        responses=[
+            await _delete(broker, states[0]) if len(states) == 1 else _refuse(states) for states in by_name.values()
+        ]
     )
 
 
@@ -41,7 +43,7 @@ def _refuse(asked: list[DeleteTopicState]) -> DeletableTopicResult:
     return DeletableTopicResult(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
 
 
-def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
     name, topic_id = asked.name, asked.topic_id
     try:
         if (name is None) == (topic_id == ZERO_UUID):
@@ -52,7 +54,7 @@ def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
                 raise UnknownTopic(f"No topic has the id {topic_id}.", error_code=ErrorCode.UNKNOWN_TOPIC_ID)
             name = found.name
         topic_id = broker.manager.require(name).topic_id
-        broker.manager.delete(name)
+        await broker.manager.delete(name)
     except BrokerError as error:
         return DeletableTopicResult(name, topic_id, error.error_code, str(error))
     return DeletableTopicResult(name, topic_id)

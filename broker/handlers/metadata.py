@@ -43,7 +43,7 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
         topics = [_describe(topic, operations) for topic in broker.topics.values()]
     else:
         create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-        answers = (_answer(broker, asked, create, operations, context) for asked in request.topics)
+        answers = [await _answer(broker, asked, create, operations, context) for asked in request.topics]
         # A topic that is named twice, or by name and by id, is answered once.
         topics = list({(answer.topic_id, answer.name): answer for answer in answers}.values())
     host, port = broker.advertised
@@ -58,7 +58,7 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
     )
 
 
-def _answer(
+async def _answer(
     broker: Broker, asked: MetadataRequestTopic, create: bool, operations: int, context: RequestContext
 ) -> MetadataResponseTopic:
     if asked.topic_id != ZERO_UUID and context.api_version < BY_ID_SINCE_VERSION:
@@ -72,12 +72,12 @@ def _answer(
         return _describe(topic, operations)
     name = asked.name or ""
     try:
-        return _describe(_find_or_create(broker, name, create), operations)
+        return _describe(await _find_or_create(broker, name, create), operations)
     except BrokerError as error:
         return MetadataResponseTopic(error_code=error.error_code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _find_or_create(broker: Broker, name: str, create: bool) -> Topic:
+async def _find_or_create(broker: Broker, name: str, create: bool) -> Topic:
     check_name(name)
     found = broker.topics.get(name)
     if found is not None:
@@ -85,7 +85,7 @@ def _find_or_create(broker: Broker, name: str, create: bool) -> Topic:
     # The coordinators make their topics themselves, with their own configs.
     if not create or name in INTERNAL_TOPICS:
         raise UnknownTopic(f"Topic '{name}' does not exist.")
-    return broker.manager.create(name, broker.config.num_partitions, {})
+    return await broker.manager.create(name, broker.config.num_partitions, {})
 
 
 def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:

@@ -41,6 +41,10 @@ class Disk(Protocol):
         ...
 
     def fsync_directory(self, directory: Path) -> None: ...
+    def sync_all(self) -> None:
+        """Waits until all that was written to any file is durable: cheaper than many single waits."""
+        ...
+
     def modified_ms(self, path: Path) -> int: ...
     def set_modified_ms(self, path: Path, modified_ms: int) -> None: ...
 
@@ -106,6 +110,9 @@ class OsDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def sync_all(self) -> None:
+        os.sync()
 
     def modified_ms(self, path: Path) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000

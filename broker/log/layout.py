@@ -1,5 +1,6 @@
 """File names inside a partition's directory. Offsets are in the name, 20 digits, as in Kafka."""
 
+import os
 from pathlib import Path
 
 LOG = ".log"
@@ -23,6 +24,13 @@ LOG_START = "log-start-offset"
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = "clean-shutdown"
+
+_CHECKPOINTS = frozenset({LEADER_EPOCHS, LOG_START, RECOVERY_POINT, CLEANER, CLEAN_SHUTDOWN})
+
+
+def holds_a_log(directory: Path) -> bool:
+    """False for a folder without any file of a log: there is nothing to recover."""
+    return any(name[:20].isdigit() or name in _CHECKPOINTS for name in os.listdir(directory))
 
 
 def file_at(directory: Path, offset: int, suffix: str) -> Path:

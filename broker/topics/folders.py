@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import LogDamaged
-from broker.log.disk import OS_DISK
+from broker.limits import FILES_SYNCED_EACH_MAX
+from broker.log.disk import OS_DISK, Disk
 
 PARTITION_METADATA: Final = "partition.metadata"
 DELETED_SUFFIX: Final = "-delete"
@@ -25,20 +26,31 @@ _TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
 class PartitionFolders:
     """The partitions' folders under `path`, the data directory, which whoever opened it keeps locked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk = OS_DISK) -> None:
         self.path = path
+        self.disk = disk
 
-    def prepare(self, topic: str, index: int, topic_id: uuid.UUID) -> Path:
-        """The folder of a new partition, empty or with what a creation of just this topic id left. Raises OSError."""
-        path = self.path / f"{topic}-{index}"
-        if path.exists() and _topic_id_in(path) != topic_id:
-            _discard(path)
-        if not path.exists():
+    def prepare(self, topic: str, indexes: range, topic_id: uuid.UUID) -> list[Path]:
+        """The folders of new partitions, empty or with what a creation of just this topic id left; durable when this
+        returns, by one wait for all of them where they are many. Raises OSError.
+        """
+        paths = [self.path / f"{topic}-{index}" for index in indexes]
+        missing = []
+        for path in paths:
+            if path.exists() and _topic_id_in(path) != topic_id:
+                _discard(path)
+            if not path.exists():
+                missing.append(path)
+        one_by_one = len(missing) <= FILES_SYNCED_EACH_MAX
+        text = f"version: 0\ntopic_id: {topic_id}\n".encode()
+        for path in missing:
             path.mkdir()
-            text = f"version: 0\ntopic_id: {topic_id}\n"
-            OS_DISK.write_file(path / PARTITION_METADATA, text.encode(), durable=True)
-            OS_DISK.fsync_directory(self.path)
-        return path
+            self.disk.write_file(path / PARTITION_METADATA, text, durable=one_by_one)
+        if missing and one_by_one:
+            self.disk.fsync_directory(self.path)
+        elif missing:
+            self.disk.sync_all()
+        return paths
 
     def find(self, topic: str, index: int, topic_id: uuid.UUID) -> Path:
         """The folder of a partition that the metadata has; made where it is gone. Nothing of another id is removed.
@@ -48,7 +60,7 @@ class PartitionFolders:
         path = self.path / f"{topic}-{index}"
         if path.exists() and (found := _topic_id_in(path)) != topic_id:
             raise LogDamaged(f"{path / PARTITION_METADATA} names topic id {found}, the metadata {topic_id}")
-        return self.prepare(topic, index, topic_id)
+        return self.prepare(topic, range(index, index + 1), topic_id)[0]
 
     def remove(self, topic: str, index: int) -> None:
         """Removes the folder of a partition whose log is not open. Raises OSError."""

@@ -7,12 +7,14 @@ store has, or empty ones: `PartitionFolders.remove_leftovers` and the next creat
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from broker.base.clock import Clock
 from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
@@ -28,6 +30,7 @@ from broker.topics.partition import Partition, Topic
 from broker.wire.errors import ErrorCode, WireError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class TopicManager:
@@ -40,6 +43,9 @@ class TopicManager:
         self._folders = folders
         self._clock = clock
         self._node_id = node_id
+        # Names whose partitions are being made, and one lock for each topic that is being changed.
+        self._making: set[str] = set()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def load(self) -> None:
         """Opens every log, each in a new leader epoch; a partition that cannot be opened is offline, and the log says
@@ -56,13 +62,31 @@ class TopicManager:
         for state in self._store.update_topics([_next_epoch(topic) for topic in known.values()]):
             self._adopt(state, [self._load_partition(state, index) for index in range(len(state.partitions))])
 
-    def create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
-        """Raises InvalidTopicName, TopicExists, InvalidPartitions, InvalidTopicConfig, LogStorageError."""
+    async def create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
+        """Its files are made in a thread; everybody else is served meanwhile.
+
+        Raises InvalidTopicName, TopicExists, InvalidPartitions, InvalidTopicConfig, LogStorageError.
+        """
+        return await self._changing(name, self._create(name, partitions, configs))
+
+    async def _create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
+        state = self._new_state(name, partitions, configs)
+        self._making.add(name)
+        try:
+            made = await asyncio.to_thread(self._make, state, range(partitions))
+            return self._adopt(self._named(made, self._store.create_topic, state), made)
+        finally:
+            self._making.discard(name)
+
+    def create_at_once(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
+        """As `create`, here and now: for the few partitions of a coordinator's topic, where nothing can be awaited."""
+        state = self._new_state(name, partitions, configs)
+        made = self._make(state, range(partitions))
+        return self._adopt(self._named(made, self._store.create_topic, state), made)
+
+    def _new_state(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> TopicState:
         kept = self.check_new(name, partitions, configs)
-        state = TopicState(name, uuid.uuid4(), (self._leading(),) * partitions, kept)
-        with self._made(state, range(partitions)) as made:
-            state = self._store.create_topic(state)
-        return self._adopt(state, made)
+        return TopicState(name, uuid.uuid4(), (self._leading(),) * partitions, kept)
 
     def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Everything that `create` would refuse -> the configs as they would be kept."""
@@ -73,37 +97,66 @@ class TopicManager:
     def check_free(self, name: str) -> None:
         """Raises InvalidTopicName, TopicExists."""
         check_name(name)
-        if name in self.topics:
+        if name in self.topics or name in self._making:
             raise TopicExists(f"Topic '{name}' already exists.")
         check_collision(name, self.topics)
+        check_collision(name, self._making)
 
-    def delete(self, name: str) -> None:
-        """Raises UnknownTopic, LogStorageError."""
+    async def delete(self, name: str) -> None:
+        """The topic is gone at once; its files go in a thread. Raises UnknownTopic, LogStorageError."""
+        await self._changing(name, self._delete(name))
+
+    async def _delete(self, name: str) -> None:
         topic = self.require(name)
         self._store.delete_topic(topic.state)
         del self.topics[name], self._by_id[topic.topic_id]
-        failures = []
         for partition in topic.partitions:
-            try:
-                self._remove(partition)
-            except LogStorageError as error:
-                failures.append(error)
             partition.wake()
         for listener in self.deletion_listeners:
             listener(name)
+        failures = await asyncio.to_thread(self._remove_all, topic.partitions)
         if failures:
             # The topic is gone; the next start removes what is left of its files.
             raise failures[0]
 
-    def add_partitions(self, name: str, count: int) -> None:
+    async def add_partitions(self, name: str, count: int) -> None:
         """Makes `count` the new number of partitions. Raises UnknownTopic, InvalidPartitions, LogStorageError."""
+        await self._changing(name, self._add_partitions(name, count))
+
+    async def _add_partitions(self, name: str, count: int) -> None:
         topic = self.require(name)
         self.check_growth(topic, count)
         now = len(topic.partitions)
-        grown = replace(topic.state, partitions=topic.state.partitions + (self._leading(),) * (count - now))
-        with self._made(grown, range(now, count)) as made:
-            (topic.state,) = self._store.update_topics([grown])
+        added = (self._leading(),) * (count - now)
+        grown = replace(topic.state, partitions=topic.state.partitions + added)
+        made = await asyncio.to_thread(self._make, grown, range(now, count))
+        # The configs may have changed meanwhile.
+        grown = replace(topic.state, partitions=topic.state.partitions + added)
+        topic.state = self._named(made, lambda state: self._store.update_topics([state])[0], grown)
+        config = topic_configs.log_config(topic.state.configs)
+        for partition in made:
+            partition.log.update_config(config)
         topic.partitions.extend(made)
+
+    async def _changing(self, name: str, change: Coroutine[Any, Any, T]) -> T:
+        """One change of a topic at a time, and each to its end: whoever asked for it may be gone by then."""
+        lock = self._locks.setdefault(name, asyncio.Lock())
+
+        async def in_turn() -> T:
+            async with lock:
+                return await change
+
+        task = asyncio.create_task(in_turn())
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            task.exception()
+            raise cancelled
+        return task.result()
 
     def check_growth(self, topic: Topic, count: int) -> None:
         """Raises InvalidPartitions."""
@@ -167,20 +220,39 @@ class TopicManager:
         self.topics[state.name] = self._by_id[state.topic_id] = topic
         return topic
 
-    @contextmanager
-    def _made(self, state: TopicState, indexes: range) -> Iterator[list[Partition]]:
-        """New partitions; when the block fails they go again."""
+    def _make(self, state: TopicState, indexes: range) -> list[Partition]:
+        """New partitions, all or none; may run in a thread. Raises LogStorageError."""
         config = topic_configs.log_config(state.configs)
         made: list[Partition] = []
         try:
-            for index in indexes:
-                made.append(self._open_partition(state, index, config))
-            yield made
+            try:
+                paths = self._folders.prepare(state.name, indexes, state.topic_id)
+            except OSError as error:
+                raise LogStorageError(f"cannot make the partitions of {state.name}: {error}") from error
+            for index, path in zip(indexes, paths, strict=True):
+                made.append(self._opened(path, state, index, config))
         except BrokerError:
-            for partition in made:
-                with suppress(LogStorageError):
-                    partition.log.delete()
+            self._remove_all(made)
             raise
+        return made
+
+    def _named(self, made: list[Partition], name: Callable[[TopicState], TopicState], state: TopicState) -> TopicState:
+        """What the metadata store now holds; where it refuses, the partitions made for it go again."""
+        try:
+            return name(state)
+        except BrokerError:
+            self._remove_all(made)
+            raise
+
+    def _remove_all(self, partitions: list[Partition]) -> list[LogStorageError]:
+        """May run in a thread: nobody else has these partitions any more."""
+        failures = []
+        for partition in partitions:
+            try:
+                self._remove(partition)
+            except LogStorageError as error:
+                failures.append(error)
+        return failures
 
     def _load_partition(self, state: TopicState, index: int) -> Partition:
         try:
@@ -194,15 +266,8 @@ class TopicManager:
             why = PartitionOffline(repr(error))
         return Partition(state.name, index, why, state.partitions[index])
 
-    def _open_partition(self, state: TopicState, index: int, config: LogConfig) -> Partition:
-        try:
-            path = self._folders.prepare(state.name, index, state.topic_id)
-        except OSError as error:
-            raise LogStorageError(f"cannot make {state.name}-{index}: {error}") from error
-        return self._opened(path, state, index, config)
-
     def _opened(self, path: Path, state: TopicState, index: int, config: LogConfig) -> Partition:
-        opened = PartitionLog.open(path, config, self._clock)
+        opened = PartitionLog.open(path, config, self._clock, self._folders.disk)
         opened.begin_leader_epoch(state.partitions[index].leader_epoch)
         return Partition(state.name, index, opened, state.partitions[index])
 

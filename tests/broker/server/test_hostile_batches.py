@@ -187,7 +187,7 @@ def test_a_damaged_partition_is_offline_and_the_others_are_served(
             answer = await client.ask(ListOffsetsRequest(-1, 0, [asked]), 7, ListOffsetsResponse)
             assert answer.topics[0].partitions[0].error_code == 56
             server.broker.manager.set_configs("broken", {"retention.ms": "1000"})
-            server.broker.manager.delete("broken")
+            await server.broker.manager.delete("broken")
             assert not (tmp_path / "broken-0").exists()
             await client.create_topic("broken")
             assert (await client.produce("broken", batch_of("new"))).error_code == 0

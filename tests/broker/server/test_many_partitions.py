@@ -1,0 +1,155 @@
+"""Making and removing thousands of partitions: few waits for the disk, and none of them in the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.cluster.embedded import EmbeddedMetadataStore
+from broker.config import BrokerConfig
+from broker.errors import LogStorageError
+from broker.log.disk import OsDisk
+from broker.topics.errors import TopicExists, UnknownTopic
+from broker.topics.folders import PartitionFolders
+from broker.topics.manager import TopicManager
+from tests.broker.clock import ManualClock
+from tests.broker.running import running_server
+from tests.broker.wire_client import batch_of, connect, values_in
+
+MANY = 300
+
+
+class WatchedDisk(OsDisk):
+    """Counts the waits for the disk, and everything that is done in the thread of the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+        self.in_loop = 0
+        self.files_left: int | None = None
+
+    def _look(self) -> None:
+        self.in_loop += threading.current_thread() is threading.main_thread()
+
+    def open(self, path: Path) -> int:
+        self._look()
+        if self.files_left is not None:
+            self.files_left -= 1
+            if self.files_left < 0:
+                raise OSError(24, "Too many open files")
+        return super().open(path)
+
+    def write_file(self, path: Path, data: bytes, *, durable: bool) -> None:
+        self._look()
+        self.waits += durable
+        super().write_file(path, data, durable=durable)
+
+    def fsync_directory(self, directory: Path) -> None:
+        self._look()
+        self.waits += 1
+        super().fsync_directory(directory)
+
+    def sync_all(self) -> None:
+        self._look()
+        self.waits += 1
+        super().sync_all()
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._look()
+        super().replace(source, target)
+
+
+def manager_of(folder: Path, disk: WatchedDisk) -> TopicManager:
+    return TopicManager(
+        EmbeddedMetadataStore.open(folder), PartitionFolders(folder, disk), ManualClock(), BrokerConfig(folder).node_id
+    )
+
+
+def partition_folders(folder: Path) -> int:
+    return sum(path.is_dir() for path in folder.iterdir())
+
+
+async def test_many_partitions_cost_one_wait_and_nothing_in_the_loop(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    manager = manager_of(tmp_path, disk)
+    await manager.create("t", MANY, {})
+    assert (disk.waits, disk.in_loop) == (1, 0)
+    await manager.add_partitions("t", 2 * MANY)
+    assert (disk.waits, disk.in_loop) == (2, 0)
+    assert len(manager.topics["t"].partitions) == partition_folders(tmp_path) == 2 * MANY
+    await manager.delete("t")
+    assert (disk.waits, disk.in_loop) == (2, 0)
+    assert partition_folders(tmp_path) == 0
+
+
+async def test_a_creation_that_fails_in_its_middle_leaves_nothing(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    manager = manager_of(tmp_path, disk)
+    disk.files_left = 20
+    with pytest.raises(LogStorageError):
+        await manager.create("t", 30, {})
+    assert manager.topics == {}
+    disk.files_left = None
+    await manager.create("t", 30, {})
+    assert len(manager.topics["t"].partitions) == 30
+
+
+async def test_one_name_is_changed_by_one_at_a_time(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, WatchedDisk())
+    first, second = await asyncio.gather(
+        manager.create("t", MANY, {}), manager.create("t", 2, {}), return_exceptions=True
+    )
+    assert not isinstance(first, BaseException)
+    assert isinstance(second, TopicExists)
+    (deleted, grown, again) = await asyncio.gather(
+        manager.delete("t"), manager.add_partitions("t", 2 * MANY), manager.create("t", 3, {}), return_exceptions=True
+    )
+    assert deleted is None
+    assert isinstance(grown, UnknownTopic)
+    assert not isinstance(again, BaseException)
+    assert again.topic_id != first.topic_id
+    assert partition_folders(tmp_path) == 3
+
+
+async def test_a_client_that_goes_away_leaves_a_whole_topic(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, WatchedDisk())
+    creating = asyncio.create_task(manager.create("t", MANY, {}))
+    await asyncio.sleep(0)
+    creating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await creating
+    assert len(manager.topics["t"].partitions) == MANY
+    again = manager_of(tmp_path, WatchedDisk())
+    again.load()
+    assert len(again.topics["t"].partitions) == MANY
+
+
+async def test_configs_set_while_partitions_are_added_hold_for_all(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, WatchedDisk())
+    await manager.create("t", 2, {})
+    growing = asyncio.create_task(manager.add_partitions("t", MANY))
+    await asyncio.sleep(0)
+    manager.set_configs("t", {"retention.ms": "4711"})
+    await growing
+    assert {partition.log.config.retention_ms for partition in manager.topics["t"].partitions} == {4711}
+    assert EmbeddedMetadataStore.open(tmp_path).topics()["t"].configs == {"retention.ms": "4711"}
+
+
+async def test_others_are_served_while_partitions_are_made(tmp_path: Path) -> None:
+    async with (
+        running_server(tmp_path) as server,
+        connect(server.address) as maker,
+        connect(server.address) as other,
+    ):
+        await other.create_topic("busy")
+        creating = asyncio.create_task(maker.create_topic("wide", MANY))
+        served = 0
+        while not creating.done():
+            assert (await other.produce("busy", batch_of(f"{served}"))).error_code == 0
+            served += 1
+        await creating
+        assert served > 1
+        assert len(values_in(await other.fetch("busy", 0))) == served
