@@ -5,6 +5,7 @@ MirrorError
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── SourceTruncated             the source lost records while they were read
+├── GapNotOpen                  a gap was named that no partition stands at
 ├── OffsetNotMirrored           an offset has no exact translation
 ├── OffsetDeclined              an offset may mean another record than the one that was mirrored
 ├── GroupNotCarried             a link does not carry this group's offsets
@@ -51,6 +52,12 @@ class SourceTruncated(MirrorError):
     """The source's log parted from what was read of it; where exactly, the next session's start finds out."""
 
     hint = "the partition stops at its next start, and `farshore status` names the command that goes on"
+
+
+class GapNotOpen(MirrorError):
+    """A gap was named at which no partition stands, or not any more."""
+
+    hint = "see which partitions stand still, and at what: farshore status"
 
 
 class OffsetNotMirrored(MirrorError):

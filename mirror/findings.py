@@ -103,8 +103,7 @@ def stopped_partitions(link: Link, entries: StateEntries) -> list[LinkFinding]:
 
 def resume_command(link_name: str, gap: Gap) -> str:
     """What lets the partition that stands at the gap go on behind it."""
-    del gap  # every open gap of the link is accepted at once
-    return f"farshore link resume --link {link_name} --accept-gap"
+    return f"farshore link resume --link {link_name} --gap {gap.topic}:{gap.partition}"
 
 
 def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Iterable[LinkFinding]:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.entries import Gap
 from mirror.offsets.state import StateEntries
+from mirror.outlook import GapOutlook
 from mirror.status import LinkCondition, condition_of
+
+
+class GapName(NamedTuple):
+    """How an operator names a gap: by its partition, and, to be sure, by the source offset at which it begins."""
+
+    topic: str
+    partition: int
+    source_from: int | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.topic}:{self.partition}"
+        return text if self.source_from is None else f"{text}@{self.source_from}"
 
 
 class ResumeBlocker(StrEnum):
@@ -17,37 +33,55 @@ class ResumeBlocker(StrEnum):
     NEVER_RAN = "never_ran"
     MAY_RUN_ALREADY = "may_run_already"
     GAPS_NOT_ACCEPTED = "gaps_not_accepted"
-    """Partitions stand still at gaps, and nobody consented to giving up the gaps' records."""
+    """Partitions stand still at gaps, and nobody named one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePlan:
-    """What `resume_link` will do. `operation_id`: of the last operation on the link, "" where there was none."""
+    """What `resume_link` will do. `operation_id`: of the last operation on the link, "" where there was none.
+
+    `outlooks` say what accepting each gap means, as both clusters are now.
+    """
 
     link: str
     condition: LinkCondition
     operation_id: str
     gaps_accepted: tuple[Gap, ...]
     gaps_left: tuple[Gap, ...]
+    outlooks: tuple[GapOutlook, ...] = ()
 
 
-def plan_resume(link: Link, entries: StateEntries, *, accept_gaps: bool) -> ResumePlan | ResumeBlocker:
-    """What resuming would change, or why it would change nothing.
+def name_of(gap: Gap) -> GapName:
+    return GapName(gap.topic, gap.partition, gap.source_from)
 
-    A promoted link may be resumed with its gaps left open; one that only stands at gaps needs them accepted.
+
+def plan_resume(link: Link, entries: StateEntries, named: Sequence[GapName]) -> ResumePlan | ResumeBlocker:
+    """What resuming would change, or why it would change nothing. Raises GapNotOpen.
+
+    A promoted link may be resumed with its gaps left open; one that only stands at gaps needs one of them named.
     """
     condition = condition_of(entries)
-    gaps = tuple(entries.open_gaps().values())
+    open_gaps = entries.open_gaps()
     if condition is LinkCondition.NEVER_RAN:
         return ResumeBlocker.NEVER_RAN
-    if condition is not LinkCondition.PROMOTED and not gaps:
+    if condition is not LinkCondition.PROMOTED and not open_gaps and not named:
         return ResumeBlocker.MAY_RUN_ALREADY
-    if condition is not LinkCondition.PROMOTED and not accept_gaps:
+    if condition is not LinkCondition.PROMOTED and not named:
         return ResumeBlocker.GAPS_NOT_ACCEPTED
+    accepted = {(name.topic, name.partition): _named(link, open_gaps, name) for name in named}
     return ResumePlan(
         link=link.name,
         condition=condition,
         operation_id=entries.run.operation_id if entries.run is not None else "",
-        gaps_accepted=gaps if accept_gaps else (),
-        gaps_left=() if accept_gaps else gaps,
+        gaps_accepted=tuple(accepted.values()),
+        gaps_left=tuple(gap for where, gap in open_gaps.items() if where not in accepted),
     )
+
+
+def _named(link: Link, open_gaps: dict[tuple[str, int], Gap], name: GapName) -> Gap:
+    gap = open_gaps.get((name.topic, name.partition))
+    if gap is None:
+        raise GapNotOpen(f"link {link.name}: {name.topic}:{name.partition} does not stand at a gap")
+    if name.source_from not in (None, gap.source_from):
+        raise GapNotOpen(f"link {link.name}: {name} is not the gap there; {name_of(gap)} is")
+    return gap

@@ -54,7 +54,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.OFFSETS_IN_DOUBT: (
         "{subject} was recreated or cut at one of the sites, so its offsets do not mean the mirrored records any more",
-        "see the gaps in `farshore link describe`, decide, and accept them by `farshore link resume --accept-gap`",
+        "look at the gap, decide, and accept it by `farshore link resume --gap TOPIC:PARTITION`",
     ),
     RefusalReason.DATA_LOSS_NOT_ALLOWED: (
         "it cannot be ruled out that records of {subject} are lost",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import click
 
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import note_lost_source, with_both_sites
+from deploy.cli.parameters import GapOption
 from deploy.cli.status import tell_next_steps
 from deploy.cli.terminal import (
     AppContext,
@@ -24,7 +27,8 @@ from mirror.description import declare_link, describe_link
 from mirror.link import Link
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import StateEntries, read_entries
-from mirror.resumption import ResumeBlocker, plan_resume
+from mirror.outlook import look_ahead
+from mirror.resumption import GapName, ResumeBlocker, ResumePlan, name_of, plan_resume
 
 link_option = click.option("--link", "link_name", metavar="LINK", help="The link (default: the only one).")
 
@@ -59,15 +63,26 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
 
 @link_group.command("resume")
 @link_option
-@click.option("--accept-gap", is_flag=True, help="Consent to the recorded gaps: stopped partitions go on behind them.")
+@click.option(
+    "--gap",
+    "named",
+    type=GapOption(),
+    multiple=True,
+    metavar="TOPIC:PARTITION[@OFFSET]",
+    help="Consent to the gap at which this partition stands, so that it goes on; may be given several times.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be written and change nothing.")
 @click.option("--yes", is_flag=True, help="Go on without asking.")
 @click.pass_obj
-def resume_command(context: AppContext, link_name: str | None, accept_gap: bool, dry_run: bool, yes: bool) -> None:
-    """Let a link run again after a failover, or behind a gap. A running mirror notices by itself."""
+def resume_command(
+    context: AppContext, link_name: str | None, named: tuple[GapName, ...], dry_run: bool, yes: bool
+) -> None:
+    """Let a link run again after a failover, or behind a gap. A running mirror notices by itself.
+
+    What accepting a gap means is shown first, as both sites are now: what is skipped, what is mirrored again.
+    """
     link = context.link(link_name)
-    entries = run_async(_load(link))
-    plan = plan_resume(link, entries, accept_gaps=accept_gap)
+    entries, plan = run_async(with_both_sites(link, partial(_plan, link, named)))
     if plan is ResumeBlocker.MAY_RUN_ALREADY:
         click.echo(f"link {link.name} may run already: there is nothing to resume", err=True)
         return
@@ -77,7 +92,7 @@ def resume_command(context: AppContext, link_name: str | None, accept_gap: bool,
         emit(plan, "table")
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
-    run_async(_resume(link, accept_gap))
+    run_async(_resume(link, plan))
     click.echo(
         f"link {link.name} may run: where no mirror runs, start it: farshore mirror run --link {link.name}", err=True
     )
@@ -86,15 +101,23 @@ def resume_command(context: AppContext, link_name: str | None, accept_gap: bool,
 def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> CommandRefused:
     if blocker is ResumeBlocker.NEVER_RAN:
         return CommandRefused(f"link {link.name} never ran", f"start it: farshore mirror run --link {link.name}")
-    text = f"link {link.name} stands still at {len(entries.open_gaps())} gaps"
-    return CommandRefused(text, "add --accept-gap to give up the records of the gaps", ExitCode.REFUSED)
+    gaps = list(entries.open_gaps().values())
+    text = f"link {link.name} stands still at {len(gaps)} gaps"
+    hint = f"look at one: farshore link resume --link {link.name} --gap {name_of(gaps[0])} --dry-run"
+    return CommandRefused(text, hint, ExitCode.REFUSED)
 
 
-async def _load(link: Link) -> StateEntries:
+async def _plan(
+    link: Link, named: Sequence[GapName], source: Cluster | None, target: Cluster
+) -> tuple[StateEntries, ResumePlan | ResumeBlocker]:
+    entries = await read_entries(link, target)
+    plan = plan_resume(link, entries, named)
+    if isinstance(plan, ResumePlan) and plan.gaps_accepted:
+        outlooks = await look_ahead(link, (source, target), entries, plan.gaps_accepted)
+        plan = replace(plan, outlooks=outlooks)
+    return entries, plan
+
+
+async def _resume(link: Link, plan: ResumePlan) -> None:
     async with Cluster(link.target, client_id="farshore-cli") as target:
-        return await read_entries(link, target)
-
-
-async def _resume(link: Link, accept_gap: bool) -> None:
-    async with Cluster(link.target, client_id="farshore-cli") as target:
-        await resume_link(link, target, f"resume-{uuid.uuid4().hex[:12]}", accept_gaps=accept_gap)
+        await resume_link(link, target, f"resume-{uuid.uuid4().hex[:12]}", plan.gaps_accepted)

@@ -10,6 +10,7 @@ from broker.base.address import Address, AddressInvalid, parse_address
 from broker.base.durations import DurationInvalid, parse_duration_ms
 from failover.errors import FailoverError
 from failover.to_datetime import parse_datetime
+from mirror.resumption import GapName
 
 
 class HostPort(click.ParamType[Address]):
@@ -38,6 +39,23 @@ class Moment(click.ParamType[int]):
             return parse_datetime(str(value))
         except FailoverError as error:
             self.fail(f"{error}; {error.hint}", param, ctx)
+
+
+class GapOption(click.ParamType[GapName]):
+    """`TOPIC:PARTITION`, or `TOPIC:PARTITION@OFFSET` for the gap that begins at that source offset and no other."""
+
+    name = "topic:partition[@offset]"
+
+    def convert(self, value: str | GapName, param: click.Parameter | None, ctx: click.Context | None) -> GapName:
+        if isinstance(value, GapName):
+            return value
+        place, at, offset = value.partition("@")
+        topic, colon, partition = place.rpartition(":")
+        if not (topic and colon and partition.isdecimal() and offset.isdecimal() == bool(at)):
+            self.fail(
+                f"{value!r} is not TOPIC:PARTITION or TOPIC:PARTITION@OFFSET, for example flights:0@800", param, ctx
+            )
+        return GapName(topic, int(partition), int(offset) if at else None)
 
 
 class Duration(click.ParamType[int]):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
+from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, Owner, RunState
 from mirror.offsets.fence import fence_link
@@ -27,16 +29,19 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> None:
     await log.append([LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms()), owner])
 
 
-async def resume_link(link: Link, target: Cluster, operation_id: str, *, accept_gaps: bool) -> tuple[Gap, ...]:
-    """Let the link run (again) -> the gaps that this accepted. A running worker notices by the fence and starts anew.
+async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:
+    """Let the link run (again), and accept these gaps -> the accepted ones. A running worker notices by the fence.
 
-    Raises LinkFenced, ClientError.
+    Raises GapNotOpen (then nothing was changed), LinkFenced, ClientError.
     """
     log, owner = await _take_over(link, target, operation_id)
-    entries = await read_entries(link, target)
-    accepted: tuple[Gap, ...] = ()
-    if accept_gaps:
-        accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in entries.open_gaps().values())
+    open_gaps = (await read_entries(link, target)).open_gaps()
+    for gap in gaps:
+        found = open_gaps.get((gap.topic, gap.partition))
+        if found is None or (found.kind, found.source_from) != (gap.kind, gap.source_from):
+            text = f"{gap.kind.value} at source offset {gap.source_from}"
+            raise GapNotOpen(f"link {link.name}: {gap.topic}:{gap.partition} does not stand at {text} any more")
+    accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
     await log.append([*accepted, LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms()), owner])
     return accepted
 

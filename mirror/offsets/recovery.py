@@ -46,7 +46,8 @@ class Recovered:
     `position` is the source offset to read next (what lies between it and the end's is known to hold nothing).
 
     `foreign` are the batches of other writers after the checkpoint. `landed_records` counts our own there. `last` is
-    the last of our own, there or before.
+    the last of our own, there or before. `lost_at` is the target offset of the first batch of ours before which another
+    of ours is missing, though no offset is: the target lost it, and what came later is not counted.
     """
 
     end: End
@@ -55,6 +56,7 @@ class Recovered:
     foreign: tuple[OffsetRange, ...]
     landed_records: int
     last: LastRecord | None = None
+    lost_at: int | None = None
 
 
 def recover(
@@ -73,8 +75,13 @@ def recover(
     steps, sources = _sequence_map(blocks, checkpoint)
     foreign: list[OffsetRange] = []
     found = checkpoint.last
+    lost_at: int | None = None
     distance = landed = 0
+    target_next = checkpoint.end.target_next
     for batch in tail:
+        if batch.last_offset < target_next:
+            continue
+        is_next, target_next = batch.base_offset <= target_next, batch.last_offset + 1
         if batch.is_control or batch.base_offset < checkpoint.end.target_next:
             continue
         ahead = (batch.base_sequence - checkpoint.sequence) & SEQUENCE_MASK
@@ -82,6 +89,9 @@ def recover(
         if not ours or not distance <= ahead < _BEHIND:
             foreign.append(OffsetRange(batch.base_offset, batch.last_offset))
             continue
+        if is_next and ahead > distance:  # behind a hole (compaction, retention) sequences may be missing
+            lost_at = batch.base_offset
+            break
         count = batch.last_offset - batch.base_offset + 1
         pieces = _pieces(steps, sources, ahead, count)
         _extend(intervals, intervals_for(end, pieces, batch.base_offset))
@@ -91,7 +101,7 @@ def recover(
         distance = ahead + count
         landed += count
     position = end.source_next if distance else checkpoint.position
-    return Recovered(end, position, tuple(intervals), tuple(foreign), landed, found)
+    return Recovered(end, position, tuple(intervals), tuple(foreign), landed, found, lost_at)
 
 
 def step_over(found: Recovered, log_end: int) -> Recovered:

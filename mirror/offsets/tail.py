@@ -60,9 +60,6 @@ async def read_tails(
         tail = tails[source] = Tail(logs[where].start, ends[where])
         checkpoint = checkpoints[source]
         first = checkpoint.end.target_next
-        if tail.log_start > first and not link.shared_targets:
-            gone = TailBatch(first, tail.log_start - 1, *checkpoint.writer, checkpoint.sequence, is_control=False)
-            tail.batches.append(gone)
         spans[where] = OffsetSpan(max(first, tail.log_start), tail.log_end)
 
     def visit(where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
@@ -78,4 +75,23 @@ async def read_tails(
         )
 
     unread = await scan_each(target, spans, visit)
+    if not link.shared_targets:
+        for source, tail in tails.items():
+            tail.batches[:0] = stand_in(checkpoints[source], tail)
     return {**tails, **failures, **{found[where]: error for where, error in unread.items()}}
+
+
+def stand_in(checkpoint: Checkpoint, tail: Tail) -> list[TailBatch]:
+    """A batch of the writer for what retention deleted behind the checkpoint (none, where that may hold no record).
+
+    Later fences' markers may have been deleted with its records. How many there were is known from the epoch of one
+    that is left: each fence raises it by two. A record more than there was would be a source record that is lost.
+    """
+    first, log_start = checkpoint.end.target_next, tail.log_start
+    writer = checkpoint.writer
+    left = [batch for batch in tail.batches if batch.is_control and batch.producer_id == writer.producer_id]
+    if any(batch.is_control and batch.producer_id != writer.producer_id for batch in tail.batches):
+        return []  # the fence got another producer id: nothing counts the markers
+    fences = (left[-1].producer_epoch - writer.epoch + 1) // 2 if left else 0
+    last = log_start - 1 - max(0, fences - len(left))
+    return [TailBatch(first, last, *writer, checkpoint.sequence, is_control=False)] if last >= first else []

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from broker.client.cluster import Cluster
-from broker.client.epochs import leader_epoch_ends
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
-from broker.client.probe import StoredBatch, batches_at
+from broker.client.probe import StoredBatch
 from broker.wire.batch import verify_crc
 from broker.wire.errors import CorruptBatch
 from broker.wire.records import Record, decode_records
@@ -25,6 +23,7 @@ from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import Recovered
 from mirror.worker.holds import Holds
+from mirror.worker.logs import Logs
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.parting import Copies, Parting, find_parting, is_copy
 from mirror.worker.resume import Comparison, Evidence, recover_partition
@@ -39,7 +38,7 @@ class _Probe:
 
 
 async def compare_logs(
-    clusters: tuple[Cluster, Cluster],
+    logs: tuple[Logs, Logs],
     evidence: Mapping[TopicPartition, Evidence],
     pairs: Mapping[TopicPartition, TopicPartition],
     registry: OriginRegistry | None,
@@ -49,15 +48,15 @@ async def compare_logs(
 
     Raises ClientError when a site does not answer at all.
     """
-    source, target = clusters
+    source, target = logs
     subjects = {where: found for where, found in evidence.items() if found.checkpoint and not found.source.is_recreated}
     recovered = {where: recover_partition(found) for where, found in subjects.items()}
     agreed, unasked = await _agreed_by_epochs(source, subjects)
     lasts = {where: found.last for where, found in recovered.items() if found.last is not None}
     ours = {where: last.source_offset for where, last in lasts.items() if where not in unasked}
-    at_source, unread = split_failures(await batches_at(source, ours))
+    at_source, unread = split_failures(await source.batches_at(ours))
     theirs = {pairs[where]: lasts[where].target_offset for where in at_source}
-    at_target, unread_there = split_failures(await batches_at(target, theirs))
+    at_target, unread_there = split_failures(await target.batches_at(theirs))
     for where, error in (unasked | unread).items():
         holds.add_error(where, error, at_source=True)
     for where in at_source:
@@ -69,20 +68,23 @@ async def compare_logs(
             continue
         probe = _Probe(at_source.get(where), at_target.get(pairs[where]))
         comparison = _doubts(found, recovered[where], probe, agreed.get(where))
-        if comparison.is_doubted and not found.target_is_recreated:
-            copies = _copies(clusters, found, recovered[where], (where, pairs[where]), registry)
-            below = min(recovered[where].position, found.source.end)
-            try:
-                comparison = _settled(comparison, found, await find_parting(copies, below, agreed.get(where)))
-            except ClientError as error:  # of either site, for this partition; the others are not in doubt
-                holds.add(Hold(*where, HoldReason.LOGS_NOT_COMPARED, str(error), found.now_ms))
-                continue
+        copies = _copies(logs, found, recovered[where], (where, pairs[where]), registry)
+        try:
+            if comparison.is_doubted and not found.target_is_recreated:
+                below = min(recovered[where].position, found.source.end)
+                hint = None if comparison.target_lost else agreed.get(where)  # of the target it says nothing
+                comparison = _settled(comparison, found, agreed.get(where), await find_parting(copies, below, hint))
+            elif not comparison.is_doubted and _is_unseen(recovered[where], probe):
+                comparison = _seen(comparison, await find_parting(copies, lasts[where].source_offset + 1, None))
+        except ClientError as error:  # of either site, for this partition; the others are not in doubt
+            holds.add(Hold(*where, HoldReason.LOGS_NOT_COMPARED, str(error), found.now_ms))
+            continue
         comparisons[where] = comparison
     return comparisons
 
 
 async def _agreed_by_epochs(
-    source: Cluster, subjects: Mapping[TopicPartition, Evidence]
+    source: Logs, subjects: Mapping[TopicPartition, Evidence]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
     """Up to where the source's epochs say that its log is the one that was read; left out where they cannot say.
 
@@ -97,7 +99,7 @@ async def _agreed_by_epochs(
     agreed: dict[TopicPartition, int] = {}
     unasked: dict[TopicPartition, ClientError] = {}
     while asked:
-        ends, failures = split_failures(await leader_epoch_ends(source, asked))
+        ends, failures = split_failures(await source.leader_epoch_ends(asked))
         unasked |= failures
         again: dict[TopicPartition, int] = {}
         for where, end in ends.items():
@@ -138,11 +140,13 @@ def _target_lost(evidence: Evidence, found: Recovered, probe: _Probe) -> str:
     if evidence.target_is_recreated:
         ids = (evidence.checkpoint.topic_ids.target, evidence.target_topic_id)
         return "the target topic's id was {} and is {}".format(*ids)
-    # This session's fence wrote a marker, so the log should be longer; but another session that was starting then may
-    # have taken the marker for the log's end, and acknowledged it. So of equal ends the last record decides.
+    # The fence wrote a marker, so the log should be longer; but another session that was starting then may have taken
+    # the marker for the log's end, and acknowledged it. So of equal ends the last record decides.
     unproved = last is None and any(interval.target_start < acknowledged for interval in found.intervals)
-    if tail.log_end < acknowledged or (tail.log_end == acknowledged and unproved):
+    if tail.log_end < acknowledged or (tail.log_end == acknowledged and unproved and evidence.fenced):
         return f"the target's log ends at {tail.log_end}, up to {acknowledged} was acknowledged"
+    if found.lost_at is not None:
+        return f"what was mirrored before the target's offset {found.lost_at} is not there any more"
     if last is None:
         return ""
     if last.target_offset >= tail.log_end:
@@ -170,6 +174,14 @@ def _differs(source_offset: int, found: Recovered, probe: _Probe) -> bool:
     return not is_copy(theirs, ours, stamped=probe.target.header.is_log_append_time)
 
 
+def _is_unseen(found: Recovered, probe: _Probe) -> bool:
+    """Whether the last mirrored record's copies could not be compared, though both logs go that far: compaction."""
+    if found.last is None or probe.source is None or probe.target is None:
+        return False
+    theirs, ours = found.last.source_offset, found.last.target_offset
+    return _record_in(probe.source, theirs) is None or _record_in(probe.target, ours) is None
+
+
 def _record_in(stored: StoredBatch, offset: int) -> Record | None:
     """None where compaction took the record, or damage: neither proves anything."""
     try:
@@ -180,21 +192,30 @@ def _record_in(stored: StoredBatch, offset: int) -> Record | None:
 
 
 def _copies(
-    clusters: tuple[Cluster, Cluster],
+    logs: tuple[Logs, Logs],
     evidence: Evidence,
     found: Recovered,
     where: tuple[TopicPartition, TopicPartition],
     registry: OriginRegistry | None,
 ) -> Copies:
     known = PartitionMap(list(found.intervals), found.end, found.position)
-    return Copies(
-        clusters, where, known, evidence.source.start, (evidence.tail.log_start, evidence.tail.log_end), registry
-    )
+    return Copies(logs, where, known, evidence.source.start, (evidence.tail.log_start, evidence.tail.log_end), registry)
 
 
-def _settled(doubted: Comparison, evidence: Evidence, parting: Parting) -> Comparison:
-    """The doubt after reading. Where everything could be compared and is equal, epochs alone are no reason to stop."""
-    equal = parting.is_compared and parting.differs_from is None
-    if equal and evidence.source.end >= parting.looked_to and not doubted.target_lost:
-        return replace(doubted, source_parted="", agreed_to=parting.agreed_to, last=parting.last, epochs_stand=False)
-    return replace(doubted, agreed_to=max(parting.agreed_to, evidence.source.start), last=parting.last)
+def _seen(undoubted: Comparison, parting: Parting) -> Comparison:
+    """Records before the last one decide where that is not there any more."""
+    if parting.differs_from is None:
+        return undoubted
+    reason = f"the source has another record at offset {parting.differs_from} than was mirrored"
+    return replace(undoubted, source_parted=reason, agreed_to=parting.agreed_to, last=parting.last)
+
+
+def _settled(doubted: Comparison, found: Evidence, by_epochs: int | None, parting: Parting) -> Comparison:
+    """The doubt after reading. Copies that are equal behind where epochs say that the logs part take it back."""
+    shorter = found.source.end < parting.position
+    agreed_to = parting.agreed_to
+    if by_epochs is not None and (parting.last is None or parting.last.source_offset < by_epochs):
+        agreed_to = min(agreed_to, by_epochs)  # also where the source has nothing there now that would be mirrored
+    elif parting.is_compared and parting.differs_from is None and not shorter and not doubted.target_lost:
+        return replace(doubted, source_parted="", agreed_to=agreed_to, last=parting.last, epochs_denied=True)
+    return replace(doubted, agreed_to=max(agreed_to, found.source.start), last=parting.last)

@@ -16,6 +16,7 @@ from mirror.offsets.tail import Tail, read_tails
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Holds
+from mirror.worker.logs import ClusterLogs
 from mirror.worker.origins import OriginRegistry
 from mirror.worker.resume import Evidence, SourceLog
 
@@ -37,10 +38,12 @@ async def gather_evidence(
     pairs: Mapping[TopicPartition, TopicPartition],
     registry: OriginRegistry | None,
     holds: Holds,
+    *,
+    fenced: bool = True,
 ) -> dict[TopicPartition, Evidence]:
     """Per source partition of `pairs`; those for which a site does not answer are held, and left out.
 
-    Final only after the fence. Raises ClientError when a site does not answer at all.
+    Final only after the fence, `fenced`. Raises ClientError when a site does not answer at all.
     """
     source, target = clusters
     logs, unasked = split_failures(await log_spans(source, pairs))
@@ -78,8 +81,21 @@ async def gather_evidence(
             now_ms=target.clock.now_ms(),
             gaps=entries.undecided_gaps(*where),
             target_topic_id=target_ids.get(there.topic, ""),
+            fenced=fenced,
         )
-    compared = await compare_logs(clusters, evidence, pairs, registry, holds)
+    return await _compared(clusters, evidence, pairs, registry, holds)
+
+
+async def _compared(
+    clusters: tuple[Cluster, Cluster],
+    evidence: Mapping[TopicPartition, Evidence],
+    pairs: Mapping[TopicPartition, TopicPartition],
+    registry: OriginRegistry | None,
+    holds: Holds,
+) -> dict[TopicPartition, Evidence]:
+    """With what both logs say; without those whose logs cannot be read."""
+    logs = (ClusterLogs(clusters[0]), ClusterLogs(clusters[1]))
+    compared = await compare_logs(logs, evidence, pairs, registry, holds)
     return {
         where: replace(found, comparison=compared[where]) if where in compared else found
         for where, found in evidence.items()

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from broker.client.cluster import Cluster
-from broker.client.log import read_batches
 from broker.wire.errors import CorruptBatch
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.entries import LastRecord
 from mirror.offsets.offset_map import PartitionMap
+from mirror.worker.logs import Logs
 from mirror.worker.origins import OriginRegistry
 
 FIRST_WINDOW_OFFSETS: Final = 256
@@ -23,11 +22,11 @@ WINDOW_MAX_OFFSETS: Final = 65_536
 class Copies:
     """A source partition, its target partition, and the map that says where the copies should be.
 
-    `clusters` and `where` are (source, target), `target_log` is (start, end). With a `registry`, source records that
+    `logs` and `where` are (source, target), `target_log` is (start, end). With a `registry`, source records that
     came from the target itself were never mirrored.
     """
 
-    clusters: tuple[Cluster, Cluster]
+    logs: tuple[Logs, Logs]
     where: tuple[TopicPartition, TopicPartition]
     map: PartitionMap
     source_start: int
@@ -39,15 +38,15 @@ class Copies:
 class Parting:
     """Before source offset `agreed_to` the copies agree; `last` is the last that does.
 
-    `differs_from` is the first that does not, None where none was found below `looked_to`. Without a copy that could
-    be compared `is_compared` is False, and `agreed_to` is what else is known.
+    `differs_from` is the first that does not, None where none was found. Without a copy that could be compared
+    `is_compared` is False, and `agreed_to` is what else is known. `position` is how far the mirror had read.
     """
 
     agreed_to: int
     differs_from: int | None
     last: LastRecord | None
     is_compared: bool
-    looked_to: int
+    position: int
 
 
 class _Copy(Enum):
@@ -110,10 +109,12 @@ async def find_parting(copies: Copies, below: int, agreed_by_epochs: int | None)
         high, size = low, min(4 * size, WINDOW_MAX_OFFSETS)
     if not is_compared:
         known = copies.source_start if agreed_by_epochs is None else min(agreed_by_epochs, below)
-        return Parting(known, differs_from, None, False, below)
+        return Parting(known, differs_from, None, False, copies.map.position)
     if differs_from is None:
-        return Parting(below, None, last, True, below)
-    return Parting(differs_from if last is not None else copies.source_start, differs_from, last, True, below)
+        return Parting(below, None, last, True, copies.map.position)
+    return Parting(
+        differs_from if last is not None else copies.source_start, differs_from, last, True, copies.map.position
+    )
 
 
 def _reach(copies: Copies) -> int:
@@ -162,10 +163,10 @@ def _compare(record: Record, found: tuple[Record, bool] | None) -> _Copy:
 
 async def _read_source(copies: Copies, low: int, high: int) -> list[Record]:
     """The committed records of [low, high) that did not come from the target; at damage, those before it."""
-    cluster, where, registry = copies.clusters[0], copies.where[0], copies.registry
+    logs, where, registry = copies.logs[0], copies.where[0], copies.registry
     records: list[Record] = []
     try:
-        async for header, batch in read_batches(cluster, where, low, high, IsolationLevel.READ_COMMITTED):
+        async for header, batch in logs.read_batches(where, low, high, IsolationLevel.READ_COMMITTED):
             if registry is not None:
                 await registry.learn(batch)
                 if header.producer_id >= 0 and registry.is_foreign(header.producer_id):
@@ -180,7 +181,8 @@ async def _read_target(copies: Copies, low: int, high: int, window: _Window) -> 
     """Per target offset of [low, high) its record and whether the broker stamped it; None for a marker."""
     stored: dict[int, tuple[Record, bool] | None] = {}
     try:
-        async for header, batch in read_batches(copies.clusters[1], copies.where[1], low, high):
+        batches = copies.logs[1].read_batches(copies.where[1], low, high, IsolationLevel.READ_UNCOMMITTED)
+        async for header, batch in batches:
             if header.is_control:
                 stored |= dict.fromkeys(range(header.base_offset, header.next_offset))
                 continue

@@ -47,7 +47,8 @@ class Comparison:
     """Whether both logs still are those that the state speaks of (`comparing.py`): reasons in words, "" for none.
 
     Where one is doubted, the source's records from `agreed_to` on are not at the target, and `last` is the last copy
-    before it that was seen to be equal. `epochs_stand`: the source confirmed the leader epochs up to the position.
+    before it that was seen to be equal. `epochs_stand`: the source confirmed the leader epochs up to the position;
+    `epochs_denied`: it denied them, and yet has what was mirrored.
     """
 
     source_parted: str = ""
@@ -55,6 +56,7 @@ class Comparison:
     agreed_to: int = 0
     last: LastRecord | None = None
     epochs_stand: bool = False
+    epochs_denied: bool = False
 
     @property
     def is_doubted(self) -> bool:
@@ -66,7 +68,7 @@ NO_DOUBT: Final = Comparison()
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that decides. `tail` is the target's log behind the checkpoint, read after the fence; `gaps` are open."""
+    """All that decides. `tail` is the target's log behind the checkpoint, read after the fence if `fenced`."""
 
     where: TopicPartition
     shared: bool
@@ -78,6 +80,7 @@ class Evidence:
     now_ms: int
     gaps: tuple[Gap, ...] = ()
     target_topic_id: str = ""
+    fenced: bool = True
     comparison: Comparison = NO_DOUBT
 
     @property
@@ -226,16 +229,18 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
     intervals = _still_there(intervals, evidence.tail.log_start)
     changes: list[Change] = []
     for block in evidence.blocks:
-        changes += () if anew else _shortened(block, found.end)
-        if anew or block.key_source >= found.end.source_next or block.intervals[-1][0] < intervals[0].source_start:
+        kept = () if anew else _still_before(block, found.end)
+        if not kept or kept[-1].source_start < intervals[0].source_start:
             changes.append(VoidBlock(where.topic, where.partition, block.key_source))
+        elif kept != block.intervals:  # or they would be believed again once the end has passed them
+            changes.append(replace(block, intervals=kept))
     recorded = set(evidence.recorded)
     corrected = tuple(interval for interval in intervals if interval not in recorded and interval != start)
     if corrected:
         changes.append(Block(where.topic, where.partition, writer, 0, corrected))
     changes.append(Block(where.topic, where.partition, writer, 0, (start,)))
     before = evidence.checkpoint
-    read = before.leader_epochs if before and not anew else ()
+    read = before.leader_epochs if before and not anew and not evidence.comparison.epochs_denied else ()
     checkpoint = Checkpoint(
         topic=where.topic,
         partition=where.partition,
@@ -255,10 +260,16 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
     return Opening(found.end, found.position, intervals, tuple(changes), checkpoint=checkpoint, epochs_stand=stand)
 
 
-def _shortened(block: Block, end: End) -> list[Change]:
-    """The block without the intervals that the end now lies before: or they would be believed again behind it."""
-    kept = tuple(i for i in block.intervals if i.source_start < end.source_next and i.target_start <= end.target_next)
-    return [replace(block, intervals=kept)] if kept and kept != block.intervals else []
+def _still_before(block: Block, end: End) -> tuple[Interval, ...]:
+    """The block's intervals before the end, which may have gone back; none where its first is not."""
+    last = len(block.intervals)
+    while last and not _is_before(block.intervals[last - 1], end):
+        last -= 1
+    return block.intervals[:last]
+
+
+def _is_before(interval: Interval, end: End) -> bool:
+    return interval.source_start < end.source_next and interval.target_start <= end.target_next
 
 
 def _still_there(intervals: tuple[Interval, ...], log_start: int) -> tuple[Interval, ...]:

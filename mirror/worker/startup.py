@@ -124,7 +124,7 @@ async def open_link(
     for where, opening in openings.items():
         rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
         found = PartitionMap(list(opening.intervals), opening.end, opening.position)
-        history = _history(opening)
+        history = history_of(opening)
         replicator = Replicator(where, pairs[where], found, rules, outlet, shared=link.shared_targets, history=history)
         replicator.gap = opening.gap
         replicator.source_end_offset = evidence[where].source.end
@@ -135,7 +135,8 @@ async def open_link(
     return opened
 
 
-def _history(opening: Opening) -> History:
+def history_of(opening: Opening) -> History:
+    """What a replicator begins with; nothing, where the partition stands still."""
     if opening.checkpoint is None:
         return History()
     known = opening.checkpoint

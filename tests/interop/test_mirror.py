@@ -27,6 +27,7 @@ from mirror.offsets.state import load_link_state
 from mirror.worker.events import Event
 from tests.interop.servers import FarshoreBroker, KafkaServer
 from tests.mirror.harness import (
+    accept_all,
     contents,
     eventually,
     link_between,
@@ -199,7 +200,7 @@ async def test_retention_that_passes_the_mirror_stops_the_partition_until_it_is_
             (event,) = told.of(Event.PARTITION_STOPPED)
             assert (event["reason"], event["source_from"], event["source_to"]) == ("truncated_start", 10, 20)
             assert len(await read_all(target, stopped)) == 10
-            accepted = await resume_link(link, target, "op-1", accept_gaps=True)
+            accepted = await accept_all(link, target, "op-1")
             assert [(gap.source_from, gap.source_to) for gap in accepted] == [(10, 20)]
             found = await wait_for_records(target, stopped, 20)
         assert contents(found) == contents([*some_records(0, 10), *some_records(20, 10)])
@@ -222,7 +223,7 @@ async def test_a_promoted_target_is_not_written_to(pair: Pair) -> None:
             (paused,) = await told.wait_for(Event.PAUSED)
             assert "failover-7" in str(paused["reason"])
             assert len(await read_all(target, where)) == 10
-            await resume_link(link, target, "resume-1", accept_gaps=False)
+            await resume_link(link, target, "resume-1")
             assert contents(await wait_for_records(target, where, 20)) == contents(some_records(0, 20))
 
 

@@ -12,14 +12,17 @@ from broker.client.cluster import Cluster
 from broker.client.epochs import leader_epoch_ends
 from broker.client.errors import ClientError
 from broker.client.log import FetchEpochs, FetchLimits, fetch_request
+from broker.client.offsets import log_end_offsets
 from broker.wire.messages.fetch import FetchResponse
 from broker.wire.vocabulary import TopicPartition
+from mirror.link import Link
 from mirror.offsets.entries import GapKind
-from mirror.offsets.operations import resume_link
+from mirror.offsets.fence import fence_link
 from mirror.offsets.state import load_link_state
 from mirror.worker.events import Event
 from tests.interop.servers import FarshoreBroker, KafkaServer
 from tests.mirror.harness import (
+    accept_all,
     contents,
     eventually,
     link_between,
@@ -53,13 +56,8 @@ async def test_an_overtaken_kafka_stops_the_partition_and_accepting_loses_nothin
         kafka.start()
         async with Cluster(link.source) as source, Cluster(link.target) as target:
             await write(source, where, some_records(800, 200))
-
-            async def proved() -> bool:
-                known = (await load_link_state(link, target)).entries.checkpoints.get(where)
-                return known is not None and known.position == 1000
-
             async with running(link):
-                await eventually(proved, "a checkpoint at the end")
+                await wait_for_checkpoint(link, target, where, 1000)
             epoch = (await load_link_state(link, target)).entries.checkpoints[where].leader_epochs[-1].leader_epoch
         kafka.stop()
         shutil.rmtree(folder)
@@ -79,7 +77,7 @@ async def test_an_overtaken_kafka_stops_the_partition_and_accepting_loses_nothin
                 )
                 await told.wait_for(Event.STARTED)
                 await write(source, where, some_records(LATER + 300, 50))
-                await resume_link(link, target, "op", accept_gaps=True)
+                await accept_all(link, target, "op")
                 found = await wait_for_records(target, where, 1350)
             assert contents(found) == contents([*some_records(0, 1000), *some_records(LATER, 350)])
             offset_map = (await load_link_state(link, target)).map
@@ -88,6 +86,59 @@ async def test_an_overtaken_kafka_stops_the_partition_and_accepting_loses_nothin
                 at = offset_map.to_target(*where, record.offset)
                 assert at is not None
                 assert contents([by_offset[at]]) == contents([record])
+
+
+async def test_a_kafka_that_lost_mirrored_records_behind_as_many_fences_gets_them_again(
+    tmp_path: Path, shared_broker: FarshoreBroker
+) -> None:
+    """The markers of the fences make its log as long as it was; what is missing is known all the same."""
+    where = TopicPartition(f"flights-{uuid.uuid4().hex[:8]}", 0)
+    with KafkaServer("3.9.1", tmp_path / "kafka") as kafka:
+        link = link_between(shared_broker.bootstrap, kafka.bootstrap, [where.topic])
+        folder = kafka.folder / "data" / str(where)
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            await make_topic(source, where.topic)
+            await write(source, where, some_records(0, 100))
+            async with running(link):
+                await wait_for_records(target, where, 100)
+        kafka.stop()
+        shutil.copytree(folder, tmp_path / "kept")
+        kafka.start()
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            await write(source, where, some_records(100, 3))
+            async with running(link):
+                await wait_for_records(target, where, 103)
+                await wait_for_checkpoint(link, target, where, 103)
+        kafka.stop()
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "kept", folder)
+        kafka.start()
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            acknowledged = (await load_link_state(link, target)).entries.checkpoints[where].end.target_next
+            while (await log_end_offsets(target, [where]))[where] <= acknowledged:
+                await fence_link(target, link)
+            async with running(link) as told:
+                (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
+                assert (stopped["reason"], stopped["source_from"], stopped["source_to"]) == (
+                    GapKind.TARGET_TRUNCATED,
+                    103,
+                    100,
+                )
+                await told.wait_for(Event.STARTED)
+                await write(source, where, some_records(103, 10))
+                await accept_all(link, target, "op")
+                found = await wait_for_records(target, where, 113)
+            assert contents(found) == contents(some_records(0, 113))
+            offset_map = (await load_link_state(link, target)).map
+            assert [offset_map.to_target(*where, offset) for offset in range(113)] == [at.offset for at in found]
+
+
+async def wait_for_checkpoint(link: Link, target: Cluster, where: TopicPartition, position: int) -> None:
+    async def proved() -> bool:
+        known = (await load_link_state(link, target)).entries.checkpoints.get(where)
+        return known is not None and known.position == position
+
+    await eventually(proved, f"a checkpoint at {position}")
 
 
 async def check_what_kafka_says(source: Cluster, where: TopicPartition, epoch: int) -> None:

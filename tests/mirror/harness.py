@@ -17,6 +17,9 @@ from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
+from mirror.offsets.entries import Gap
+from mirror.offsets.operations import resume_link
+from mirror.offsets.state import read_entries
 from mirror.worker.events import Event, EventSink
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.service import WorkerSettings, run_links
@@ -73,6 +76,11 @@ def link_between(source: str, target: str, topics: Sequence[str], *, name: str =
     """A link from bootstrap to bootstrap, with a name of its own."""
     name = name or f"east-west-{uuid.uuid4().hex[:8]}"
     return Link(name, Site("east", source), Site("west", target), tuple(topics), **more)  # type: ignore[arg-type]
+
+
+async def accept_all(link: Link, target: Cluster, operation_id: str) -> tuple[Gap, ...]:
+    """Accept every gap that is open."""
+    return await resume_link(link, target, operation_id, tuple((await read_entries(link, target)).open_gaps().values()))
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], what: str, deadline_s: float = DEADLINE_S) -> None:

@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.client.site import Site
+from mirror.errors import GapNotOpen
 from mirror.link import Link
-from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, RunState
+from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, Owner, RunState, Writer
 from mirror.offsets.state import StateEntries
-from mirror.resumption import ResumeBlocker, ResumePlan, plan_resume
+from mirror.resumption import GapName, ResumeBlocker, ResumePlan, name_of, plan_resume
 from mirror.status import LinkCondition
 
 LINK = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), ("orders",))
 GAP = Gap("orders", 0, GapKind.TRUNCATED_START, 5, 9, 5, GapStatus.STOPPED, 0, "")
+OTHER = Gap("orders", 1, GapKind.TRUNCATED_END, 50, 40, 50, GapStatus.STOPPED, 0, "")
+PASSED = Gap("orders", 2, GapKind.TRUNCATED_END, 50, 40, 50, GapStatus.PASSED, 0, "")
 
 
 def state_of(run: RunState | None, *gaps: Gap) -> StateEntries:
     return StateEntries(
         LINK,
         exists=True,
+        owner=Owner(Writer(7, 1), "host:1", 0),
         run=LinkRun(run, "op-1", 0) if run else None,
-        gaps={(gap.topic, gap.partition, gap.source_from): gap for gap in gaps},
+        gaps={(gap.topic, gap.partition, gap.source_from, gap.kind): gap for gap in gaps},
     )
 
 
 def test_a_link_that_never_ran_has_nothing_to_resume() -> None:
-    assert plan_resume(LINK, StateEntries(LINK), accept_gaps=True) is ResumeBlocker.NEVER_RAN
+    assert plan_resume(LINK, StateEntries(LINK), [name_of(GAP)]) is ResumeBlocker.NEVER_RAN
 
 
-def test_gaps_need_consent() -> None:
-    stopped = state_of(RunState.RUNNING, GAP)
-    assert plan_resume(LINK, stopped, accept_gaps=False) is ResumeBlocker.GAPS_NOT_ACCEPTED
-    accepted = ResumePlan(LINK.name, LinkCondition.STOPPED_PARTITIONS, "op-1", (GAP,), ())
-    assert plan_resume(LINK, stopped, accept_gaps=True) == accepted
+def test_each_gap_needs_its_own_consent() -> None:
+    stopped = state_of(RunState.RUNNING, GAP, OTHER, PASSED)
+    assert plan_resume(LINK, stopped, []) is ResumeBlocker.GAPS_NOT_ACCEPTED
+    accepted = ResumePlan(LINK.name, LinkCondition.STOPPED_PARTITIONS, "op-1", (OTHER,), (GAP,))
+    assert plan_resume(LINK, stopped, [GapName("orders", 1)]) == accepted
+    both = plan_resume(LINK, stopped, [GapName("orders", 1), GapName("orders", 0, 5)])
+    assert isinstance(both, ResumePlan)
+    assert (both.gaps_accepted, both.gaps_left) == ((OTHER, GAP), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (GapName("orders", 2), "orders:2 does not stand at a gap"),
+        (GapName("orders", 7), "orders:7 does not stand at a gap"),
+        (GapName("orders", 0, 4), "orders:0@4 is not the gap there; orders:0@5 is"),
+    ],
+)
+def test_a_name_that_is_no_open_gap_changes_nothing(name: GapName, why: str) -> None:
+    with pytest.raises(GapNotOpen, match=why):
+        plan_resume(LINK, state_of(RunState.RUNNING, GAP, PASSED), [name])
+
+
+def test_without_a_gap_there_is_nothing_to_resume() -> None:
+    assert plan_resume(LINK, state_of(RunState.RUNNING, PASSED), []) is ResumeBlocker.MAY_RUN_ALREADY
 
 
 def test_a_promoted_link_may_leave_its_gaps_open() -> None:
     promoted = state_of(RunState.PROMOTED, GAP)
     left = ResumePlan(LINK.name, LinkCondition.PROMOTED, "op-1", (), (GAP,))
-    assert plan_resume(LINK, promoted, accept_gaps=False) == left
+    assert plan_resume(LINK, promoted, []) == left

@@ -16,7 +16,6 @@ from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, Writer
 from mirror.offsets.intervals import End, Interval
-from mirror.offsets.operations import resume_link
 from mirror.offsets.recovery import Recovered
 from mirror.offsets.state import read_entries
 from mirror.offsets.tail import Tail
@@ -26,6 +25,7 @@ from mirror.worker.deletion import deleted_partitions, judge_deletion
 from mirror.worker.events import Event
 from mirror.worker.resume import Evidence, SourceLog, open_partition
 from tests.mirror.harness import (
+    accept_all,
     contents,
     link_between,
     make_topic,
@@ -137,7 +137,7 @@ async def test_a_deleted_topic_is_told_and_decided_once_and_harms_no_other(broke
             status = await link_status(link, HeartbeatWatch(target.clock))
             assert [(f.kind, f.topic) for f in status.findings] == [(LinkFindingKind.PARTITION_STOPPED, where.topic)]
             assert await ledger(link, target, where) == [(GapKind.DELETED, GapStatus.STOPPED)]
-            await resume_link(link, target, "op", accept_gaps=True)
+            await accept_all(link, target, "op")
             await told.wait_for(Event.GAP_PASSED)
         async with running(link) as told:
             await told.wait_for(Event.STARTED)
@@ -151,6 +151,6 @@ async def test_a_deleted_topic_is_told_and_decided_once_and_harms_no_other(broke
             (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
             assert stopped["reason"] == GapKind.RECREATED
             await told.wait_for(Event.STARTED)
-            await resume_link(link, target, "op-2", accept_gaps=True)
+            await accept_all(link, target, "op-2")
             found = await wait_for_records(target, where, 15)
         assert contents(found[10:]) == contents(some_records(100, 5))

@@ -33,6 +33,7 @@ from tests.broker.running import running_server
 from tests.mirror.harness import (
     QUICK,
     Told,
+    accept_all,
     contents,
     eventually,
     make_topic,
@@ -191,7 +192,7 @@ async def _heal(stage: Stage, told: Told) -> None:
     stage.west.heal()
     if told.of(Event.PARTITION_HELD) and "AUTHORIZATION" in str(told.of(Event.PARTITION_HELD)):
         # No question shows that a right was given: the long first pause is what protects from fencing in a loop.
-        await resume_link(stage.link, stage.target, "op", accept_gaps=False)
+        await resume_link(stage.link, stage.target, "op")
     await stage.wait_for(BAD, *GOOD)
 
     async def gone() -> bool:
@@ -217,7 +218,7 @@ async def test_a_resume_does_not_fence_what_takes_no_marker(stage: Stage) -> Non
         await stage.wait_for(BAD, *GOOD)
     stage.west.leaderless.add(BAD)
     async with asyncio.timeout(BOUND_S), Cluster(stage.link.target) as target:
-        await resume_link(stage.link, target, "op", accept_gaps=False)
+        await resume_link(stage.link, target, "op")
     assert not stage.west.marked & stage.west.leaderless
 
 
@@ -337,7 +338,7 @@ async def test_a_partition_that_was_held_does_not_forget_that_its_topic_was_recr
     stage.east.leaderless.add(BAD)
     async with running(stage.link, limits=LIMITS) as told:
         await told.wait_for(Event.PARTITION_STOPPED)
-        await resume_link(stage.link, stage.target, "op", accept_gaps=True)
+        await accept_all(stage.link, stage.target, "op")
         await told.wait_for(Event.GAP_PASSED)
     stage.east.heal()
     async with running(stage.link, limits=LIMITS) as told:

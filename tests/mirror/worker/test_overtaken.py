@@ -15,11 +15,19 @@ from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import GapKind
-from mirror.offsets.operations import resume_link
 from mirror.offsets.state import load_link_state
 from mirror.worker.events import Event
 from tests.broker.running import running_broker
-from tests.mirror.harness import contents, make_topic, read_all, running, some_records, wait_for_records, write
+from tests.mirror.harness import (
+    accept_all,
+    contents,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
 
 WHERE = TopicPartition("flights", 0)
 LOST = slice(800, 1000)
@@ -96,7 +104,7 @@ async def test_an_overtaken_source_stops_the_partition_and_accepting_loses_nothi
             assert len(await read_all(target, WHERE)) == 1000
             state = await load_link_state(link, target)
             assert WHERE in state.entries.untranslatable()
-            await resume_link(link, target, "op", accept_gaps=True)
+            await accept_all(link, target, "op")
             found = await wait_for_records(target, WHERE, 1350)
             await write(source, WHERE, some_records(LATER + 350, 10))
             found = await wait_for_records(target, WHERE, 1360)

@@ -88,7 +88,7 @@ async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(bro
 async def test_an_operation_that_fences_a_link_is_no_running_mirror(brokers: tuple[str, str]) -> None:
     link = link_between(*brokers, ["nothing"])
     async with Cluster(link.target) as target:
-        await resume_link(link, target, "resume-1", accept_gaps=False)
+        await resume_link(link, target, "resume-1")
         entries = await read_entries(link, target)
     heartbeat = judge_heartbeat(entries.owner, SystemClock().now_ms())
     assert condition_now(entries, heartbeat) is LinkCondition.SILENT

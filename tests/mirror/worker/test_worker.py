@@ -18,13 +18,13 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced, LinkInvalid
 from mirror.link import Link
 from mirror.offsets.entries import GapKind
-from mirror.offsets.operations import resume_link
 from mirror.offsets.state import load_link_state, read_entries
 from mirror.worker.events import Event
 from mirror.worker.service import WorkerSettings, run_links
 from tests.mirror.harness import (
     QUICK,
     Told,
+    accept_all,
     contents,
     eventually,
     link_between,
@@ -88,7 +88,7 @@ async def test_a_foreign_writer_stops_its_partition_only(brokers: tuple[str, str
             (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
             assert stopped["reason"] == GapKind.FOREIGN_WRITER
             await told.wait_for(Event.STARTED)
-            await resume_link(link, target, "op", accept_gaps=True)
+            await accept_all(link, target, "op")
             await write(source, where, some_records(10, 5))
             found = await wait_for_records(target, where, 16)
         assert contents(found[:5] + found[6:]) == contents(some_records(0, 15))
@@ -112,7 +112,7 @@ async def test_a_recreated_topic_is_not_mistaken_for_the_old_one(brokers: tuple[
             assert stopped["reason"] == GapKind.RECREATED
             await told.wait_for(Event.STARTED)
             assert len(await read_all(target, where)) == 10
-            await resume_link(link, target, "op", accept_gaps=True)
+            await accept_all(link, target, "op")
             found = await wait_for_records(target, where, 30)
         assert contents(found[10:]) == contents(some_records(100, 20))
         state = await load_link_state(link, target)
@@ -212,7 +212,7 @@ async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses
                 large + 1,
             )
             assert contents(await read_all(target, where)) == contents(some_records(0, 15))
-            await resume_link(link, target, "operation-1", accept_gaps=True)
+            await accept_all(link, target, "operation-1")
             found = await wait_for_records(target, where, 20)
         assert contents(found) == contents([*some_records(0, 15), *some_records(15, 5)])
 

@@ -1,0 +1,167 @@
+"""What accepting a gap means: decided as the next start of the link would, on what both clusters hold now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from broker.client.cluster import Cluster
+from broker.client.fanout import split_failures
+from broker.client.probe import StoredBatch, batches_at
+from broker.client.topics import describe_topics, list_topics
+from broker.wire.vocabulary import TopicPartition
+from mirror.link import Link
+from mirror.offsets.entries import Gap, GapKind, GapStatus, Writer
+from mirror.offsets.state import StateEntries
+from mirror.topics.plan import pair_topics
+from mirror.worker.evidence import gather_evidence, partition_pairs
+from mirror.worker.holds import Attempts, Holds
+from mirror.worker.limits import WorkerLimits
+from mirror.worker.origins import OriginRegistry
+from mirror.worker.resume import Evidence, Opening, open_partition, recover_partition
+
+_NOBODY = Writer(-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class GapOutlook:
+    """One gap, if it is accepted now. Source offsets; ranges are [from, to), None where there is none.
+
+    The skipped range is never mirrored. The repeated one was mirrored before, and the source's records in it are
+    mirrored (again). Timestamps, of the skipped range or around it, are None where they are not known any more.
+    """
+
+    topic: str
+    partition: int
+    kind: GapKind
+    meaning: str
+    goes_on_at: int
+    skipped_from: int | None
+    skipped_to: int | None
+    repeated_from: int | None
+    repeated_to: int | None
+    oldest_timestamp_ms: int | None
+    newest_timestamp_ms: int | None
+
+
+async def look_ahead(
+    link: Link, clusters: tuple[Cluster | None, Cluster], entries: StateEntries, gaps: Sequence[Gap]
+) -> tuple[GapOutlook, ...]:
+    """Per gap, in their order; as recorded when the partition stopped where a site has not got it now (or is None).
+
+    Nothing is written, nobody is fenced. Raises ClientError.
+    """
+    source, target = clusters
+    evidence = await _evidence(link, source, target, entries, gaps) if source is not None else {}
+    outlooks = []
+    for gap in gaps:
+        found = evidence.get(TopicPartition(gap.topic, gap.partition))
+        if source is None or found is None or found.checkpoint is None:
+            outlooks.append(_recorded(gap))
+        else:
+            outlooks.append(await _outlook(source, found, gap))
+    return tuple(outlooks)
+
+
+async def _evidence(
+    link: Link, source: Cluster, target: Cluster, entries: StateEntries, gaps: Sequence[Gap]
+) -> dict[TopicPartition, Evidence]:
+    at_source = await list_topics(source)
+    wanted = {gap.topic for gap in gaps}
+    topics = {name: topic for name, topic in at_source.items() if name in wanted}
+    mirrored = pair_topics(link, topics, await describe_topics(target, map(link.target_topic, topics)))
+    stopped = {(gap.topic, gap.partition) for gap in gaps}
+    pairs = {where: there for where, there in partition_pairs(mirrored).items() if where in stopped}
+    registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
+    holds = Holds(
+        Attempts(WorkerLimits(), target.clock), target.clock
+    )  # of what cannot be asked now, the record stands
+    return await gather_evidence(link, (source, target), entries, mirrored, pairs, registry, holds, fenced=False)
+
+
+async def _outlook(source: Cluster, evidence: Evidence, gap: Gap) -> GapOutlook:
+    accepted = tuple(
+        replace(known, status=GapStatus.ACCEPTED) if known.kind is gap.kind else known for known in evidence.gaps
+    )
+    opening = open_partition(replace(evidence, gaps=accepted), _NOBODY)
+    position = recover_partition(evidence).position
+    now = next((passed for passed in opening.passed if passed.kind is gap.kind), gap)
+    skipped = (position, opening.position) if opening.position > position else None
+    repeated = (opening.position, position) if opening.position < position else None
+    if gap.kind is GapKind.RECREATED:
+        skipped = repeated = None  # the offsets of two topics do not compare
+    timestamps = await _timestamps(source, evidence, skipped) if skipped else (None, None)
+    return _made(gap, _meaning(now, opening, skipped, repeated), opening.position, skipped, repeated, timestamps)
+
+
+def _made(
+    gap: Gap,
+    meaning: str,
+    goes_on_at: int,
+    skipped: tuple[int, int] | None,
+    repeated: tuple[int, int] | None,
+    timestamps: tuple[int | None, int | None] = (None, None),
+) -> GapOutlook:
+    return GapOutlook(
+        topic=gap.topic,
+        partition=gap.partition,
+        kind=gap.kind,
+        meaning=meaning,
+        goes_on_at=goes_on_at,
+        skipped_from=skipped[0] if skipped else None,
+        skipped_to=skipped[1] if skipped else None,
+        repeated_from=repeated[0] if repeated else None,
+        repeated_to=repeated[1] if repeated else None,
+        oldest_timestamp_ms=timestamps[0],
+        newest_timestamp_ms=timestamps[1],
+    )
+
+
+async def _timestamps(source: Cluster, evidence: Evidence, skipped: tuple[int, int]) -> tuple[int | None, int | None]:
+    """Of the first and the last skipped record; for those that are gone, of the records around them."""
+    where = evidence.where
+    first = await _batch_at(source, where, max(skipped[0], evidence.source.start))
+    last = await _batch_at(source, where, skipped[1] - 1)
+    assert evidence.checkpoint is not None
+    oldest = evidence.checkpoint.source_timestamp_ms
+    if skipped[0] >= evidence.source.start:
+        oldest = first.header.base_timestamp if first else -1
+    newest = last.header.max_timestamp if last else first.header.base_timestamp if first else -1
+    return (oldest if oldest >= 0 else None), (newest if newest >= 0 else None)
+
+
+async def _batch_at(source: Cluster, where: TopicPartition, offset: int) -> StoredBatch | None:
+    answers, _ = split_failures(await batches_at(source, {where: offset}))
+    return answers.get(where)
+
+
+def _recorded(gap: Gap) -> GapOutlook:
+    meaning = f"as recorded when it stopped ({gap.detail}); what it is now decides when the link goes on"
+    if gap.kind is GapKind.DELETED:
+        meaning = f"{gap.detail}; what is at the target stays"
+    skipped = repeated = None
+    if gap.kind is not GapKind.RECREATED:
+        skipped = (gap.source_from, gap.source_to) if gap.source_to > gap.source_from else None
+        repeated = (gap.source_to, gap.source_from) if gap.source_to < gap.source_from else None
+    return _made(gap, meaning, gap.source_to, skipped, repeated)
+
+
+def _meaning(gap: Gap, opening: Opening, skipped: tuple[int, int] | None, repeated: tuple[int, int] | None) -> str:
+    if opening.gap is not None:
+        return f"it then stands still at another gap: {opening.gap.kind.value}: {opening.gap.detail}"
+    words = [_KEPT[gap.kind]] if gap.kind in _KEPT else []
+    if skipped:
+        words.append(f"source offsets {skipped[0]} to {skipped[1] - 1} are never mirrored")
+    if repeated and gap.kind is GapKind.TRUNCATED_END:
+        words.append(f"the source's records from offset {repeated[0]} on are mirrored behind them")
+    elif repeated:
+        again = f"source offsets {repeated[0]} to {repeated[1] - 1} are mirrored again"
+        words.append(f"{again}: those that the target still has would be there twice")
+    return "; ".join(words) or "no record is skipped, and none is mirrored again"
+
+
+_KEPT = {
+    GapKind.TRUNCATED_END: "the target keeps the records that the source lost",
+    GapKind.RECREATED: "the target keeps the old topic's records, and the new topic's are mirrored behind them",
+    GapKind.FOREIGN_WRITER: "the others' records stay among the mirrored ones",
+}

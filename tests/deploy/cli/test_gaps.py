@@ -1,0 +1,130 @@
+"""Stopped partitions and the command that lets each go on, as an operator uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from broker.client.topics import delete_records
+from broker.wire.vocabulary import TopicPartition
+from deploy.cli.root import cli
+from deploy.cli.terminal import ExitCode
+from mirror.link import Link
+from mirror.worker.events import Event
+from tests.interop.servers import FarshoreBroker
+from tests.mirror.harness import (
+    contents,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
+
+FIRST, SECOND = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+CONFIG = """
+[sites.east]
+bootstrap_servers = "{east}"
+[sites.west]
+bootstrap_servers = "{west}"
+[[links]]
+name = "east-west"
+source = "east"
+target = "west"
+topics = ["flights"]
+topic_names = "same"
+groups = []
+"""
+
+
+class Operator:
+    """Runs `farshore --config FILE ...` against two brokers."""
+
+    def __init__(self, east: FarshoreBroker, west: FarshoreBroker, config: Path) -> None:
+        self.link = Link("east-west", Site("east", east.bootstrap), Site("west", west.bootstrap), ("flights",))
+        self.config = config
+        config.write_text(CONFIG.format(east=east.bootstrap, west=west.bootstrap))
+
+    def run(self, line: str, code: int = ExitCode.DONE) -> Result:
+        result = CliRunner().invoke(cli, ["--config", str(self.config), *line.split()])
+        assert result.exit_code == code, result.output
+        return result
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
+        yield Operator(east, west, tmp_path / "farshore.toml")
+
+
+async def stop_both(link: Link) -> None:
+    """Ten records mirrored in each of two partitions; then ten others are deleted before they are mirrored."""
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, "flights", 2)
+        for where in (FIRST, SECOND):
+            await write(source, where, some_records(0, 10))
+        async with running(link):
+            for where in (FIRST, SECOND):
+                await wait_for_records(target, where, 10)
+        for where in (FIRST, SECOND):
+            await write(source, where, some_records(10, 10))
+            await write(source, where, some_records(20, 5))
+        await delete_records(source, {FIRST: 20, SECOND: 20})
+        async with running(link) as told:
+            await told.wait_for(Event.PARTITION_STOPPED, 2)
+            await told.wait_for(Event.STARTED)
+
+
+async def mirrored(link: Link, where: TopicPartition, count: int) -> list[tuple[object, ...]]:
+    async with Cluster(link.target) as target, running(link) as told:
+        await told.wait_for(Event.STARTED)
+        await wait_for_records(target, where, count)
+        return contents(await read_all(target, where))
+
+
+async def at_target(link: Link, where: TopicPartition) -> int:
+    async with Cluster(link.target) as target:
+        return len(await read_all(target, where))
+
+
+def test_one_gap_is_accepted_and_the_other_partition_stays_where_it_is(operator: Operator) -> None:
+    asyncio.run(stop_both(operator.link))
+    assert "farshore link resume --link east-west --gap flights:0" in operator.run("status", ExitCode.FINDINGS).stdout
+    refused = operator.run("link resume --yes", ExitCode.REFUSED).stderr
+    assert "stands still at 2 gaps" in refused
+    assert "--gap flights:" in refused
+    assert "flights:7 does not stand" in operator.run("link resume --gap flights:7 --yes", ExitCode.ERROR).stderr
+    assert "flights:0@10 is" in operator.run("link resume --gap flights:0@11 --yes", ExitCode.ERROR).stderr
+    operator.run("link resume --gap flights --yes", ExitCode.USAGE)
+    shown = operator.run("link resume --gap flights:0 --dry-run").stdout
+    assert "source offsets 10 to 19 are never mirrored" in " ".join(shown.split())
+    operator.run("link resume --gap flights:1@10 --yes")
+    assert asyncio.run(mirrored(operator.link, SECOND, 15)) == contents([*some_records(0, 10), *some_records(20, 5)])
+    assert asyncio.run(at_target(operator.link, FIRST)) == 10
+    described = json.loads(operator.run("link describe -o json").stdout)
+    assert {(gap["partition"], gap["status"]) for gap in described["gaps"]} == {(0, "stopped"), (1, "passed")}
+
+
+def test_what_a_gap_means_is_looked_up_when_it_is_asked(operator: Operator) -> None:
+    """The source goes on deleting while the partition stands still: what is shown is the gap as it has grown."""
+    asyncio.run(stop_both(operator.link))
+
+    async def grow() -> None:
+        async with Cluster(operator.link.source) as source:
+            await delete_records(source, {FIRST: 22})
+
+    asyncio.run(grow())
+    shown = " ".join(operator.run("link resume --gap flights:0 --dry-run").stdout.split())
+    assert "source offsets 10 to 21 are never mirrored" in shown
+    operator.run("link resume --gap flights:0 --gap flights:1 --yes")
+    assert asyncio.run(mirrored(operator.link, FIRST, 13)) == contents([*some_records(0, 10), *some_records(20, 5)[2:]])
+    assert asyncio.run(mirrored(operator.link, SECOND, 15)) == contents([*some_records(0, 10), *some_records(20, 5)])

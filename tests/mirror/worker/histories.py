@@ -1,0 +1,236 @@
+"""Two logs and a link's state in memory, which lose their ends, grow again, and are mirrored by the real functions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from broker.base.clock import SystemClock
+from broker.client.epochs import EpochEnd
+from broker.client.probe import StoredBatch
+from broker.log.epochs import LeaderEpochs
+from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch, peek
+from broker.wire.records import ControlKind, Record, control_batch, decode_records, encode_batch
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from mirror.link import Link
+from mirror.offsets.entries import (
+    Checkpoint,
+    Gap,
+    GapKind,
+    GapStatus,
+    VoidBlock,
+    Writer,
+    encode_key,
+    encode_value,
+    encode_void_key,
+)
+from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.recovery import TailBatch
+from mirror.offsets.state import _Folding
+from mirror.offsets.state_writer import Change
+from mirror.offsets.tail import Tail, stand_in
+from mirror.worker.comparing import compare_logs
+from mirror.worker.holds import Attempts, Holds
+from mirror.worker.limits import WorkerLimits
+from mirror.worker.plan import Rules
+from mirror.worker.replicator import Replicator
+from mirror.worker.resume import Evidence, Opening, SourceLog, open_partition
+from mirror.worker.startup import history_of
+from tests.mirror.partition import Submissions
+
+T = TypeVar("T")
+WHERE = TopicPartition("flights", 0)
+LINK_PRODUCER = 7
+LOCAL_PRODUCER = 99
+
+
+class MemoryLog:
+    """One partition's log, as a cluster serves it."""
+
+    def __init__(self) -> None:
+        self.start = self.end = 0
+        self.epoch = 1
+        self.topic_number = 1
+        self.batches: list[StoredBatch] = []
+        self.epochs = LeaderEpochs()
+        self.epochs.assign(1, 0)
+
+    def append(self, batch: bytearray | memoryview) -> int:
+        """Store a batch whose base offset is 0 -> the offset that it got."""
+        stored = memoryview(bytearray(batch))
+        base = self.end
+        patch_base_offset(stored, base)
+        patch_leader_epoch(stored, self.epoch)
+        self.batches.append(StoredBatch(peek(stored), stored))
+        self.end = self.batches[-1].header.next_offset
+        return base
+
+    def write(self, values: Iterable[int], producer_id: int = -1, holes: int = 0) -> None:
+        """A batch of records with these values, with `holes` offsets that compaction left between every two."""
+        records = [Record(at * (holes + 1), 1, b"k", b"%d" % value) for at, value in enumerate(values)]
+        numbers = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if producer_id >= 0 else {}
+        self.append(encode_batch(records, dense=False, **numbers))  # type: ignore[arg-type]
+
+    def mark(self, writer: Writer) -> None:
+        self.append(
+            control_batch(
+                ControlKind.ABORT,
+                coordinator_epoch=0,
+                producer_id=writer.producer_id,
+                producer_epoch=writer.epoch,
+                timestamp_ms=1,
+            )
+        )
+
+    def cut(self, offset: int) -> None:
+        """Lose the batches from the one that holds the offset on."""
+        self.batches = [stored for stored in self.batches if stored.header.next_offset <= offset]
+        self.end = self.batches[-1].header.next_offset if self.batches else self.start
+        self.epochs.truncate_from_end(self.end)
+
+    def elect(self) -> None:
+        """A new leader: its epoch begins where the log ends."""
+        self.epoch += 1
+        self.epochs.assign(self.epoch, self.end)
+
+    def forget_epochs(self) -> None:
+        """Only what is in force now is known, from here on."""
+        self.epochs = LeaderEpochs()
+        self.epochs.assign(self.epoch, self.end)
+
+    def delete_to(self, offset: int) -> None:
+        """Retention: the batches before the one that holds the offset."""
+        self.batches = [stored for stored in self.batches if stored.header.next_offset > offset]
+        self.start = self.batches[0].header.base_offset if self.batches else self.end
+        self.epochs.truncate_from_start(self.start)
+
+    def recreate(self) -> None:
+        number = self.topic_number + 1
+        self.__init__()  # type: ignore[misc]
+        self.topic_number = number
+
+    def records(self) -> list[Record]:
+        return [record for header, batch in self.batches if not header.is_control for record in decode_records(batch)]
+
+    # -- as mirror.worker.logs.Logs
+
+    async def leader_epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        return {where: EpochEnd(*self.epochs.end_offset_for(epoch, self.end)) for where, epoch in epochs.items()}
+
+    async def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, StoredBatch | None]:
+        return {where: self._at(offset) for where, offset in offsets.items()}
+
+    def _at(self, offset: int) -> StoredBatch | None:
+        if not self.start <= offset < self.end:
+            return None
+        return next(stored for stored in self.batches if stored.header.next_offset > offset)
+
+    async def read_batches(
+        self, _where: TopicPartition, start: int, end: int, isolation: IsolationLevel
+    ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        for header, batch in self.batches:
+            hidden = isolation is IsolationLevel.READ_COMMITTED and header.is_control
+            if header.next_offset > start and header.base_offset < end and not hidden:
+                yield header, batch
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Run what never waits for anything."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits for something")
+
+
+@dataclass
+class Twins:
+    """A source, its target, and the state topic of the link between them."""
+
+    shared: bool
+    source: MemoryLog = field(default_factory=MemoryLog)
+    target: MemoryLog = field(default_factory=MemoryLog)
+    producer_epoch: int = 0
+    holds: Holds = field(default_factory=lambda: Holds(Attempts(WorkerLimits(), SystemClock()), SystemClock()))
+    folding: _Folding = field(default_factory=lambda: _Folding(Link("l", None, None, ("flights",))))  # type: ignore[arg-type]
+
+    def note(self, changes: Iterable[Change]) -> None:
+        """What a state topic holds after these, encoded and read again."""
+        for change in changes:
+            if isinstance(change, VoidBlock):
+                self.folding.apply(Record(0, 0, encode_void_key(change), None))
+            else:
+                self.folding.apply(Record(0, 0, encode_key(change), encode_value(change)))
+
+    def fence(self) -> Writer:
+        self.producer_epoch += 2
+        self.target.mark(Writer(LINK_PRODUCER, self.producer_epoch - 1))
+        return Writer(LINK_PRODUCER, self.producer_epoch)
+
+    async def open(self) -> tuple[Opening, Writer]:
+        """What a session's start does."""
+        writer = self.fence()
+        entries = self.folding.entries()
+        checkpoint = entries.checkpoints.get(WHERE)
+        evidence = Evidence(
+            where=WHERE,
+            shared=self.shared,
+            source=SourceLog(
+                self.source.start,
+                self.source.end,
+                f"source-{self.source.topic_number}",
+                checkpoint.topic_ids.source if checkpoint else "",
+            ),
+            tail=self._tail(checkpoint),
+            recorded=tuple(entries.intervals(*WHERE)),
+            blocks=tuple(entries.blocks_of(*WHERE)),
+            checkpoint=checkpoint,
+            now_ms=0,
+            gaps=entries.undecided_gaps(*WHERE),
+            target_topic_id=f"target-{self.target.topic_number}",
+        )
+        compared = await compare_logs((self.source, self.target), {WHERE: evidence}, {WHERE: WHERE}, None, self.holds)
+        opening = open_partition(replace(evidence, comparison=compared.get(WHERE, evidence.comparison)), writer)
+        self.note(opening.changes)
+        return opening, writer
+
+    def _tail(self, checkpoint: Checkpoint | None) -> Tail:
+        tail = Tail(self.target.start, self.target.end)
+        if checkpoint is not None:
+            tail.batches += [
+                TailBatch(h.base_offset, h.last_offset, h.producer_id, h.producer_epoch, h.base_sequence, h.is_control)
+                for h, _ in self.target.batches
+                if h.next_offset > checkpoint.end.target_next
+            ]
+            if not self.shared:
+                tail.batches[:0] = stand_in(checkpoint, tail)
+        return tail
+
+    def replicator(self, opening: Opening, writer: Writer, state: Submissions) -> Replicator:
+        found = PartitionMap(list(opening.intervals), opening.end, opening.position)
+        rules = Rules(writer, 1 << 20)
+        return Replicator(WHERE, WHERE, found, rules, state.outlet(), shared=self.shared, history=history_of(opening))
+
+    def accept(self) -> GapKind:
+        """As an operator: the gap that is open, by its name -> its kind."""
+        (gap,) = self.folding.entries().open_gaps().values()
+        self.note([replace(gap, status=GapStatus.ACCEPTED)])
+        return gap.kind
+
+    def open_gap(self) -> Gap | None:
+        return self.folding.entries().open_gaps().get(WHERE)
+
+    def check_copies(self, found: PartitionMap, below: int) -> None:
+        """Every record that the source has before `below` is at the target, where the map says."""
+        at_target = {record.offset: record for record in self.target.records()}
+        for record in self.source.records():
+            if record.offset < below:
+                at = found.to_target(record.offset)
+                forgotten = at is None and record.offset < found.intervals[0].source_start and self.target.start > 0
+                if forgotten or (at is not None and at < self.target.start):
+                    continue  # the target's own retention took it
+                copy = at_target.get(at if at is not None else -1)
+                assert copy is not None, f"source offset {record.offset} is not at the target's {at}"
+                assert copy.value == record.value, f"source offset {record.offset} is another record than {at}"
+                assert found.to_source(copy.offset) == record.offset

@@ -1,0 +1,368 @@
+"""Whatever happens to either log: the partition stops or goes on; once accepted, what the source has is mirrored."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from mirror.offsets.entries import GapKind, GapStatus, Writer
+from mirror.worker.budget import Budget, Lease
+from mirror.worker.plan import plan_batches
+from mirror.worker.replicator import Replicator
+from mirror.worker.resume import Opening
+from tests.mirror.partition import Submissions
+from tests.mirror.worker.histories import LOCAL_PRODUCER, Twins, finish
+
+RARELY = st.integers(0, 7).map(lambda drawn: drawn == 7)
+
+
+class Life:
+    """A session from its start to its death, which may come at any step."""
+
+    def __init__(self, twins: Twins, opening: Opening, writer: Writer) -> None:
+        self.twins = twins
+        self.state = Submissions()
+        self.replicator: Replicator = twins.replicator(opening, writer, self.state)
+        self.landed: list[int] = []
+        self._budget = Budget(1 << 20, 1)
+
+    def fetch(self, batches: int) -> None:
+        replicator = self.replicator
+        if not replicator.is_moving:
+            return
+        ahead = [b for h, b in self.twins.source.batches if h.next_offset > replicator.cursor.position]
+        fetched = memoryview(bytearray(b"".join(ahead[:batches])))
+        lease = Lease(self._budget, len(fetched))
+        replicator.take(plan_batches(fetched, (), replicator.cursor, replicator.rules, lease))
+        lease.release()
+
+    def write_state(self, entries: int) -> None:
+        for _ in range(min(entries, len(self.state.queue))):
+            self.twins.note(self.state.acknowledge())
+
+    def produce(self, batches: int) -> None:
+        for _ in range(min(batches, len(self.replicator.ready))):
+            self.landed.append(self.twins.target.append(self.replicator.send().batch))
+
+    def acknowledge(self, batches: int) -> None:
+        for _ in range(batches):
+            if self.landed and self.replicator.gap is None:
+                self.replicator.acknowledge(self.landed.pop(0))
+
+    def checkpoint(self) -> None:
+        """Written behind all that was submitted before it; while it stands still there is none."""
+        self.write_state(len(self.state.queue))
+        if self.replicator.gap is None:
+            self.twins.note([self.replicator.checkpoint(0)])
+
+    def mirror_all(self) -> None:
+        while self.replicator.gap is None and self.replicator.cursor.position < self.twins.source.end:
+            self.fetch(3)
+            while not self.replicator.is_idle and self.replicator.gap is None:
+                self.write_state(len(self.state.queue))
+                self.produce(9)
+                self.acknowledge(9)
+        self.checkpoint()
+
+
+class Histories(RuleBasedStateMachine):
+    """The model is only this: what the source has is at the target, where the map says, before the position."""
+
+    @initialize(shared=st.booleans(), epochs_hold=st.booleans())
+    def begin(self, shared: bool, epochs_hold: bool) -> None:
+        """Without epochs contents decide: where only markers were lost there is nothing that could tell."""
+        self.epochs_hold = epochs_hold
+        self.twins = Twins(shared)
+        self.life: Life | None = None
+        self.written = 0
+        self.kinds: list[GapKind] = []
+
+    def new_values(self, count: int) -> range:
+        self.written += count
+        return range(self.written - count, self.written)
+
+    # -- the source
+
+    @rule(count=st.integers(1, 6), holes=st.sampled_from([0, 0, 0, 2]))
+    def write_at_source(self, count: int, holes: int) -> None:
+        self.twins.source.write(self.new_values(count), holes=holes)
+
+    @rule()
+    def mark_at_source(self) -> None:
+        if self.epochs_hold:
+            self.twins.source.mark(Writer(50, 0))
+
+    @rule(
+        lost=st.integers(0, 30),
+        epochs=st.sampled_from(["go on", "are used again", "are lost"]),
+        refill=st.lists(st.integers(1, 8), max_size=4),
+    )
+    def source_loses_its_end(self, lost: int, epochs: str, refill: list[int]) -> None:
+        self.life = None  # the source went down for it, and its connections with it
+        source = self.twins.source
+        source.cut(max(source.start, source.end - lost))
+        if epochs != "are used again" or self.epochs_hold:
+            source.elect()
+        if epochs == "are lost" and not self.epochs_hold:
+            source.forget_epochs()
+        for count in refill:
+            source.write(self.new_values(count))
+
+    @rule(kept=st.integers(0, 40), really=RARELY)
+    def retention_at_source(self, kept: int, really: bool) -> None:
+        if really:
+            self.twins.source.delete_to(max(self.twins.source.start, self.twins.source.end - kept))
+            self.life = None
+
+    @rule(really=RARELY)
+    def source_is_recreated(self, really: bool) -> None:
+        if really:
+            self.twins.source.recreate()
+            self.life = None
+
+    # -- the target
+
+    @rule(lost=st.integers(1, 30))
+    def target_loses_its_end(self, lost: int) -> None:
+        target = self.twins.target
+        target.cut(max(target.start, target.end - lost))
+        self.life = None
+
+    @precondition(lambda self: self.life is not None and not self.life.landed and self.life.replicator.ready)
+    @rule(lost=st.integers(1, 5))
+    def target_loses_its_end_under_a_session(self, lost: int) -> None:
+        """The next batch in it lands before the known end."""
+        assert self.life is not None
+        target = self.twins.target
+        before = target.end
+        target.cut(max(target.start, target.end - lost))
+        if target.end < before:
+            self.life.produce(1)
+            self.life.acknowledge(1)
+            assert self.life.replicator.gap is not None
+            self.life.write_state(99)
+            self.life = None
+
+    @rule(really=RARELY)
+    def target_is_recreated(self, really: bool) -> None:
+        if really:
+            self.twins.target.recreate()
+            self.life = None
+
+    @rule(kept=st.integers(0, 9), really=RARELY)
+    def retention_at_target(self, kept: int, really: bool) -> None:
+        if really and self.life is None:
+            self.twins.target.delete_to(max(self.twins.target.start, self.twins.target.end - kept))
+
+    @rule(count=st.integers(1, 3), really=RARELY)
+    def write_at_target(self, count: int, really: bool) -> None:
+        if (self.life is None and really) or self.twins.shared:
+            self.twins.target.write(self.new_values(count), LOCAL_PRODUCER)
+
+    # -- the mirror
+
+    @rule(fences=st.integers(0, 3), accepts=st.booleans())
+    def start(self, fences: int, accepts: bool) -> None:
+        for _ in range(fences):
+            self.twins.fence()
+        if accepts and self.twins.open_gap() is not None:
+            self.kinds.append(self.twins.accept())
+        self.open()
+
+    def open(self) -> None:
+        opening, writer = finish(self.twins.open())
+        self.life = Life(self.twins, opening, writer) if opening.gap is None else None
+        if self.life is not None:
+            assert self.twins.open_gap() is None
+            self.twins.check_copies(self.life.replicator.map, opening.position)
+
+    @precondition(lambda self: self.life is not None)
+    @rule(
+        steps=st.lists(st.tuples(st.sampled_from(["fetch", "write", "produce", "ack"]), st.integers(1, 4)), max_size=9)
+    )
+    def live(self, steps: list[tuple[str, int]]) -> None:
+        assert self.life is not None
+        for step, count in steps:
+            match step:
+                case "fetch":
+                    self.life.fetch(count)
+                case "write":
+                    self.life.write_state(count)
+                case "produce":
+                    self.life.produce(count)
+                case _:
+                    self.life.acknowledge(count)
+
+    @precondition(lambda self: self.life is not None)
+    @rule()
+    def checkpoint(self) -> None:
+        assert self.life is not None
+        self.life.checkpoint()
+
+    @rule(batches=st.lists(st.integers(1, 9), max_size=6))
+    def write_and_catch_up(self, batches: list[int]) -> None:
+        for count in batches:
+            self.twins.source.write(self.new_values(count))
+        if self.life is None:
+            self.open()
+        if self.life is not None:
+            self.life.mirror_all()
+
+    def teardown(self) -> None:
+        """An operator accepts what is open, one after the other; then all that the source has is at the target."""
+        if not hasattr(self, "twins"):
+            return
+        for _ in range(12):
+            if self.twins.open_gap() is not None:
+                self.twins.accept()
+            self.open()
+            if self.life is None:
+                continue
+            self.life.mirror_all()
+            if self.life.replicator.gap is None:
+                break
+            self.life.write_state(99)
+        else:
+            raise AssertionError(f"it never goes on: {self.twins.open_gap()}")
+        assert self.life.replicator.position == self.twins.source.end
+        self.twins.check_copies(self.life.replicator.map, self.twins.source.end)
+        opening, _ = finish(self.twins.open())
+        assert opening.gap is None, opening.gap
+        assert opening.position == self.twins.source.end, "nothing would be mirrored twice"
+
+
+def test_once_accepted_every_record_of_the_source_is_at_the_target() -> None:
+    run_state_machine_as_test(
+        Histories,
+        settings=settings(
+            max_examples=400, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+def begun(*, shared: bool = False, epochs_hold: bool = True) -> Histories:
+    histories = Histories()
+    histories.begin(shared=shared, epochs_hold=epochs_hold)
+    return histories
+
+
+def stopped_at(histories: Histories) -> tuple[GapKind, int, int]:
+    histories.open()
+    gap = histories.twins.open_gap()
+    assert gap is not None, "it went on"
+    return gap.kind, gap.source_from, gap.source_to
+
+
+def test_as_many_fences_as_records_were_lost_do_not_hide_the_loss() -> None:
+    histories = begun()
+    histories.write_and_catch_up([3, 2])
+    end = histories.twins.target.end
+    histories.target_loses_its_end(lost=2)
+    while histories.twins.target.end <= end:
+        histories.twins.fence()
+    assert stopped_at(histories) == (GapKind.TARGET_TRUNCATED, 5, 3)
+    histories.teardown()
+
+
+def test_a_cut_below_the_last_checkpoint_is_seen_by_the_sequences() -> None:
+    """The first batch was lost, the second landed in its place: nothing but its sequence says so."""
+    histories = begun()
+    histories.write_at_source(1, 0)
+    histories.start(0, False)
+    histories.write_at_source(1, 0)
+    histories.live([("fetch", 2), ("write", 9), ("produce", 1), ("ack", 1)])
+    histories.target_loses_its_end_under_a_session(lost=1)
+    assert stopped_at(histories)[:2] == (GapKind.TARGET_TRUNCATED, 0)
+    histories.teardown()
+
+
+def test_epochs_tell_where_no_copy_is_left_to_compare() -> None:
+    histories = begun()
+    histories.write_and_catch_up([4, 4])
+    assert histories.life is not None
+    histories.life.checkpoint()
+    histories.twins.target.delete_to(histories.twins.target.end)
+    histories.source_loses_its_end(4, "go on", [8])
+    assert stopped_at(histories) == (GapKind.TRUNCATED_END, 8, 4)
+    histories.teardown()
+
+
+def test_without_epochs_and_copies_all_that_the_source_has_is_mirrored_again() -> None:
+    """What cannot be known is not guessed: nothing is left out for it."""
+    histories = begun(epochs_hold=False)
+    histories.write_and_catch_up([4, 4])
+    histories.twins.target.delete_to(histories.twins.target.end)
+    histories.source_loses_its_end(6, "are lost", [])
+    assert stopped_at(histories) == (GapKind.TRUNCATED_END, 8, 0)
+    histories.teardown()
+
+
+def test_markers_that_the_target_s_retention_took_are_not_taken_for_records() -> None:
+    histories = begun()
+    histories.write_and_catch_up([2])
+    histories.write_at_source(3, 0)
+    histories.live([("fetch", 1), ("write", 9), ("produce", 1)])  # landed, and no checkpoint says so
+    histories.life = None
+    histories.write_at_source(4, 0)
+    for _ in range(3):
+        histories.twins.fence()
+    histories.twins.target.delete_to(histories.twins.target.end)
+    histories.teardown()
+    assert len(histories.twins.target.records()) == 4
+
+
+def test_intervals_that_a_cut_target_does_not_reach_are_not_believed_again() -> None:
+    histories = begun(epochs_hold=False)
+    histories.write_and_catch_up([1])
+    histories.start(0, False)
+    histories.write_and_catch_up([1])
+    histories.target_loses_its_end(4)
+    histories.open()
+    histories.retention_at_source(0, True)
+    histories.write_at_source(1, 0)
+    histories.target_loses_its_end(1)
+    histories.start(0, True)
+    histories.teardown()
+
+
+def test_a_target_that_was_emptied_does_not_hide_behind_the_source_s_epochs() -> None:
+    histories = begun()
+    histories.twins.target.write(histories.new_values(1), LOCAL_PRODUCER)
+    histories.start(0, False)
+    histories.write_and_catch_up([1])
+    histories.target_loses_its_end(3)
+    assert stopped_at(histories) == (GapKind.TARGET_TRUNCATED, 1, 0)
+    histories.teardown()
+
+
+def test_a_source_that_got_back_what_it_had_lost_goes_on_by_itself() -> None:
+    """The partition stood still; then the very log that was mirrored is back, and the accepted gap is not there."""
+    histories = begun()
+    histories.write_and_catch_up([4, 4])
+    kept = list(histories.twins.source.batches), histories.twins.source.end
+    histories.source_loses_its_end(4, "are used again", [1])
+    assert stopped_at(histories) == (GapKind.TRUNCATED_END, 8, 4)
+    source = histories.twins.source
+    source.batches, source.end = kept
+    source.forget_epochs()
+    histories.start(0, True)
+    assert histories.life is not None
+    assert histories.life.replicator.position == 8
+    (gap,) = histories.twins.folding.entries().gaps.values()
+    assert gap.status is GapStatus.GONE
+    histories.teardown()
+
+
+def test_an_accepted_gap_that_became_another_needs_another_consent() -> None:
+    histories = begun()
+    histories.write_and_catch_up([4, 4])
+    histories.source_loses_its_end(4, "go on", [8])
+    assert stopped_at(histories)[0] is GapKind.TRUNCATED_END
+    histories.twins.accept()
+    histories.source_is_recreated(True)
+    histories.write_at_source(2, 0)
+    assert stopped_at(histories)[0] is GapKind.RECREATED
+    histories.teardown()
+    statuses = {gap.kind: gap.status for gap in histories.twins.folding.entries().gaps.values()}
+    assert statuses == {GapKind.TRUNCATED_END: GapStatus.GONE, GapKind.RECREATED: GapStatus.PASSED}
