@@ -56,7 +56,10 @@ def judge_heartbeat(owner: Owner | None, now_ms: int) -> Heartbeat:
         early = human_seconds(-age_ms / 1000)
         pulse, detail = Pulse.UNKNOWN, f"the heartbeat of {owner.worker} is {early} ahead of this clock"
     elif age_ms > OLDEST_ALIVE_MS:
-        pulse, detail = Pulse.SILENT, _silence(owner, age_ms, "by this clock")
+        pulse, detail = (
+            Pulse.SILENT,
+            _silence(owner, age_ms, "by this clock (if its own is behind, `farshore status --watch` tells)"),
+        )
     return Heartbeat(pulse, owner.worker, owner.at_ms, age_ms, detail)
 
 
