@@ -207,6 +207,12 @@ def test_ten_minutes_after_the_last_heartbeat_nothing_is_running(
     assert seen(found, [], now_ms=600_000).condition is allowed
 
 
+def test_silence_is_a_finding_with_the_command_that_ends_it() -> None:
+    (finding,) = seen(state(), [], now_ms=600_000).findings
+    assert (finding.kind, finding.next_step) == (LinkFindingKind.SILENT, "farshore mirror run --link east-west")
+    assert "no heartbeat of host:1 for 10 min 0 s" in finding.detail
+
+
 def test_a_heartbeat_of_tomorrow_says_nothing() -> None:
     found = replace(state(), owner=Owner(WRITER, "host:1", 600_000))
     status = seen(found, [], now_ms=0)
