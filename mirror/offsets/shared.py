@@ -33,7 +33,7 @@ from mirror.offsets.group_entries import GroupAction, Where
 from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES, EXAMINED_ROUNDS
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.runs import next_landed, next_taken
-from mirror.offsets.state import load_link_state
+from mirror.offsets.state import load_partial_state
 
 _NOTHING = PartitionMap()
 
@@ -161,7 +161,8 @@ async def load_group_map(
 ) -> GroupMap:
     """The map with those of the reverse links, which are kept at this link's source; `clusters`: source and target.
 
-    `in_doubt`, and what is so in a reverse link: the partitions where an offset may mean another record by now.
+    `in_doubt`, and what is so in a reverse link: the partitions where an offset may mean another record by now, or
+    where the reverse link's log cannot be read.
     `examined` is what earlier calls saw, and is added to. Raises ClientError, StateDamaged. A map that is read too
     early only says an earlier offset.
     """
@@ -169,9 +170,9 @@ async def load_group_map(
     backs: list[tuple[Link, OffsetMap]] = []
     doubted = set(in_doubt)
     for back in link.reverse_links:
-        state = await load_link_state(back, source)
+        state = await load_partial_state(back, source)
         backs.append((back, state.map))
-        doubted |= state.entries.untranslatable()
+        doubted |= state.entries.untranslatable() | state.unread.keys()
     in_doubt = frozenset(doubted)
     found = GroupMap(own, tuple(backs), in_doubt, examined)
     for _ in range(EXAMINED_ROUNDS):

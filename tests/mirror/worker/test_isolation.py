@@ -25,6 +25,7 @@ from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import resume_link
+from mirror.offsets.shared import load_group_map
 from mirror.offsets.state import load_link_state, read_entries
 from mirror.status import link_status
 from mirror.worker.events import Event
@@ -344,6 +345,27 @@ async def test_a_partition_that_was_held_does_not_forget_that_its_topic_was_recr
     async with running(stage.link, limits=LIMITS) as told:
         stopped = await told.wait_for(Event.PARTITION_STOPPED)
         assert stopped[0]["partition"] == BAD.partition
+
+
+async def test_a_reverse_link_that_cannot_be_read_in_one_partition_declines_its_offsets_only(stage: Stage) -> None:
+    back = Link("west-east", stage.link.target, stage.link.source, (".*",), shared_targets=True)
+    there = replace(stage.link, shared_targets=True, reverse_links=(back,))
+    await stage.write(BAD, OTHER)
+    async with running(there, replace(back, reverse_links=(there,)), limits=LIMITS) as told:
+        await stage.wait_for(BAD, OTHER)
+        await told.wait_for(Event.STARTED, 2)
+
+        async def taken_in() -> bool:
+            checkpoints = (await read_entries(back, stage.source)).checkpoints
+            return {BAD, OTHER} <= checkpoints.keys()
+
+        await eventually(taken_in, "the reverse link's checkpoints")
+    own = (await load_link_state(there, stage.target)).map
+    stage.east.leaderless.add(BAD)
+    async with asyncio.timeout(BOUND_S), Cluster(there.source) as source:
+        found = await load_group_map(there, own, (), (source, stage.target), {})
+    assert found.to_target(*OTHER, 5) is not None
+    assert found.to_target(*BAD, 5) is None
 
 
 async def test_what_was_mirrored_before_a_hold_translates(stage: Stage) -> None:
