@@ -112,6 +112,7 @@ class Broker:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
+            tasks.create_task(self.manager.sweep())
             tasks.create_task(self._enforce_retention())
             tasks.create_task(self._compact())
 

@@ -379,10 +379,10 @@ class PartitionLog:
         with self._storage_errors():
             self._store.close()
 
-    def delete(self) -> None:
-        """Removes the partition's directory. Raises LogStorageError."""
+    def retire(self) -> Path:
+        """Ends the log: its directory has another name now, under which it may be removed. Raises LogStorageError."""
         with self._storage_errors():
-            self._store.delete()
+            return self._store.retire()
 
     @contextmanager
     def _storage_errors(self) -> Iterator[None]:

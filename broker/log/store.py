@@ -3,7 +3,7 @@
 `PartitionLog` decides; this does. Every method raises OSError where the disk fails.
 """
 
-import shutil
+import uuid
 from bisect import bisect_right
 from pathlib import Path
 
@@ -136,12 +136,12 @@ class LogStore:
         self.disk.write_file(self.directory / layout.CLEAN_SHUTDOWN, clean_marker(self.segments[-1]), durable=False)
         self._release()
 
-    def delete(self) -> None:
-        """Removes the partition. Under another name first: half a directory must never be opened as a log again."""
+    def retire(self) -> Path:
+        """Takes the directory's name away, so that half of it is never opened as a log again: what is to be removed."""
         self._release()
-        doomed = self.directory.with_name(self.directory.name + layout.DELETED)
+        doomed = self.directory.with_name(f"{uuid.uuid4().hex}{layout.DELETED}")
         self.disk.replace(self.directory, doomed)
-        shutil.rmtree(doomed)
+        return doomed
 
     def _release(self) -> None:
         if not self.closed:

@@ -38,7 +38,7 @@ class PartitionFolders:
         missing = []
         for path in paths:
             if path.exists() and _topic_id_in(path) != topic_id:
-                _discard(path)
+                shutil.rmtree(_retire(path))
             if not path.exists():
                 missing.append(path)
         one_by_one = len(missing) <= FILES_SYNCED_EACH_MAX
@@ -62,11 +62,12 @@ class PartitionFolders:
             raise LogDamaged(f"{path / PARTITION_METADATA} names topic id {found}, the metadata {topic_id}")
         return self.prepare(topic, range(index, index + 1), topic_id)[0]
 
-    def remove(self, topic: str, index: int) -> None:
-        """Removes the folder of a partition whose log is not open. Raises OSError."""
+    def retire(self, topic: str, index: int) -> list[Path]:
+        """As PartitionLog.retire, for a partition whose log is not open; nothing where it has no folder. Raises
+        OSError.
+        """
         path = self.path / f"{topic}-{index}"
-        if path.exists():
-            _discard(path)
+        return [_retire(path)] if path.exists() else []
 
     def existing(self) -> list[Path]:
         """Folders that hold a partition of a known topic id. Raises OSError."""
@@ -76,20 +77,18 @@ class PartitionFolders:
             if _PARTITION_FOLDER.fullmatch(path.name) and (path / PARTITION_METADATA).exists()
         ]
 
-    def remove_leftovers(self, topic_ids: set[uuid.UUID]) -> None:
-        """What a crash in the middle of a deletion left behind. Raises OSError."""
-        for path in self.path.glob(f"*{DELETED_SUFFIX}"):
-            shutil.rmtree(path)
+    def retire_leftovers(self, topic_ids: set[uuid.UUID]) -> list[Path]:
+        """What deletions have left to be removed, and what a crash in the middle of one left. Raises OSError."""
+        doomed = list(self.path.glob(f"*{DELETED_SUFFIX}"))
         for path in self.existing():
             if (topic_id := _topic_id_in(path)) is not None and topic_id not in topic_ids:
-                _discard(path)
+                doomed.append(_retire(path))
+        return doomed
 
 
-def _discard(path: Path) -> None:
-    """Takes the folder's name away at once, then its contents. Raises OSError."""
-    doomed = path.with_name(f"{uuid.uuid4().hex}{DELETED_SUFFIX}")
-    path.rename(doomed)
-    shutil.rmtree(doomed)
+def _retire(path: Path) -> Path:
+    """Takes the folder's name away; what is left may be removed at any time. Raises OSError."""
+    return path.rename(path.with_name(f"{uuid.uuid4().hex}{DELETED_SUFFIX}"))
 
 
 def _topic_id_in(path: Path) -> uuid.UUID | None:

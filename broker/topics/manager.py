@@ -2,14 +2,16 @@
 
 Order of a change: what is new is made on disk first and then named in the metadata store; what goes is first taken out
 of the store. So a change that fails changes nothing, and a crash in its middle leaves only folders that no topic of the
-store has, or empty ones: `PartitionFolders.remove_leftovers` and the next creation know them.
+store has, or empty ones: `PartitionFolders.retire_leftovers` and the next creation know them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import uuid
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +47,9 @@ class TopicManager:
         self._node_id = node_id
         # Names whose partitions are being made, and one lock for each topic that is being changed.
         self._making: set[str] = set()
+        # Folders that are to be removed. Threads add to it; the event is only set in the loop.
+        self._doomed: deque[Path] = deque()
+        self._sweep_wanted = asyncio.Event()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def load(self) -> None:
@@ -56,9 +61,10 @@ class TopicManager:
         """
         known = self._store.topics()
         try:
-            self._folders.remove_leftovers({topic.topic_id for topic in known.values()})
+            self._doomed.extend(self._folders.retire_leftovers({topic.topic_id for topic in known.values()}))
         except OSError as error:
             raise LogStorageError(f"cannot clear {self._folders.path}: {error}") from error
+        self._sweep_wanted.set()
         for state in self._store.update_topics([_next_epoch(topic) for topic in known.values()]):
             self._adopt(state, [self._load_partition(state, index) for index in range(len(state.partitions))])
 
@@ -103,7 +109,10 @@ class TopicManager:
         check_collision(name, self._making)
 
     async def delete(self, name: str) -> None:
-        """The topic is gone at once; its files go in a thread. Raises UnknownTopic, LogStorageError."""
+        """The topic is gone at once, its name is free when this returns, and `sweep` removes the files.
+
+        Raises UnknownTopic, LogStorageError.
+        """
         await self._changing(name, self._delete(name))
 
     async def _delete(self, name: str) -> None:
@@ -114,7 +123,7 @@ class TopicManager:
             partition.wake()
         for listener in self.deletion_listeners:
             listener(name)
-        failures = await asyncio.to_thread(self._remove_all, topic.partitions)
+        failures = await asyncio.to_thread(self._retire_all, topic.partitions)
         if failures:
             # The topic is gone; the next start removes what is left of its files.
             raise failures[0]
@@ -153,6 +162,7 @@ class TopicManager:
                 await asyncio.wait([task])
             except asyncio.CancelledError as error:
                 cancelled = error
+        self._sweep_wanted.set()
         if cancelled is not None:
             task.exception()
             raise cancelled
@@ -212,6 +222,22 @@ class TopicManager:
         if failures:
             raise failures[0]
 
+    async def sweep(self) -> None:
+        """Removes the folders of what was deleted, one at a time; ends only by being cancelled."""
+        while True:
+            await self._sweep_wanted.wait()
+            self._sweep_wanted.clear()
+            await self.sweep_now()
+
+    async def sweep_now(self) -> None:
+        while self._doomed:
+            path = self._doomed.popleft()
+            try:
+                await asyncio.to_thread(shutil.rmtree, path)
+            except OSError as error:
+                # The next start finds it by its name.
+                log.warning("%s of a deleted topic cannot be removed: %s", path, error)
+
     def _leading(self) -> PartitionState:
         return PartitionState(self._node_id, 0, (self._node_id,), (self._node_id,))
 
@@ -232,7 +258,7 @@ class TopicManager:
             for index, path in zip(indexes, paths, strict=True):
                 made.append(self._opened(path, state, index, config))
         except BrokerError:
-            self._remove_all(made)
+            self._retire_all(made)
             raise
         return made
 
@@ -241,15 +267,15 @@ class TopicManager:
         try:
             return name(state)
         except BrokerError:
-            self._remove_all(made)
+            self._retire_all(made)
             raise
 
-    def _remove_all(self, partitions: list[Partition]) -> list[LogStorageError]:
+    def _retire_all(self, partitions: list[Partition]) -> list[LogStorageError]:
         """May run in a thread: nobody else has these partitions any more."""
         failures = []
         for partition in partitions:
             try:
-                self._remove(partition)
+                self._doomed.extend(self._retire(partition))
             except LogStorageError as error:
                 failures.append(error)
         return failures
@@ -271,13 +297,12 @@ class TopicManager:
         opened.begin_leader_epoch(state.partitions[index].leader_epoch)
         return Partition(state.name, index, opened, state.partitions[index])
 
-    def _remove(self, partition: Partition) -> None:
+    def _retire(self, partition: Partition) -> list[Path]:
         """Raises LogStorageError."""
         if partition.offline is None:
-            partition.log.delete()
-            return
+            return [partition.log.retire()]
         try:
-            self._folders.remove(partition.topic, partition.index)
+            return self._folders.retire(partition.topic, partition.index)
         except OSError as error:
             raise LogStorageError(f"cannot remove {partition.topic}-{partition.index}: {error}") from error
 

@@ -1,6 +1,7 @@
 """What a crash may leave behind, and what must be there after it."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,6 +165,6 @@ def test_a_clean_marker_that_tells_of_another_end_is_not_believed(tmp_path: Path
 
 def test_a_log_deleted_and_recreated_is_empty(tmp_path: Path) -> None:
     log = filled(tmp_path / "topic-0", 10)
-    log.delete()
+    shutil.rmtree(log.retire())
     assert list(tmp_path.iterdir()) == []
     assert PartitionLog.open(tmp_path / "topic-0", CONFIG, ManualClock()).log_end_offset == 0

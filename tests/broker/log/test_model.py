@@ -1,5 +1,6 @@
 """The log against a list: whatever is appended, cut, deleted and reopened, reads give what the list says."""
 
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ class LogMachine(RuleBasedStateMachine):
         self.written = 0
 
     def teardown(self) -> None:
-        self.log.delete()
+        shutil.rmtree(self.log.retire())
         self.folder.cleanup()
 
     def expected(self) -> dict[int, bytes]:

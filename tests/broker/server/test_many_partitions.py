@@ -82,7 +82,24 @@ async def test_many_partitions_cost_one_wait_and_nothing_in_the_loop(tmp_path: P
     assert len(manager.topics["t"].partitions) == partition_folders(tmp_path) == 2 * MANY
     await manager.delete("t")
     assert (disk.waits, disk.in_loop) == (2, 0)
+    assert not list(tmp_path.glob("t-*")), "the name is free"
+    await manager.sweep_now()
     assert partition_folders(tmp_path) == 0
+
+
+async def test_what_was_not_removed_before_a_stop_is_removed_after_the_next_start(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, WatchedDisk())
+    for _ in range(2):
+        await manager.create("t", 3, {})
+        await manager.delete("t")
+    assert partition_folders(tmp_path) == 6
+    again = manager_of(tmp_path, WatchedDisk())
+    again.load()
+    sweeping = asyncio.create_task(again.sweep())
+    async with asyncio.timeout(20):
+        while partition_folders(tmp_path):
+            await asyncio.to_thread(tmp_path.stat)
+    sweeping.cancel()
 
 
 async def test_a_creation_that_fails_in_its_middle_leaves_nothing(tmp_path: Path) -> None:
@@ -111,6 +128,7 @@ async def test_one_name_is_changed_by_one_at_a_time(tmp_path: Path) -> None:
     assert isinstance(grown, UnknownTopic)
     assert not isinstance(again, BaseException)
     assert again.topic_id != first.topic_id
+    await manager.sweep_now()
     assert partition_folders(tmp_path) == 3
 
 
