@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -87,6 +87,8 @@ class Network:
         self.weather = weather
         self.nodes: dict[tuple[str, int], Node] = {}
         self.connections: dict[int, Wire] = {}
+        self.fates: Counter[str] = Counter()
+        """How often each kind of request met each bad fate, as "Fetch silent"."""
         self._count = 0
         loop.connect = self.connect
 
@@ -217,6 +219,8 @@ class Wire(asyncio.Transport):
         header, offset = decode_request_header(memoryview(frame)[SIZE_BYTES:])
         key, version = header.api_key, header.api_version
         self._network.trace(f"{self.process}>{self._node.name}", API[key].name, fate)
+        if fate is not Fate.SERVED:
+            self._network.fates[f"{API[key].name} {fate}"] += 1
         if fate is Fate.SWALLOWED:
             self._hears = False
             return

@@ -10,12 +10,30 @@ import os
 
 import pytest
 
+from tests.mirror.simulation.network import BAD_FATES
 from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_seed, run_seeds
 from tests.mirror.simulation.world import World
 
 SEEDS = 5_000
 MUST_HAPPEN = ("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted")
-"""What a run in which it never happened would not have tried."""
+"""What a run in which it never happened would not have tried; and each of these requests with each fate."""
+REQUESTS = (
+    "ApiVersions",
+    "Metadata",
+    "FindCoordinator",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "EndTxn",
+    "CreateTopics",
+    "DescribeConfigs",
+    "ListOffsets",
+    "OffsetForLeaderEpoch",
+    "Fetch",
+    "Produce",
+    "ListGroups",
+    "OffsetFetch",
+    "OffsetCommit",
+)
 
 
 def chosen_seeds() -> range:
@@ -33,7 +51,8 @@ def test_every_world_ends_with_a_true_copy() -> None:
         run_seed(seeds[0])
         return
     counts = run_seeds(seeds)
-    missing = [event for event in MUST_HAPPEN if not counts[event]]
+    fates = [f"{request} {fate}" for request in REQUESTS for fate in BAD_FATES]
+    missing = [event for event in (*MUST_HAPPEN, *fates) if not counts[event]] if len(seeds) >= SEEDS else []
     assert not missing, f"in {len(seeds)} worlds these never happened: {missing}; {counts}"
 
 

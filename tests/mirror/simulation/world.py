@@ -259,9 +259,10 @@ class World:
     async def _accept_gaps(self, oracle: LinkOracle) -> None:
         """What an operator does who was told of them; again where a worker is just starting."""
         self.counts["accepted"] += 1
+        gaps = [gap for partition in oracle.partitions.values() for gap in partition.stopped_at]
         with suppress(FarshoreError):
             async with Cluster(oracle.link.target, client_id="operator", clock=self.clock) as target:
-                await resume_link(oracle.link, target, f"operation-{self.counts['accepted']}", accept_gaps=True)
+                await resume_link(oracle.link, target, f"operation-{self.counts['accepted']}", gaps)
         await asyncio.sleep(10 * LOOK_EVERY_S)
 
     async def _judge(self) -> None:
