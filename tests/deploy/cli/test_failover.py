@@ -169,7 +169,7 @@ def test_a_no_at_the_terminal_changes_nothing(shell: Shell) -> None:
 def test_a_datetime_without_a_zone_is_refused(shell: Shell) -> None:
     before = shell.journals
     refused = shell.run(
-        "failover --to-datetime 2013-06-01T00:00:00 --allow-data-loss --even-if-source-answers --yes", ExitCode.ERROR
+        "failover --to-datetime 2013-06-01T00:00:00 --allow-data-loss --even-if-source-answers --yes", ExitCode.USAGE
     )
     assert "names no time zone" in refused.stderr
     assert shell.journals == before

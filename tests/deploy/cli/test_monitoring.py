@@ -61,7 +61,8 @@ def test_a_lost_site_is_one_line_and_exit_1(group: object, arguments: list[str],
     assert result.exit_code == 1
     assert result.stdout == ""
     lines = result.stderr.strip().splitlines()
-    assert [line.split(":")[0] for line in lines] == ["error", "hint"]
+    assert [line.split(":")[0] for line in lines[-2:]] == ["error", "hint"]
+    assert not any("Traceback" in line or ": " in line for line in lines[:-2]), "only the steps on the way"
 
 
 @pytest.mark.parametrize(
