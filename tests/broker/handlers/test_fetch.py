@@ -14,7 +14,14 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.running import running_broker, running_server
 from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request, values_in
@@ -256,3 +263,23 @@ async def test_a_reader_of_an_older_epoch_is_told_who_leads(tmp_path: Path) -> N
             told = [(node.node_id, f"{node.host}:{node.port}") for node in answer.node_endpoints]
             assert told == ([(1, address)] if version == 16 else [])
             assert (data.current_leader is not None and data.current_leader.leader_epoch == 1) is (version == 16)
+
+
+async def test_what_no_reader_may_ask(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        await client.create_topic("t")
+        topic_id = await id_of(client, "t")
+        for fields, code in (
+            ({"replica_id": 0}, 6),
+            ({"isolation_level": 2}, 42),
+            ({"isolation_level": -1}, 42),
+            ({"max_bytes": -1}, 42),
+            ({"partition_max_bytes": -1}, 42),
+            ({"max_bytes": 0, "partition_max_bytes": 0}, 0),
+        ):
+            assert (await client.fetch("t", 0, **fields)).error_code == code, fields
+        follower = by_id(topic_id, 0)
+        for replica_id, code in ((0, 6), (-1, 0)):
+            follower.replica_state = ReplicaState(replica_id, 3)
+            answer = await client.ask(follower, 17, FetchResponse)
+            assert answer.responses[0].partitions[0].error_code == code

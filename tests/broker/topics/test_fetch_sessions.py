@@ -125,6 +125,7 @@ def test_what_had_its_turn_comes_last() -> None:
         (PartitionData(0, 0, 5, log_start_offset=2), True),
         (PartitionData(0, 0, 5, log_start_offset=1, records=b"x"), True),
         (PartitionData(0, 3, -1), True),
+        (PartitionData(0, 1, 5, log_start_offset=1), True),
         (PartitionData(0, 0, 5, log_start_offset=1, diverging_epoch=EpochEndOffset(1, 1)), True),
     ],
 )
@@ -150,6 +151,18 @@ def test_only_sessions_that_nobody_uses_make_room() -> None:
     assert code(cache, two, 1) == 70
     cache.plan(request(one, 2), by_id=False)
     assert begun(cache, ("a", 0, 0)) == 0
+
+
+def test_a_session_that_is_used_is_not_dropped() -> None:
+    clock = ManualClock()
+    cache = sessions(clock, sessions_max=1)
+    session = begun(cache, ("a", 0, 0))
+    for epoch in range(1, 4):
+        clock.advance(FETCH_SESSION_EVICTION_MS - 1)
+        cache.plan(request(session, epoch), by_id=False)
+        assert begun(cache, ("b", 0, 0)) == 0
+    clock.advance(FETCH_SESSION_EVICTION_MS)
+    assert begun(cache, ("b", 0, 0))
 
 
 def test_the_partitions_of_all_sessions_are_bounded() -> None:
