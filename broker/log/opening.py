@@ -57,7 +57,8 @@ class _Segments:
 
 def open_log(directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> OpenedLog:
     """Raises OSError, and LogDamaged for files that no crash explains."""
-    directory.mkdir(parents=True, exist_ok=True)
+    if not directory.is_dir():
+        directory.mkdir(parents=True)
     if not layout.holds_a_log(directory):
         return OpenedLog([Segment(directory, 0, disk)], ProducerStates(), LeaderEpochs(), 0, 0, 0)
     finish_swaps(directory, disk)

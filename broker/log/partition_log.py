@@ -191,7 +191,7 @@ class PartitionLog:
         LogStorageError.
         """
         try:
-            self._store.begin_epoch(leader_epoch)
+            self._store.lead(leader_epoch)
         except OSError as error:
             raise self._storage_error(error) from error
 

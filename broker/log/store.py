@@ -26,6 +26,7 @@ class LogStore:
         self.directory = directory
         self.disk = disk
         self.closed = False
+        self._epochs_saved = True
         self._open(config, now_ms)
 
     def _open(self, config: LogConfig, now_ms: int) -> None:
@@ -65,17 +66,27 @@ class LogStore:
         self.save_recovery_point()
         return segment
 
+    def lead(self, leader_epoch: int) -> None:
+        """Notes from where on an epoch leads. An empty log keeps that to itself until its first batch: a start of
+        thousands of empty partitions then writes nothing.
+        """
+        if self.log_end_offset > 0:
+            self.begin_epoch(leader_epoch)
+        elif self.epochs.assign(leader_epoch, 0):
+            self._epochs_saved = False
+
     def begin_epoch(self, leader_epoch: int) -> None:
         """Notes, before any batch of it, from where on an epoch writes; older ones are no news.
 
         Not waited for: every broker start does this for every partition, and batches tell what a torn file does not.
         """
-        if leader_epoch <= self.epochs.latest:
+        if self._epochs_saved and leader_epoch <= self.epochs.latest:
             return
         known = LeaderEpochs(list(self.epochs.entries))
         known.assign(leader_epoch, self.log_end_offset)
         self.disk.write_file(self.directory / layout.LEADER_EPOCHS, known.text(), durable=False)
         self.epochs = known
+        self._epochs_saved = True
 
     def advance_log_start(self, offset: int) -> None:
         write_offset(self.directory / layout.LOG_START, self.disk, offset, durable=True)

@@ -6,6 +6,7 @@ flights-0/                a partition, as in Kafka: segments, indexes, and
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import uuid
@@ -35,12 +36,14 @@ class PartitionFolders:
         returns, by one wait for all of them where they are many. Raises OSError.
         """
         paths = [self.path / f"{topic}-{index}" for index in indexes]
+        there = set(os.listdir(self.path))
         missing = []
         for path in paths:
-            if path.exists() and _topic_id_in(path) != topic_id:
+            if path.name in there and _topic_id_in(path) == topic_id:
+                continue
+            if path.name in there:
                 shutil.rmtree(_retire(path))
-            if not path.exists():
-                missing.append(path)
+            missing.append(path)
         one_by_one = len(missing) <= FILES_SYNCED_EACH_MAX
         text = f"version: 0\ntopic_id: {topic_id}\n".encode()
         for path in missing:

@@ -168,3 +168,17 @@ def test_a_log_deleted_and_recreated_is_empty(tmp_path: Path) -> None:
     shutil.rmtree(log.retire())
     assert list(tmp_path.iterdir()) == []
     assert PartitionLog.open(tmp_path / "topic-0", CONFIG, ManualClock()).log_end_offset == 0
+
+
+def test_an_empty_log_keeps_its_epoch_to_itself_until_its_first_batch(tmp_path: Path) -> None:
+    for epoch in (0, 1):
+        log = PartitionLog.open(tmp_path, CONFIG, ManualClock())
+        log.begin_leader_epoch(epoch)
+        assert log.end_offset_for_epoch(epoch) == (epoch, 0)
+        assert not (tmp_path / "leader-epoch-checkpoint").exists()
+    log.append(batch_of(b"a"), leader_epoch=1)
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n1 0\n"
+    again = PartitionLog.open(tmp_path, CONFIG, ManualClock())
+    again.begin_leader_epoch(2)
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n1 0\n2 1\n"
+    assert again.end_offset_for_epoch(1) == (1, 1)
