@@ -13,7 +13,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
-from broker.topics.errors import UnknownTopic
+from broker.topics.errors import TopicExists, UnknownTopic
 from broker.topics.naming import INTERNAL_TOPICS, check_name
 from broker.topics.partition import Partition, Topic
 from broker.wire.api import ApiKey
@@ -85,7 +85,11 @@ async def _find_or_create(broker: Broker, name: str, create: bool) -> Topic:
     # The coordinators make their topics themselves, with their own configs.
     if not create or name in INTERNAL_TOPICS:
         raise UnknownTopic(f"Topic '{name}' does not exist.")
-    return await broker.manager.create(name, broker.config.num_partitions, {})
+    try:
+        return await broker.manager.create(name, broker.config.num_partitions, {})
+    except TopicExists:
+        # Another client asked for it while this one waited its turn.
+        return broker.manager.require(name)
 
 
 def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from broker.log.disk import OsDisk
 from broker.topics.errors import TopicExists, UnknownTopic
 from broker.topics.folders import PartitionFolders
 from broker.topics.manager import TopicManager
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.clock import ManualClock
 from tests.broker.running import running_server
 from tests.broker.wire_client import batch_of, connect, values_in
@@ -171,3 +173,11 @@ async def test_others_are_served_while_partitions_are_made(tmp_path: Path) -> No
         await creating
         assert served > 1
         assert len(values_in(await other.fetch("busy", 0))) == served
+
+
+async def test_clients_that_ask_for_a_new_topic_at_once_all_get_it(tmp_path: Path) -> None:
+    asked = MetadataRequest([MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    async with running_server(tmp_path, num_partitions=20) as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(server.address)) for _ in range(8)]
+        answers = await asyncio.gather(*(client.ask(asked, 9, MetadataResponse) for client in clients))
+    assert [(topic.error_code, len(topic.partitions)) for answer in answers for topic in answer.topics] == [(0, 20)] * 8
