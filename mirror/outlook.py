@@ -139,6 +139,8 @@ def _recorded(gap: Gap) -> GapOutlook:
     meaning = f"as recorded when it stopped ({gap.detail}); what it is now decides when the link goes on"
     if gap.kind is GapKind.DELETED:
         meaning = f"{gap.detail}; what is at the target stays"
+    if gap.kind is GapKind.TARGET_NOT_EMPTY:
+        meaning = f"{gap.detail}; the source's records from offset {gap.source_to} on are mirrored behind them"
     skipped = repeated = None
     if gap.kind is not GapKind.RECREATED:
         skipped = (gap.source_from, gap.source_to) if gap.source_to > gap.source_from else None

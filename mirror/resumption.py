@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from mirror.errors import GapNotOpen
 from mirror.link import Link
-from mirror.offsets.entries import Gap
+from mirror.offsets.entries import Gap, GapKind
 from mirror.offsets.state import StateEntries
 from mirror.outlook import GapOutlook
 from mirror.status import LinkCondition, condition_of
@@ -55,8 +55,12 @@ def name_of(gap: Gap) -> GapName:
     return GapName(gap.topic, gap.partition, gap.source_from)
 
 
-def plan_resume(link: Link, entries: StateEntries, named: Sequence[GapName]) -> ResumePlan | ResumeBlocker:
+def plan_resume(
+    link: Link, entries: StateEntries, named: Sequence[GapName], start_at: int | None = None
+) -> ResumePlan | ResumeBlocker:
     """What resuming would change, or why it would change nothing. Raises GapNotOpen.
+
+    `start_at` is where partitions that were never mirrored begin, whose target has records.
 
     A promoted link may be resumed with its gaps left open; one that only stands at gaps needs one of them named.
     """
@@ -68,7 +72,7 @@ def plan_resume(link: Link, entries: StateEntries, named: Sequence[GapName]) -> 
         return ResumeBlocker.MAY_RUN_ALREADY
     if condition is not LinkCondition.PROMOTED and not named:
         return ResumeBlocker.GAPS_NOT_ACCEPTED
-    accepted = {(name.topic, name.partition): _named(link, open_gaps, name) for name in named}
+    accepted = {(name.topic, name.partition): _named(link, open_gaps, name, start_at) for name in named}
     return ResumePlan(
         link=link.name,
         condition=condition,
@@ -78,10 +82,14 @@ def plan_resume(link: Link, entries: StateEntries, named: Sequence[GapName]) -> 
     )
 
 
-def _named(link: Link, open_gaps: dict[tuple[str, int], Gap], name: GapName) -> Gap:
+def _named(link: Link, open_gaps: dict[tuple[str, int], Gap], name: GapName, start_at: int | None) -> Gap:
     gap = open_gaps.get((name.topic, name.partition))
     if gap is None:
         raise GapNotOpen(f"link {link.name}: {name.topic}:{name.partition} does not stand at a gap")
     if name.source_from not in (None, gap.source_from):
         raise GapNotOpen(f"link {link.name}: {name} is not the gap there; {name_of(gap)} is")
-    return gap
+    if start_at is None:
+        return gap
+    if gap.kind is not GapKind.TARGET_NOT_EMPTY:
+        raise GapNotOpen(f"link {link.name}: where {name_of(gap)} goes on is no choice, it is a gap of kind {gap.kind}")
+    return replace(gap, source_to=max(start_at, gap.source_from))

@@ -71,18 +71,29 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
     metavar="TOPIC:PARTITION[@OFFSET]",
     help="Consent to the gap at which this partition stands, so that it goes on; may be given several times.",
 )
+@click.option(
+    "--start-at",
+    type=click.IntRange(0),
+    metavar="OFFSET",
+    help="Of gaps of kind target_not_empty: the first source offset to mirror (default: where the source begins).",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be written and change nothing.")
 @click.option("--yes", is_flag=True, help="Go on without asking.")
 @click.pass_obj
 def resume_command(
-    context: AppContext, link_name: str | None, named: tuple[GapName, ...], dry_run: bool, yes: bool
+    context: AppContext,
+    link_name: str | None,
+    named: tuple[GapName, ...],
+    start_at: int | None,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Let a link run again after a failover, or behind a gap. A running mirror notices by itself.
 
     What accepting a gap means is shown first, as both sites are now: what is skipped, what is mirrored again.
     """
     link = context.link(link_name)
-    entries, plan = run_async(with_both_sites(link, partial(_plan, link, named)))
+    entries, plan = run_async(with_both_sites(link, partial(_plan, link, named, start_at)))
     if plan is ResumeBlocker.MAY_RUN_ALREADY:
         click.echo(f"link {link.name} may run already: there is nothing to resume", err=True)
         return
@@ -108,10 +119,10 @@ def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> Comma
 
 
 async def _plan(
-    link: Link, named: Sequence[GapName], source: Cluster | None, target: Cluster
+    link: Link, named: Sequence[GapName], start_at: int | None, source: Cluster | None, target: Cluster
 ) -> tuple[StateEntries, ResumePlan | ResumeBlocker]:
     entries = await read_entries(link, target)
-    plan = plan_resume(link, entries, named)
+    plan = plan_resume(link, entries, named, start_at)
     if isinstance(plan, ResumePlan) and plan.gaps_accepted:
         outlooks = await look_ahead(link, (source, target), entries, plan.gaps_accepted)
         plan = replace(plan, outlooks=outlooks)

@@ -108,6 +108,8 @@ class GapKind(StrEnum):
     """The target refuses a batch for what is in it (size, timestamps, a missing key)."""
     TARGET_TRUNCATED = "target_truncated"
     """The target lost what it had acknowledged (a topic recreated there, an unclean election)."""
+    TARGET_NOT_EMPTY = "target_not_empty"
+    """The link never mirrored the partition, as its state says, and its target has records that it must not have."""
     DELETED = "deleted"
     """The source has the partition no more; the range is what the mirror had seen of it and not mirrored."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.offsets import list_each_offset, log_spans
 from broker.client.topics import describe_each_topic
@@ -17,7 +18,8 @@ from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Holds
 from mirror.worker.logs import ClusterLogs
-from mirror.worker.origins import OriginRegistry
+from mirror.worker.occupants import find_occupants
+from mirror.worker.origins import OriginRegistry, RegisteredLink
 from mirror.worker.resume import Evidence, SourceLog
 
 
@@ -101,3 +103,26 @@ async def _compared(
         for where, found in evidence.items()
         if where not in holds.current
     }
+
+
+async def with_occupants(
+    link: Link,
+    target: Cluster,
+    evidence: Mapping[TopicPartition, Evidence],
+    pairs: Mapping[TopicPartition, TopicPartition],
+    entries: StateEntries,
+    writers: Mapping[int, RegisteredLink],
+    holds: Holds,
+) -> dict[TopicPartition, Evidence]:
+    """With who wrote where the link never did; one of which that cannot be said is held, and left out."""
+    fresh = {pairs[where]: where for where, found in evidence.items() if found.checkpoint is None}
+    new = not entries.checkpoints
+    found = dict(evidence)
+    for there, occupant in (await find_occupants(link, target, fresh, writers, state_is_new=new)).items():
+        where = fresh[there]
+        if isinstance(occupant, ClientError):
+            holds.add_error(where, occupant, at_source=False)
+            del found[where]
+        else:
+            found[where] = replace(found[where], occupant=occupant)
+    return found

@@ -7,6 +7,8 @@ direction leaves batches out whose origin is its own target: that is the loop cu
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
@@ -25,19 +27,27 @@ REGISTRY_VERSION = 1
 _REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
 
 
+class RegisteredLink(NamedTuple):
+    """Whose a registered producer id is: a link's name, and the site that it reads from."""
+
+    link: str
+    origin: str
+
+
 class OriginRegistry:
     """The registered producer ids of one cluster, read as far as was needed."""
 
     def __init__(self, cluster: Cluster, own_origin: str) -> None:
         self._cluster = cluster
         self._own_origin = own_origin
-        self._origins: dict[int, str] = {}
+        self._writers: dict[int, RegisteredLink] = {}
         self._local: set[int] = set()
         self._read_to = 0
 
     def is_foreign(self, producer_id: int) -> bool:
         """Whether the batches of this producer were mirrored from the link's own target. Call `learn` first."""
-        return self._origins.get(producer_id) == self._own_origin
+        writer = self._writers.get(producer_id)
+        return writer is not None and writer.origin == self._own_origin
 
     async def learn(self, records: memoryview) -> None:
         """Make sure that the origin of every producer in these batches is known, reading the registry if not.
@@ -51,11 +61,11 @@ class OriginRegistry:
             if header.producer_id >= 0
             and not header.is_control  # a fence's marker stands before the registration that follows the fence
             and header.producer_id not in self._local
-            and header.producer_id not in self._origins
+            and header.producer_id not in self._writers
         }
         if unknown:
             await self.refresh()
-            self._local |= unknown - self._origins.keys()
+            self._local |= unknown - self._writers.keys()
 
     async def check_kept(self) -> None:
         """Refuse to run where retention would delete registrations: records would go round. Raises ClientError."""
@@ -80,27 +90,34 @@ class OriginRegistry:
         try:
             producer_id = int(json.loads(record.key or b"")[1])
             if record.value is None:
-                self._origins.pop(producer_id, None)
+                self._writers.pop(producer_id, None)
                 return
             fields = json.loads(record.value)
             if fields["v"] != REGISTRY_VERSION:
                 raise ValueError("written by a newer version")
-            self._origins[producer_id] = str(fields["origin"])
+            self._writers[producer_id] = RegisteredLink(str(fields["link"]), str(fields["origin"]))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             where = f"{PRODUCERS_TOPIC} offset {record.offset} at {self._cluster.site.name}"
             raise StateDamaged(f"{where}: {error}") from error
 
-    def knows(self, producer_id: int) -> bool:
-        return producer_id in self._origins
+    @property
+    def writers(self) -> Mapping[int, RegisteredLink]:
+        """By producer id, as far as was read."""
+        return dict(self._writers)
 
 
-async def register_producer(target: Cluster, link: Link, producer_id: int) -> None:
-    """Register the link's producer id on its target if it is not there, and wait for it. Raises ClientError."""
+async def register_producer(target: Cluster, link: Link, producer_id: int) -> Mapping[int, RegisteredLink]:
+    """Register the link's producer id on its target if it is not there, and wait for it -> who was there before.
+
+    Raises ClientError.
+    """
     registry = OriginRegistry(target, link.target.name)
     await registry.refresh()
-    if registry.knows(producer_id):
-        return
+    before = registry.writers
+    if producer_id in before:
+        return before
     key = json.dumps(["producer", producer_id]).encode()
     value = json.dumps({"v": REGISTRY_VERSION, "link": link.name, "origin": link.source.name}).encode()
     batch = encode_batch([Record(0, target.clock.now_ms(), key, value)])
     await append(target, _REGISTRY, batch)
+    return before

@@ -81,6 +81,8 @@ class Evidence:
     gaps: tuple[Gap, ...] = ()
     target_topic_id: str = ""
     fenced: bool = True
+    occupant: str = ""
+    """Who wrote into the target before the link did, in words; only where there is no checkpoint."""
     comparison: Comparison = NO_DOUBT
 
     @property
@@ -119,8 +121,7 @@ def recover_partition(evidence: Evidence) -> Recovered:
 def open_partition(evidence: Evidence, writer: Writer) -> Opening:
     """Decide. Every gap that is there now must have been accepted; then they are stepped over as they are now."""
     if evidence.checkpoint is None:
-        start = evidence.source.start
-        return _go_on(evidence, writer, Recovered(End(start, evidence.tail.log_end), start, (), (), 0))
+        return _open_first(evidence, writer)
     found = recover_partition(evidence)
     gaps = find_gaps(evidence, evidence.checkpoint, found)
     accepted = {gap.kind: gap for gap in evidence.of(GapStatus.ACCEPTED)}
@@ -132,6 +133,22 @@ def open_partition(evidence: Evidence, writer: Writer) -> Opening:
         return _stand_still(evidence, found, stopping)
     passed = [replace(gap, source_from=accepted[gap.kind].source_from, status=GapStatus.PASSED) for gap in gaps]
     return _proceed(evidence, writer, found, passed)
+
+
+def _open_first(evidence: Evidence, writer: Writer) -> Opening:
+    """The partition was never mirrored: begin at the source's start, unless somebody wrote into the target."""
+    kind, start = GapKind.TARGET_NOT_EMPTY, evidence.source.start
+    accepted = next((gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind is kind), None)
+    if evidence.occupant and accepted is None:
+        gap = _gap(evidence, kind, (start, start), evidence.tail.log_end, evidence.occupant)
+        return _stand_still(evidence, Recovered(End(start, evidence.tail.log_end), start, (), (), 0), gap)
+    passed: tuple[Gap, ...] = ()
+    if evidence.occupant and accepted is not None:
+        start = max(start, accepted.source_to)
+        passed = (replace(accepted, status=GapStatus.PASSED, source_to=start),)
+    opening = _go_on(evidence, writer, Recovered(End(start, evidence.tail.log_end), start, (), (), 0))
+    gone = [_gone(gap) for gap in evidence.gaps if not passed or gap != accepted]
+    return replace(opening, changes=(*opening.changes, *passed, *gone), passed=passed)
 
 
 def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> list[Gap]:

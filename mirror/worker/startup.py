@@ -23,7 +23,7 @@ from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport, sync_topics
 from mirror.worker.deletion import review_deletions
 from mirror.worker.events import EventSink
-from mirror.worker.evidence import gather_evidence, partition_pairs
+from mirror.worker.evidence import gather_evidence, partition_pairs, with_occupants
 from mirror.worker.holds import Holds
 from mirror.worker.origins import OriginRegistry, register_producer
 from mirror.worker.plan import Rules
@@ -108,11 +108,12 @@ async def open_link(
     writer = fence.writer
     entries = await read_entries(link, target)
     refuse_promoted(entries)
-    await register_producer(target, link, writer.producer_id)
+    writers = await register_producer(target, link, writer.producer_id)
     worker = f"{socket.gethostname()}:{os.getpid()}"
     owner = Owner(writer, worker, target.clock.now_ms(), restarts.count, restarts.reason)
     state_log = StateLog(target, link, writer)
     evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, registry, holds)
+    evidence = await with_occupants(link, target, evidence, pairs, entries, writers, holds)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
     deletions = await review_deletions(link, (source, target), entries, topics.seen)

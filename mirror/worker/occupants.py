@@ -1,0 +1,72 @@
+"""Who wrote into a target partition before the link ever did, as far as its state knows.
+
+A link whose state was deleted, or that was renamed, would mirror everything a second time; one that is pointed at the
+wrong topic would mix its records with others'. The batches in the log say who wrote them, and the registry of producer
+ids says which of those were links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.fanout import split_failures
+from broker.client.offsets import log_spans
+from broker.client.scan import OffsetSpan, scan_each
+from broker.wire.batch import BatchHeader
+from broker.wire.vocabulary import TopicPartition
+from mirror.link import Link
+from mirror.worker.origins import RegisteredLink
+
+WINDOW_OFFSETS: Final = 1_000
+"""Looked at before it is asked whether that was enough: a fence's marker is one, and an idle partition has many."""
+
+
+async def find_occupants(
+    link: Link,
+    target: Cluster,
+    partitions: Iterable[TopicPartition],
+    writers: Mapping[int, RegisteredLink],
+    *,
+    state_is_new: bool,
+) -> dict[TopicPartition, str | ClientError]:
+    """Per target partition that must not simply be mirrored into: who wrote there, in words; or why that is not known.
+
+    Into an exclusive target nobody may have written. A shared one has writers of its own; there only what came from the
+    link's source counts, and is looked for only where it can be: the link's state is new, though a link from that
+    source was registered before (`writers`). Raises ClientError when the target does not answer at all.
+    """
+    earlier = {producer_id for producer_id, writer in writers.items() if writer.origin == link.source.name}
+    if link.shared_targets and not (state_is_new and earlier):
+        return {}
+    spans, failures = split_failures(await log_spans(target, partitions))
+    found: dict[TopicPartition, str | ClientError] = dict(failures)
+    left = {where: OffsetSpan(span.start, span.end) for where, span in spans.items() if span.start < span.end}
+
+    def visit(where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
+        counts = header.producer_id in earlier if link.shared_targets else not header.is_control
+        if counts and not header.is_control and header.record_count and where not in found:
+            found[where] = _words(link, header, writers)
+
+    while left:
+        windows = {
+            where: OffsetSpan(span.start, min(span.end, span.start + WINDOW_OFFSETS)) for where, span in left.items()
+        }
+        found |= await scan_each(target, windows, visit)
+        left = {
+            where: OffsetSpan(windows[where].end, span.end)
+            for where, span in left.items()
+            if where not in found and windows[where].end < span.end
+        }
+    return found
+
+
+def _words(link: Link, header: BatchHeader, writers: Mapping[int, RegisteredLink]) -> str:
+    at = f"the target has records at offset {header.base_offset} on, and the link's state knows of none"
+    writer = writers.get(header.producer_id)
+    if writer is None:
+        return f"{at}: written by a local producer"
+    who = "this link wrote them earlier" if writer.link == link.name else f"link {writer.link} wrote them"
+    return f"{at}: {who}, from {writer.origin}"
