@@ -47,7 +47,8 @@ class Recovered:
 
     `foreign` are the batches of other writers after the checkpoint. `landed_records` counts our own there. `last` is
     the last of our own, there or before. `lost_at` is the target offset of the first batch of ours before which another
-    of ours is missing, though no offset is: the target lost it, and what came later is not counted.
+    of ours is missing, though no offset is, or of one that lies across the checkpoint's end: the target lost what was
+    there, and what came later is not counted.
     """
 
     end: End
@@ -82,8 +83,11 @@ def recover(
         if batch.last_offset < target_next:
             continue
         is_next, target_next = batch.base_offset <= target_next, batch.last_offset + 1
-        if batch.is_control or batch.base_offset < checkpoint.end.target_next:
+        if batch.is_control:
             continue
+        if batch.base_offset < checkpoint.end.target_next:  # it lies across the end: that had gone when it landed
+            lost_at = batch.base_offset
+            break
         ahead = (batch.base_sequence - checkpoint.sequence) & SEQUENCE_MASK
         ours = (batch.producer_id, batch.producer_epoch) == checkpoint.writer
         if not ours or not distance <= ahead < _BEHIND:

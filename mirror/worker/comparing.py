@@ -123,7 +123,10 @@ def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int 
     elif agreed_to is not None and agreed_to < checkpoint.position:
         source_parted = f"by its leader epochs the source's log is another one from offset {agreed_to} on"
     elif not target_lost and found.last is not None and _differs(found.last.source_offset, found, probe):
-        source_parted = f"the source has another record at offset {found.last.source_offset} than was mirrored"
+        if agreed_to is None or agreed_to <= found.last.source_offset:
+            source_parted = f"the source has another record at offset {found.last.source_offset} than was mirrored"
+        else:  # by its epochs the source's log is the one that was read: it is the target's that changed
+            target_lost = f"the mirrored record at the target's offset {found.last.target_offset} is another one now"
     return Comparison(
         source_parted=source_parted,
         target_lost=target_lost,

@@ -81,6 +81,13 @@ def test_what_lies_before_the_checkpoint_is_in_it() -> None:
     assert (found.end, found.landed_records, found.foreign) == (End(11, 11), 1, ())
 
 
+def test_a_batch_across_the_proved_end_shows_that_the_target_was_cut() -> None:
+    """It landed where the end was then, lower than what had been acknowledged; what it holds is not counted."""
+    found = recover([START], [], CHECKPOINT, [batch(8, 4, 5), batch(12, 1, 9)])
+    assert found.lost_at == 8
+    assert (found.end, found.landed_records) == (CHECKPOINT.end, 0)
+
+
 def test_the_blocks_of_an_earlier_writer_say_nothing_about_these_sequences() -> None:
     stale = [block(5, (60, 10), writer=Writer(7, 3)), block(5, (60, 10), writer=OTHER)]
     assert recover([START], stale, CHECKPOINT, [batch(10, 2, 5)]).end == End(12, 12)

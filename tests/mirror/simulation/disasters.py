@@ -30,8 +30,6 @@ GAPS: Final = {
     Disaster.TARGET_RECREATED: {GapKind.TARGET_TRUNCATED},
 }
 """At what kinds of gaps a partition may stop after it; a topic that is recreated under a session just looks short."""
-SWITCHED_ON: Final = tuple(disaster for disaster in Disaster if disaster is not Disaster.TARGET_CUT)
-"""TARGET_CUT is handled wrongly where a batch of the same session lands over what was lost."""
 
 
 def strike(disaster: Disaster, source: SiteLife, target: SimulatedCluster, oracle: LinkOracle) -> None:

@@ -24,6 +24,7 @@ from tests.mirror.simulation.trace import Trace
 
 PROCESS: ContextVar[str] = ContextVar("PROCESS", default="observer")
 """Whose connections those are that a task opens."""
+CURSED_FAILS = 0.3
 AFTER_S = 1e-6
 """Between two frames of a connection: timers of one moment run in no order."""
 
@@ -69,6 +70,8 @@ class Weather:
 
     request_fails: float = 0.0
     connect_fails: float = 0.0
+    cursed: ApiKey | None = None
+    """A kind of request that fails far more often."""
     delay_max_s: float = 0.004
     answers_take_time: bool = True
     """False: an answer is there as soon as the request was served, which is quicker to simulate."""
@@ -94,7 +97,7 @@ class Network:
 
     def calm(self) -> None:
         """From now on nothing goes wrong; what hangs already, hangs."""
-        self.weather = replace(self.weather, request_fails=0.0, connect_fails=0.0)
+        self.weather = replace(self.weather, request_fails=0.0, connect_fails=0.0, cursed=None)
 
     def delay(self) -> float:
         return self.rng.random() * self.weather.delay_max_s
@@ -166,7 +169,10 @@ class Wire(asyncio.Transport):
         network = self._network
         fate = Fate.SERVED
         weather = network.weather
-        if weather.request_fails and network.rng.random() < weather.request_fails:
+        fails = weather.request_fails
+        if weather.cursed is not None and int.from_bytes(frame[4:6], "big") == weather.cursed:
+            fails = CURSED_FAILS
+        if fails and network.rng.random() < fails:
             fate = network.rng.choice(weather.fates)
         delay = network.delay()
         if fate is Fate.HELD:

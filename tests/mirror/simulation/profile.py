@@ -6,10 +6,28 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 
+from broker.wire.api import ApiKey
 from mirror.worker.limits import WorkerLimits
-from tests.mirror.simulation.disasters import SWITCHED_ON, Disaster
+from tests.mirror.simulation.disasters import Disaster
 from tests.mirror.simulation.network import Weather
 
+CURSED = (
+    ApiKey.METADATA,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.FETCH,
+    ApiKey.PRODUCE,
+    ApiKey.LIST_GROUPS,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.OFFSET_COMMIT,
+)
+"""Kinds of requests of which, in some worlds, many fail."""
 DISASTERS = 0.25
 """In how many worlds; not where both sites write."""
 
@@ -60,10 +78,11 @@ def choose_profile(rng: random.Random) -> Profile:
         rival=rng.choices(list(Rival), (8, 1, 1))[0],
         words=rng.random() < 0.5,
         held=rng.random() < 0.15,
-        disaster=rng.choice(SWITCHED_ON) if rng.random() < DISASTERS else None,
+        disaster=rng.choice(list(Disaster)) if rng.random() < DISASTERS else None,
         weather=Weather(
             request_fails=harsh,
             connect_fails=harsh,
+            cursed=rng.choice(CURSED) if rng.random() < 0.25 else None,
             delay_max_s=rng.choice((0.001, 0.004, 0.05)),
             answers_take_time=rng.random() < 0.4,
         ),

@@ -10,30 +10,15 @@ import os
 
 import pytest
 
+from broker.wire.api import API
 from tests.mirror.simulation.network import BAD_FATES
+from tests.mirror.simulation.profile import CURSED
 from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_seed, run_seeds
 from tests.mirror.simulation.world import World
 
 SEEDS = 5_000
 MUST_HAPPEN = ("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted")
 """What a run in which it never happened would not have tried; and each of these requests with each fate."""
-REQUESTS = (
-    "ApiVersions",
-    "Metadata",
-    "FindCoordinator",
-    "InitProducerId",
-    "AddPartitionsToTxn",
-    "EndTxn",
-    "CreateTopics",
-    "DescribeConfigs",
-    "ListOffsets",
-    "OffsetForLeaderEpoch",
-    "Fetch",
-    "Produce",
-    "ListGroups",
-    "OffsetFetch",
-    "OffsetCommit",
-)
 
 
 def chosen_seeds() -> range:
@@ -51,7 +36,7 @@ def test_every_world_ends_with_a_true_copy() -> None:
         run_seed(seeds[0])
         return
     counts = run_seeds(seeds)
-    fates = [f"{request} {fate}" for request in REQUESTS for fate in BAD_FATES]
+    fates = [f"{API[key].name} {fate}" for key in CURSED for fate in BAD_FATES]
     missing = [event for event in (*MUST_HAPPEN, *fates) if not counts[event]] if len(seeds) >= SEEDS else []
     assert not missing, f"in {len(seeds)} worlds these never happened: {missing}; {counts}"
 
