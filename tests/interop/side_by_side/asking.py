@@ -43,6 +43,9 @@ M = TypeVar("M", bound=Message)
 DAY_MS = 24 * 60 * 60 * 1000
 READY_SECONDS = 20.0
 POLL_SECONDS = 0.05
+PATIENCE_SECONDS = 20.0
+# For what one of the brokers is known not to answer.
+SHORT_PATIENCE_SECONDS = 4.0
 CLOSED = "the connection is closed"
 SILENT = "no answer"
 # What is never compared: it names a machine, or says how busy it is.
@@ -72,9 +75,9 @@ class Peer:
         """A name of this case alone, the same on both brokers."""
         return f"{self._prefix}-{suffix}"
 
-    async def ask(self, label: str, request: Message, version: int) -> Any:
-        """Notes the answer under `label`: the answer, or None when the broker closed the connection."""
-        answer, said = await self._ask(request, version)
+    async def ask(self, label: str, request: Message, version: int, patience_s: float = PATIENCE_SECONDS) -> Any:
+        """Notes the answer under `label`: the answer, or None when the broker closed the connection or said nothing."""
+        answer, said = await self._ask(request, version, patience_s)
         self._label = label
         self.note(label, said if answer is None else self._shown(answer, ""))
         return answer
@@ -161,10 +164,13 @@ class Peer:
             assert time.monotonic() < deadline, given
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _ask(self, request: Message, version: int) -> tuple[Message | None, str]:
+    async def _ask(
+        self, request: Message, version: int, patience_s: float = PATIENCE_SECONDS
+    ) -> tuple[Message | None, str]:
         client = await self._connected()
         try:
-            return await client.ask(request, version, Message), ""
+            async with asyncio.timeout(patience_s):
+                return await client.ask(request, version, Message), ""
         except (asyncio.IncompleteReadError, ConnectionError):
             await self.close()
             return None, CLOSED

@@ -17,7 +17,7 @@ from broker.wire.messages.incremental_alter_configs import (
 )
 from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigOperation
 from tests.broker.wire_client import batch_of
-from tests.interop.side_by_side.asking import Case, Peer
+from tests.interop.side_by_side.asking import SHORT_PATIENCE_SECONDS, Case, Peer
 from tests.interop.side_by_side.topic_cases import CONFIGS
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
@@ -136,7 +136,8 @@ async def alter_configs(peer: Peer) -> None:
     await alter("unknown kind", ("retention.ms", "1"), kind=99)
     await see("nothing changed")
     resource = messages.AlterConfigsResource(TOPIC_RESOURCE, topic, [messages.AlterableConfig("retention.ms", "9")])
-    await peer.ask("a topic twice", messages.AlterConfigsRequest([resource, resource]), 2)
+    twice = messages.AlterConfigsRequest([resource, resource])
+    await peer.ask("a topic twice", twice, 2, SHORT_PATIENCE_SECONDS)
     await peer.ask("to look only", messages.AlterConfigsRequest([resource], True), 2)
     await see("still nothing changed")
     await alter("all gone")

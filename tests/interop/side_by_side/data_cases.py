@@ -18,7 +18,7 @@ from broker.wire.messages.offset_for_leader_epoch import (
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.records import Record, encode_batch
 from tests.broker.wire_client import batch_of, fetch_request, produce_request
-from tests.interop.side_by_side.asking import Case, Peer
+from tests.interop.side_by_side.asking import SHORT_PATIENCE_SECONDS, Case, Peer
 
 HOUR_MS = 3_600_000
 
@@ -48,7 +48,7 @@ async def produce(peer: Peer) -> None:
     await peer.ask("no topic", ProduceRequest(None, -1, 5000, []), 9)
     await peer.ask("no partition", ProduceRequest(None, -1, 5000, [TopicProduceData(topic, [])]), 9)
     null = ProduceRequest(None, -1, 5000, [TopicProduceData(topic, [PartitionProduceData(0, None)])])
-    await peer.ask("null records", null, 9)
+    await peer.ask("null records", null, 9, SHORT_PATIENCE_SECONDS)
     await peer.ask("what is there", fetch_request(topic, 0), 12)
     twice = [PartitionProduceData(0, memoryview(batch_of("a"))), PartitionProduceData(0, memoryview(batch_of("b")))]
     await peer.ask("a partition twice", ProduceRequest(None, -1, 5000, [TopicProduceData(topic, twice)]), 9)

@@ -30,7 +30,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.interop.side_by_side.asking import Case, Peer
+from tests.interop.side_by_side.asking import SHORT_PATIENCE_SECONDS, Case, Peer
 
 SUBSCRIBED = encode_prefixed(ConsumerProtocolSubscription(["somewhere"]), 1)
 
@@ -217,7 +217,7 @@ async def offset_fetch(peer: Peer) -> None:
         await peer.ask(f"unknown group, v{version}", many(other), version)
         await peer.ask(f"empty list, v{version}", many(OffsetFetchRequestGroup(group, topics=[])), version)
         await peer.ask(f"empty group, v{version}", many(OffsetFetchRequestGroup("", topics=rows)), version)
-        await peer.ask(f"no group, v{version}", many(), version)
+        await peer.ask(f"no group, v{version}", many(), version, SHORT_PATIENCE_SECONDS)
         await peer.ask(f"stable, v{version}", many(OffsetFetchRequestGroup(group, topics=rows), stable=True), version)
     unknown = [OffsetFetchRequestTopics(peer.name("unknown"), [0])]
     await peer.ask("unknown topic", many(OffsetFetchRequestGroup(group, topics=unknown)), 9)
