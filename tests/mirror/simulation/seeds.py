@@ -38,7 +38,9 @@ def run_chunk(seeds: range) -> Counter[str]:
 
 
 def run_seeds(seeds: range) -> Counter[str]:
-    """All of them, on all processors."""
+    """All of them, on all processors; so few that they are one chunk, in this process."""
+    if len(seeds) <= CHUNK_SEEDS:
+        return run_chunk(seeds)
     chunks = [seeds[start : start + CHUNK_SEEDS] for start in range(0, len(seeds), CHUNK_SEEDS)]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
