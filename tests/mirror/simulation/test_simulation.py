@@ -7,18 +7,23 @@ FARSHORE_SIMULATION_SEEDS=100000:20000 runs others (`make simulation` takes fres
 from __future__ import annotations
 
 import os
+import random
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from broker.wire.api import API
-from tests.mirror.simulation.network import BAD_FATES
-from tests.mirror.simulation.profile import CURSED
+from broker.wire.api import API, ApiKey
+from tests.mirror.simulation.network import BAD_FATES, Fate
+from tests.mirror.simulation.profile import CURSED, Profile, choose_profile
 from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_seed, run_seeds
 from tests.mirror.simulation.world import World
 
 SEEDS = 5_000
 MUST_HAPPEN = ("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted")
-"""What a run in which it never happened would not have tried; and each of these requests with each fate."""
+"""What a run in which it never happened would not have tried; and each fate of a request."""
+HANGS = (Fate.SWALLOWED, Fate.SILENT)
+HANGING_SEEDS = 30
 
 
 def chosen_seeds() -> range:
@@ -36,9 +41,23 @@ def test_every_world_ends_with_a_true_copy() -> None:
         run_seed(seeds[0])
         return
     counts = run_seeds(seeds)
-    fates = [f"{API[key].name} {fate}" for key in CURSED for fate in BAD_FATES]
-    missing = [event for event in (*MUST_HAPPEN, *fates) if not counts[event]] if len(seeds) >= SEEDS else []
+    for fate in BAD_FATES:
+        counts[fate] = sum(counts[f"{API[key].name} {fate}"] for key in CURSED)
+    missing = [event for event in (*MUST_HAPPEN, *BAD_FATES) if not counts[event]] if len(seeds) >= SEEDS else []
     assert not missing, f"in {len(seeds)} worlds these never happened: {missing}; {counts}"
+
+
+@pytest.mark.parametrize("key", CURSED, ids=lambda key: API[key].name)
+def test_requests_of_each_kind_may_hang(key: ApiKey) -> None:
+    """Served or not: no answer ever comes. The world must end as well as any other."""
+
+    def choose(rng: random.Random) -> Profile:
+        profile = choose_profile(rng)
+        weather = replace(profile.weather, cursed=key, fates=HANGS)
+        return replace(profile, weather=weather, groups=True, shared=False, actions=40, action_pause_max_s=0.4)
+
+    counts = sum((run_seed(seed, choose) for seed in range(HANGING_SEEDS)), Counter())
+    assert sum(counts[f"{API[key].name} {fate}"] for fate in HANGS), counts
 
 
 def test_a_seed_takes_the_same_steps_each_time() -> None:
