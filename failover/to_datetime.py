@@ -66,7 +66,7 @@ async def moves_to(snapshot: Snapshot, target: Cluster, timestamp_ms: int) -> tu
     return tuple(moves)
 
 
-async def first_record_at(target: Cluster, where: TopicPartition, start: int, end: int, timestamp_ms: int) -> int:
+async def first_record_at(cluster: Cluster, where: TopicPartition, start: int, end: int, timestamp_ms: int) -> int:
     """The first record in [start, end) of that time or later; `end` when there is none (or `start` is NO_OFFSET).
 
     ListOffsets counts control records, too. A fence's marker has the time of the fence, so that in a partition with
@@ -75,7 +75,7 @@ async def first_record_at(target: Cluster, where: TopicPartition, start: int, en
     """
     if start == NO_OFFSET:
         return end
-    async for header, batch in read_batches(target, where, start, end):
+    async for header, batch in read_batches(cluster, where, start, end):
         if header.is_control or header.max_timestamp < timestamp_ms:
             continue
         for record in decode_records(batch):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from mirror.errors import GapNotOpen
 from mirror.link import Link
@@ -13,6 +14,8 @@ from mirror.offsets.entries import Gap, GapKind
 from mirror.offsets.state import StateEntries
 from mirror.outlook import GapOutlook
 from mirror.status import LinkCondition, condition_of
+
+NO_STARTS: Final[Mapping[tuple[str, int], int]] = MappingProxyType({})
 
 
 class GapName(NamedTuple):
@@ -56,11 +59,14 @@ def name_of(gap: Gap) -> GapName:
 
 
 def plan_resume(
-    link: Link, entries: StateEntries, named: Sequence[GapName], start_at: int | None = None
+    link: Link,
+    entries: StateEntries,
+    named: Sequence[GapName],
+    starts: Mapping[tuple[str, int], int] = NO_STARTS,
 ) -> ResumePlan | ResumeBlocker:
     """What resuming would change, or why it would change nothing. Raises GapNotOpen.
 
-    `start_at` is where partitions that were never mirrored begin, whose target has records.
+    `starts`: per partition that was never mirrored, and whose target has records, the source offset to begin at.
 
     A promoted link may be resumed with its gaps left open; one that only stands at gaps needs one of them named.
     """
@@ -72,7 +78,7 @@ def plan_resume(
         return ResumeBlocker.MAY_RUN_ALREADY
     if condition is not LinkCondition.PROMOTED and not named:
         return ResumeBlocker.GAPS_NOT_ACCEPTED
-    accepted = {(name.topic, name.partition): _named(link, open_gaps, name, start_at) for name in named}
+    accepted = {(name.topic, name.partition): _named(link, open_gaps, name, starts) for name in named}
     return ResumePlan(
         link=link.name,
         condition=condition,
@@ -82,12 +88,15 @@ def plan_resume(
     )
 
 
-def _named(link: Link, open_gaps: dict[tuple[str, int], Gap], name: GapName, start_at: int | None) -> Gap:
+def _named(
+    link: Link, open_gaps: dict[tuple[str, int], Gap], name: GapName, starts: Mapping[tuple[str, int], int]
+) -> Gap:
     gap = open_gaps.get((name.topic, name.partition))
     if gap is None:
         raise GapNotOpen(f"link {link.name}: {name.topic}:{name.partition} does not stand at a gap")
     if name.source_from not in (None, gap.source_from):
         raise GapNotOpen(f"link {link.name}: {name} is not the gap there; {name_of(gap)} is")
+    start_at = starts.get((name.topic, name.partition))
     if start_at is None:
         return gap
     if gap.kind is not GapKind.TARGET_NOT_EMPTY:

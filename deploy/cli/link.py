@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import click
 
 from broker.client.cluster import Cluster
+from broker.client.offsets import list_offsets, log_end_offsets
+from broker.wire.vocabulary import TopicPartition
 from deploy.cli.both_sites import note_lost_source, with_both_sites
-from deploy.cli.parameters import GapOption
+from deploy.cli.parameters import GapOption, StartOption, StartTime
 from deploy.cli.status import tell_next_steps
 from deploy.cli.terminal import (
     AppContext,
@@ -23,8 +25,10 @@ from deploy.cli.terminal import (
     output_option,
     run_async,
 )
+from failover.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
 from mirror.link import Link
+from mirror.offsets.entries import Gap
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.outlook import look_ahead
@@ -73,9 +77,10 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
 )
 @click.option(
     "--start-at",
-    type=click.IntRange(0),
-    metavar="OFFSET",
-    help="Of gaps of kind target_not_empty: the first source offset to mirror (default: where the source begins).",
+    type=StartOption(),
+    metavar="OFFSET|TIME",
+    help="Of gaps of kind target_not_empty: the first source offset to mirror (default: where the source begins), or "
+    "an ISO 8601 time with its zone: the first record of that time or later.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be written and change nothing.")
 @click.option("--yes", is_flag=True, help="Go on without asking.")
@@ -84,7 +89,7 @@ def resume_command(
     context: AppContext,
     link_name: str | None,
     named: tuple[GapName, ...],
-    start_at: int | None,
+    start_at: int | StartTime | None,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -119,14 +124,34 @@ def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> Comma
 
 
 async def _plan(
-    link: Link, named: Sequence[GapName], start_at: int | None, source: Cluster | None, target: Cluster
+    link: Link, named: Sequence[GapName], start_at: int | StartTime | None, source: Cluster | None, target: Cluster
 ) -> tuple[StateEntries, ResumePlan | ResumeBlocker]:
     entries = await read_entries(link, target)
-    plan = plan_resume(link, entries, named, start_at)
+    plan = plan_resume(link, entries, named)
+    if isinstance(plan, ResumePlan) and start_at is not None:
+        plan = plan_resume(link, entries, named, await _starts(link, plan.gaps_accepted, start_at, source))
     if isinstance(plan, ResumePlan) and plan.gaps_accepted:
         outlooks = await look_ahead(link, (source, target), entries, plan.gaps_accepted)
         plan = replace(plan, outlooks=outlooks)
     return entries, plan
+
+
+async def _starts(
+    link: Link, gaps: Sequence[Gap], start_at: int | StartTime, source: Cluster | None
+) -> Mapping[tuple[str, int], int]:
+    """Per partition the source offset to begin at; where nothing was written since that time, the log's end."""
+    partitions = [TopicPartition(gap.topic, gap.partition) for gap in gaps]
+    if not isinstance(start_at, StartTime):
+        return dict.fromkeys(partitions, start_at)
+    if source is None:
+        text = f"site {link.source.name} does not answer: it knows where its records of that time are"
+        raise CommandRefused(text, "name an offset, or try again when it answers")
+    ends = await log_end_offsets(source, partitions)
+    found = await list_offsets(source, dict.fromkeys(partitions, start_at.timestamp_ms))
+    return {
+        where: await first_record_at(source, where, at.offset, ends[where], start_at.timestamp_ms)
+        for where, at in found.items()
+    }
 
 
 async def _resume(link: Link, plan: ResumePlan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -39,6 +39,25 @@ class Moment(click.ParamType[int]):
             return parse_datetime(str(value))
         except FailoverError as error:
             self.fail(f"{error}; {error.hint}", param, ctx)
+
+
+class StartTime(NamedTuple):
+    """Where the first record of this time or later is."""
+
+    timestamp_ms: int
+
+
+class StartOption(click.ParamType[int | StartTime]):
+    """An offset, or an ISO 8601 time with its zone."""
+
+    name = "offset|time"
+
+    def convert(
+        self, value: str | int | StartTime, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | StartTime:
+        if not isinstance(value, str):
+            return value
+        return int(value) if value.isdecimal() else StartTime(Moment().convert(value, param, ctx))
 
 
 class GapOption(click.ParamType[GapName]):

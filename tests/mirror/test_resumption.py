@@ -59,11 +59,12 @@ def test_only_a_partition_that_was_never_mirrored_may_begin_anywhere() -> None:
     occupied = Gap("orders", 3, GapKind.TARGET_NOT_EMPTY, 5, 5, 9, GapStatus.STOPPED, 0, "")
     state = state_of(RunState.RUNNING, GAP, occupied)
     for start_at, begins in ((20, 20), (2, 5), (None, 5)):
-        plan = plan_resume(LINK, state, [GapName("orders", 3)], start_at)
+        starts = {} if start_at is None else {("orders", 3): start_at}
+        plan = plan_resume(LINK, state, [GapName("orders", 3)], starts)
         assert isinstance(plan, ResumePlan)
         assert [(gap.source_from, gap.source_to) for gap in plan.gaps_accepted] == [(5, begins)]
     with pytest.raises(GapNotOpen, match="no choice"):
-        plan_resume(LINK, state, [GapName("orders", 0)], 20)
+        plan_resume(LINK, state, [GapName("orders", 0)], {("orders", 0): 20})
 
 
 def test_without_a_gap_there_is_nothing_to_resume() -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import delete_records
+from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
@@ -128,3 +129,33 @@ def test_what_a_gap_means_is_looked_up_when_it_is_asked(operator: Operator) -> N
     operator.run("link resume --gap flights:0 --gap flights:1 --yes")
     assert asyncio.run(mirrored(operator.link, FIRST, 13)) == contents([*some_records(0, 10), *some_records(20, 5)[2:]])
     assert asyncio.run(mirrored(operator.link, SECOND, 15)) == contents([*some_records(0, 10), *some_records(20, 5)])
+
+
+async def occupy(link: Link) -> None:
+    """The target has a record of somebody else; of the source's ten, five are from a second later than the others."""
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        for site in (source, target):
+            await make_topic(site, "flights")
+        await write(target, FIRST, [Record(0, 1, b"local", b"record")])
+        await write(source, FIRST, [Record(at, 1_700_000_000_000, None, b"%d" % at) for at in range(5)])
+        await write(source, FIRST, [Record(at, 1_700_000_001_000, None, b"%d" % at) for at in range(5)])
+        async with running(link) as told:
+            await told.wait_for(Event.PARTITION_STOPPED)
+            await told.wait_for(Event.STARTED)
+
+
+def test_a_partition_with_records_at_the_target_may_begin_at_a_time(operator: Operator) -> None:
+    asyncio.run(occupy(operator.link))
+    resume = "link resume --gap flights:0 --start-at"
+    assert "names no time zone" in operator.run(f"{resume} 2023-11-14T22:13:21 --dry-run", ExitCode.USAGE).stderr
+    for time, begins in (
+        ("2023-11-14T22:13:20Z", "offset 0 on"),
+        ("2023-11-14T23:13:20.001+01:00", "offset 5 on"),
+        ("2023-11-14T22:13:21Z", "offset 5 on"),
+        ("2023-11-14T22:13:22Z", "offset 10 on"),
+        ("3", "offset 3 on"),
+    ):
+        assert begins in " ".join(operator.run(f"{resume} {time} --dry-run").stdout.split())
+    operator.run("link resume --gap flights:3 --start-at 2023-11-14T22:13:21Z --yes", ExitCode.ERROR)
+    operator.run(f"{resume} 2023-11-14T22:13:21Z --yes")
+    assert len(asyncio.run(mirrored(operator.link, FIRST, 6))) == 6
