@@ -32,7 +32,6 @@ class SimulatedGroup:
     """A group without members: what was committed from outside."""
 
     offsets: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
-    node_id: int = 1
 
 
 class SimulatedCluster:

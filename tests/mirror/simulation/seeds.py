@@ -28,7 +28,8 @@ def run_seed(seed: int, choose: Callable[[random.Random], Profile] = choose_prof
     except BaseException as error:  # whatever it was, it is told with the way there
         told = f"seed {seed}: {type(error).__name__}: {error}"
         again = f"run it alone: {SEED_VARIABLE}={seed} pytest tests/mirror/simulation"
-        raise Found(f"{told}\n{again}\n{world.profile}\n{world.trace.shown()}") from error
+        way = world.trace.shown(whole=SEED_VARIABLE in os.environ)
+        raise Found(f"{told}\n{again}\n{world.profile}\n{way}") from error
     return world.counts + world.network.fates
 
 

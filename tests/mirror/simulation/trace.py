@@ -24,7 +24,9 @@ class Trace:
     def lines(self) -> list[str]:
         return [f"{at:10.4f}  {what} {' '.join(map(str, parts))}" for at, what, parts in self._lines]
 
-    def shown(self) -> str:
+    def shown(self, *, whole: bool) -> str:
+        """The last lines, or all."""
         lines = self.lines()
-        left_out = [f"... {len(lines) - SHOWN_LINES} lines before"] if len(lines) > SHOWN_LINES else []
-        return "\n".join(left_out + lines[-SHOWN_LINES:])
+        if whole or len(lines) <= SHOWN_LINES:
+            return "\n".join(lines)
+        return "\n".join([f"... {len(lines) - SHOWN_LINES} lines before", *lines[-SHOWN_LINES:]])
