@@ -26,7 +26,9 @@ from broker.client.offsets import list_each_offset, log_spans
 from broker.client.topics import describe_each_topic, list_topics
 from broker.wire.api import ApiKey
 from broker.wire.batch import BatchHeader
+from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
+from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import LATEST, MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, IsolationLevel, TopicPartition
 from mirror.limits import LAG_SCAN_MAX_BYTES
 from mirror.link import Link
@@ -189,11 +191,7 @@ async def _sample(source: Cluster, lagging: Mapping[TopicPartition, Ends]) -> di
     while waiting:
         # One that fails, or that retention has passed since, has no sample: the next look may have one.
         answers, _ = split_failures(await fetch_each(source, waiting, limits, IsolationLevel.READ_COMMITTED))
-        looked = {
-            where: found
-            for where, data in answers.items()
-            if (found := _within(iter_fetched(records_of(data)), lagging[where]))
-        }
+        looked = {where: found for where, data in answers.items() if (found := _within(data, lagging[where]))}
         headers |= looked
         waiting = {where: start for where, start in waiting.items() if where in answers and where not in looked}
         if not looked:
@@ -205,10 +203,13 @@ async def _sample(source: Cluster, lagging: Mapping[TopicPartition, Ends]) -> di
     }
 
 
-def _within(batches: Iterable[tuple[BatchHeader, memoryview]], ends: Ends) -> tuple[BatchHeader, ...]:
-    return tuple(
-        header for header, _ in batches if ends.start < header.next_offset and header.base_offset < ends.source_end
-    )
+def _within(data: PartitionData, ends: Ends) -> tuple[BatchHeader, ...]:
+    """Empty for what cannot be read: one damaged batch leaves its partition without a sample, and no other."""
+    try:
+        batches = tuple(header for header, _ in iter_fetched(records_of(data)))
+    except WireError:
+        return ()
+    return tuple(each for each in batches if ends.start < each.next_offset and each.base_offset < ends.source_end)
 
 
 async def _newest_timestamps(source: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -54,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._versions: dict[int, int] = {}
+        self._offered: dict[int, tuple[int, int]] = {}
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
         self._writable = asyncio.Event()
@@ -81,6 +82,11 @@ class Connection(asyncio.BufferedProtocol):
         if version is None:
             raise UnsupportedByCluster(f"the broker at {self.address} offers no version of {_api_name(api_key)}")
         return version
+
+    def offers(self, api_key: int, version: int) -> bool:
+        """Whether the broker can be asked in this very version, also one above what this client speaks by itself."""
+        low, high = self._offered.get(api_key, (0, -1))
+        return low <= version <= high
 
     def supports(self, api_key: int) -> bool:
         """Whether the broker and this client have a common version of the API."""
@@ -231,11 +237,12 @@ class Connection(asyncio.BufferedProtocol):
         if response.error_code:
             code = ErrorCode.of(response.error_code).name
             raise UnsupportedByCluster(f"{self.address} answered ApiVersions with {code}")
-        self._versions = common_versions({a.api_key: (a.min_version, a.max_version) for a in response.api_keys})
+        self._offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        self._versions = common_versions(self._offered)
 
 
 SPOKEN_MAX: Final[dict[int, int]] = {ApiKey.PRODUCE: 11, ApiKey.FETCH: 12}
-"""Later versions name topics by their ids, and Produce v12 is for transactions v2; this client does neither."""
+"""Later versions name topics by their ids: only for callers that know those. Produce v12 is for transactions v2."""
 
 
 def common_versions(theirs: dict[int, tuple[int, int]]) -> dict[int, int]:

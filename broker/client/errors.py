@@ -53,6 +53,12 @@ class ResponseTooLarge(ClientError):
     hint = "the peer may not be a Kafka broker; if it is, raise max_frame_bytes"
 
 
+class LogUnreadable(ClientError):
+    """A batch of a partition's log that cannot be read: damaged where no check at the broker sees it."""
+
+    hint = "look at the partition's log on the broker that leads it (`kafka-dump-log`); a replica may have a whole copy"
+
+
 class SiteInvalid(ClientError):
     """A site without a server to dial."""
 

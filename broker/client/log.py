@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from broker.client.cluster import Cluster
 from broker.client.committed import CommittedFilter
@@ -24,9 +25,12 @@ from broker.wire.messages.produce import (
     TopicProduceData,
 )
 from broker.wire.records import Record, decode_records
+from broker.wire.schema import ZERO_UUID
 from broker.wire.vocabulary import ALL_REPLICAS, NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 
 SESSIONLESS_EPOCH: Final = -1
+FETCH_BY_ID_VERSION: Final = 13
+"""The first that names topics by their ids alone (KIP-516): a recreated topic is not taken for the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,12 @@ def fetch_request(
     limits: FetchLimits,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     epochs: Mapping[TopicPartition, FetchEpochs] | None = None,
+    topic_ids: Mapping[str, UUID] | None = None,
 ) -> FetchRequest:
-    """A sessionless fetch from these offsets on, the partitions in the order given (Kafka fills them in that order)."""
+    """A sessionless fetch from these offsets on, the partitions in the order given (Kafka fills them in that order).
+
+    With `topic_ids`, of all topics, it is one for FETCH_BY_ID_VERSION.
+    """
     topics: dict[str, list[FetchPartition]] = {}
     for where, offset in positions.items():
         known = epochs.get(where, _NO_EPOCHS) if epochs else _NO_EPOCHS
@@ -78,7 +86,7 @@ def fetch_request(
         max_bytes=limits.max_bytes,
         isolation_level=int(isolation),
         session_epoch=SESSIONLESS_EPOCH,
-        topics=[FetchTopic(name, asked) for name, asked in topics.items()],
+        topics=[FetchTopic(name, asked, topic_ids[name] if topic_ids else ZERO_UUID) for name, asked in topics.items()],
     )
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import ClientError, KafkaError, LogUnreadable
 from broker.client.limits import EMPTY_ANSWERS_MAX, SCAN_MAX_BYTES, SCAN_MAX_WAIT_MS, SCAN_PARTITION_MAX_BYTES
 from broker.client.offsets import list_each_offset
 from broker.wire.batch import BatchHeader
 from broker.wire.buffers import Records
-from broker.wire.errors import ErrorCode
+from broker.wire.errors import ErrorCode, WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from broker.wire.vocabulary import EARLIEST, NO_LEADER, IsolationLevel, TopicPartition
@@ -143,6 +143,9 @@ async def _take_all(cluster: Cluster, scan: _Scan, response: FetchResponse) -> N
                     _pass_over_nothing(scan, where)
             except ClientError as error:
                 scan.failed[where] = error
+            except WireError as damage:
+                text = f"{where} at {cluster.site.name} behind offset {scan.at[where]}: {damage}"
+                scan.failed[where] = LogUnreadable(text)
     if first in progressed:
         scan.idle = 0
     # Those that got nothing go first in the next request: its first partition always gets a whole batch.

@@ -188,9 +188,6 @@ def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset |
 def _refusal(partition: Partition | None, index: int, error: BrokerError) -> PartitionData:
     data = PartitionData(index, error.error_code, -1, records=b"")
     data.aborted_transactions = [] if partition is None else None
-    if partition is not None and error.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        data.log_start_offset = partition.log.log_start_offset
-        data.high_watermark = partition.log.high_watermark
     return data
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from uuid import UUID
+
 from broker.client.connection import Connection
-from broker.client.errors import KafkaError
-from broker.client.log import FetchEpochs, FetchLimits, fetch_request, records_of
+from broker.client.errors import ClientError, KafkaError
+from broker.client.log import FETCH_BY_ID_VERSION, FetchEpochs, FetchLimits, fetch_request, records_of
+from broker.client.offsets import list_each_offset
+from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchResponse, PartitionData
-from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from broker.wire.vocabulary import EARLIEST, LATEST, IsolationLevel, TopicPartition
 from mirror.errors import SourceTruncated
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
@@ -63,17 +68,20 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
         replicator.source: FetchEpochs(session.source.leader_epoch(replicator.source), replicator.cursor.leader_epoch)
         for replicator in idle_first
     }
-    request = fetch_request(positions, limits, IsolationLevel.READ_COMMITTED, epochs)
-    response: FetchResponse = await connection.request(request)
+    ids = _topic_ids(session, connection, positions)
+    request = fetch_request(positions, limits, IsolationLevel.READ_COMMITTED, epochs, ids)
+    response: FetchResponse = await connection.request(request, FETCH_BY_ID_VERSION if ids else None)
     if response.error_code:
         raise KafkaError(response.error_code, f"fetch from {session.link.source.name}")
+    names = {topic_id: name for name, topic_id in ids.items()}
     brought: list[tuple[Replicator, PartitionData, memoryview]] = []
     size_bytes = 0
     for topic in response.responses:
         for data in topic.partitions:
-            replicator = session.replicators[TopicPartition(topic.topic, data.partition_index)]
+            name = names[topic.topic_id] if ids else topic.topic
+            replicator = session.replicators[TopicPartition(name, data.partition_index)]
             if data.error_code:
-                _refuse(session, replicator, data)
+                await _refuse(session, replicator, data)
                 continue
             if data.diverging_epoch is not None:
                 raise SourceTruncated(f"{replicator.source} at {session.link.source.name} lost what was read of it")
@@ -84,6 +92,19 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
                 await session.registry.learn(records)
     _plan(session, brought, size_bytes)
     return size_bytes
+
+
+def _topic_ids(session: Session, connection: Connection, positions: Mapping[TopicPartition, int]) -> Mapping[str, UUID]:
+    """Of all topics that are asked for, as they were opened; none where the broker, or one of them, knows no ids.
+
+    By its name a topic that was deleted and made anew in the meantime, and filled beyond the position, would be read as
+    if it went on.
+    """
+    if not connection.offers(ApiKey.FETCH, FETCH_BY_ID_VERSION):
+        return {}
+    names = {where.topic for where in positions}
+    known = session.source_topic_ids
+    return {name: known[name] for name in names} if names <= known.keys() else {}
 
 
 def _plan(session: Session, brought: list[tuple[Replicator, PartitionData, memoryview]], size_bytes: int) -> None:
@@ -98,12 +119,24 @@ def _plan(session: Session, brought: list[tuple[Replicator, PartitionData, memor
     lease.release()
 
 
-def _refuse(session: Session, replicator: Replicator, data: PartitionData) -> None:
-    """An error for one partition: retention passed the position (stop it), or anything else (hold it)."""
+async def _refuse(session: Session, replicator: Replicator, data: PartitionData) -> None:
+    """An error for one partition: retention passed the position (stop it), or anything else (hold it).
+
+    Raises SourceTruncated where the source's log ends before the position: the next session finds where they part.
+    """
     position = replicator.cursor.position
-    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset > position:
-        detail = f"the source's log starts at {data.log_start_offset}"
-        replicator.hold_at(Blocker(GapKind.TRUNCATED_START, position, data.log_start_offset, detail))
-        return
-    what = f"fetch of {replicator.source} from {session.link.source.name} at offset {position}"
-    session.hold(replicator, KafkaError(data.error_code, what), at_source=True)
+    where, site = replicator.source, session.link.source.name
+    error: ClientError = KafkaError(data.error_code, f"fetch of {where} from {site} at offset {position}")
+    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        # The answer does not say where the log begins and ends.
+        start = (await list_each_offset(session.source, {where: EARLIEST}))[where]
+        end = (await list_each_offset(session.source, {where: LATEST}))[where]
+        if isinstance(start, ClientError) or isinstance(end, ClientError):
+            error = start if isinstance(start, ClientError) else error
+        elif start.offset > position:
+            detail = f"the source's log starts at {start.offset}"
+            replicator.hold_at(Blocker(GapKind.TRUNCATED_START, position, start.offset, detail))
+            return
+        elif end.offset < position:
+            raise SourceTruncated(f"{where} at {site} lost what was read of it")
+    session.hold(replicator, error, at_source=True)

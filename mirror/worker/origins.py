@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
@@ -16,6 +17,7 @@ from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
+from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import TopicPartition
@@ -55,14 +57,14 @@ class OriginRegistry:
         A producer id is registered before its first data batch, so one that has written data and is not there now is a
         local producer's for ever. Raises ClientError.
         """
-        unknown = {
-            header.producer_id
-            for header, _ in iter_fetched(records)
-            if header.producer_id >= 0
-            and not header.is_control  # a fence's marker stands before the registration that follows the fence
-            and header.producer_id not in self._local
-            and header.producer_id not in self._writers
-        }
+        unknown: set[int] = set()
+        with suppress(WireError):  # what is damaged is told by who reads it; nothing behind it is taken
+            for header, _ in iter_fetched(records):
+                producer_id = header.producer_id
+                if producer_id < 0 or header.is_control:
+                    continue  # a fence's marker stands before the registration that follows the fence
+                if producer_id not in self._local and producer_id not in self._writers:
+                    unknown.add(producer_id)
         if unknown:
             await self.refresh()
             self._local |= unknown - self._writers.keys()

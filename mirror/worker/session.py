@@ -50,6 +50,10 @@ class Session:
         self.owner = opened.owner
         self.started_s = self.target.clock.monotonic()
         self.topics = opened.topics
+        self.source_topic_ids = {
+            topic.source_topic: topic.source_topic_id for topic in opened.topics.mirrored if topic.source_topic_id
+        }
+        """What was opened: a topic that is recreated under its name is another, and is not to be read as this one."""
         self.holds = opened.holds
         self.look_due = asyncio.Event()
         self.replicators = opened.replicators

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -51,7 +51,7 @@ class Faults:
     topics: dict[tuple[ApiKey, str], ErrorCode] = field(default_factory=dict)
     """For Metadata, CreateTopics and DescribeConfigs."""
     empty: set[TopicPartition] = field(default_factory=set)
-    """Fetch has nothing to give."""
+    """Fetch has nothing to give, not even the news that the partition is gone."""
     asked: Counter[ApiKey] = field(default_factory=Counter)
     marked: set[TopicPartition] = field(default_factory=set)
     """In the transaction that is open or being ended."""
@@ -77,11 +77,24 @@ class Faults:
         if around is None:
             return await handler.handle(served, request, context)
         before, after = around
+        _name_topics(served, handler.api, getattr(request, "topics", ()))
         refused = before(self, request)
         if isinstance(refused, Answer):
             return refused.response
         response = await handler.handle(served, request, context)
-        return after(self, response, refused)
+        _name_topics(served, handler.api, getattr(response, "responses", ()))
+        response = after(self, response, refused)
+        if handler.api is ApiKey.FETCH:
+            for topic in response.responses:
+                topic.topic_id = served.topics[topic.topic].topic_id if topic.topic in served.topics else topic.topic_id
+        return response
+
+
+def _name_topics(served: Broker, api: ApiKey, topics: Iterable[Any]) -> None:
+    """A fetch may know its topics by their ids alone; faults know them by name."""
+    for topic in topics if api is ApiKey.FETCH else ():
+        found = served.manager.by_id(topic.topic_id)
+        topic.topic = found.state.name if found is not None else topic.topic
 
 
 @dataclass(frozen=True)
@@ -135,7 +148,7 @@ def _fetch_after(faults: Faults, response: Any, refused: Refused) -> Any:
     for topic in response.responses:
         for data in topic.partitions:
             if TopicPartition(topic.topic, data.partition_index) in faults.empty:
-                data.records = b""
+                data.records, data.error_code, data.diverging_epoch = b"", 0, None
     for name, index, code in refused:
         response.responses.append(FetchableTopicResponse(name, partitions=[PartitionData(index, int(code), -1)]))
     return response

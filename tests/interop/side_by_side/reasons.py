@@ -41,10 +41,6 @@ REASONS: Final = {
         "Kafka takes offsets of an epoch that nobody has; no marker would ever end them"
     ),
     "fetch_by_id: deleted while in a session/*": "Kafka still knows the name of the id that is gone; ours does not",
-    "fetch*: *beyond*/high_watermark": "ours says where the log begins and ends, so that the reader need not ask again",
-    "fetch*: *beyond*/log_start_offset": "as above",
-    "fetch: *negative/*/high_watermark": "as above",
-    "fetch: *negative/*/log_start_offset": "as above",
     # -- configs ---------------------------------------------------------------------------------------------------
     "*/configs/message.timestamp.after.max.ms/value": "our default is that of Kafka 4: an hour (KIP-1030)",
     "create_topics_configs: min.cleanable.dirty.ratio='0*": "Java's own ways to write a number: 0.25f, 0x1p-1",

@@ -1,0 +1,119 @@
+"""What a running session's fetch is told, and what it must not take for what it is not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.scan import OffsetSpan, scan_each
+from broker.client.site import Site
+from broker.client.topics import delete_topics
+from broker.log.validation import AppendOrigin
+from broker.server import Server
+from broker.wire.batch import BatchHeader
+from broker.wire.records import encode_batch
+from broker.wire.vocabulary import TopicPartition
+from mirror.lag import partial_lag
+from mirror.link import Link
+from mirror.offsets.entries import GapKind
+from mirror.offsets.state import load_link_state
+from mirror.worker.events import Event
+from tests.broker.faults import SPARED, Faults, injected
+from tests.broker.running import running_server
+from tests.mirror.harness import QUICK, contents, make_topic, read_all, running, some_records, wait_for_records, write
+
+FLIGHTS, GATES = TopicPartition("flights", 0), TopicPartition("gates", 0)
+
+
+@dataclass
+class Stage:
+    link: Link
+    east: Server
+    source: Cluster
+    target: Cluster
+    faults: Faults
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    faults = Faults()
+    async with running_server(tmp_path / "east") as one, running_server(tmp_path / "west") as two:
+        link = Link("east-west", Site("east", one.address), Site("west", two.address), (".*",))
+        with injected(monkeypatch, {one.broker: faults}):
+            async with Cluster(link.source, client_id=SPARED) as source, Cluster(link.target) as target:
+                for topic in ("flights", "gates"):
+                    await make_topic(source, topic)
+                yield Stage(link, one, source, target, faults)
+
+
+async def test_retention_that_passes_a_running_mirror_is_a_gap_at_once(stage: Stage) -> None:
+    """The answer to a fetch out of range does not say where the log begins, on Apache Kafka and on ours."""
+    await write(stage.source, FLIGHTS, some_records(0, 10))
+    async with running(stage.link) as told:
+        await wait_for_records(stage.target, FLIGHTS, 10)
+        log = stage.east.broker.require_partition(*FLIGHTS).log
+        batch = memoryview(bytearray(encode_batch(some_records(10, 10))))
+        log.append(batch, leader_epoch=0, origin=AppendOrigin.CLIENT)
+        log.delete_records_before(15)  # before the mirror has a turn
+        (gap,) = await told.wait_for(Event.PARTITION_STOPPED)
+        assert (gap["reason"], gap["source_from"], gap["source_to"]) == (GapKind.TRUNCATED_START.value, 10, 15)
+        assert not told.of(Event.RESTARTING)
+        await write(stage.source, GATES, some_records(0, 5))
+        await wait_for_records(stage.target, GATES, 5)
+
+
+async def test_a_topic_made_anew_and_filled_between_two_fetches_is_not_read_on(stage: Stage) -> None:
+    """The watch looks at topics seldom: until then only the id says that these are other records."""
+    await write(stage.source, FLIGHTS, some_records(0, 10))
+    async with running(stage.link, limits=replace(QUICK, topic_refresh_interval_ms=3_000)) as told:
+        await wait_for_records(stage.target, FLIGHTS, 10)
+        stage.faults.empty.add(FLIGHTS)
+        assert await delete_topics(stage.source, ["flights"]) == {}
+        await make_topic(stage.source, "flights")
+        await write(stage.source, FLIGHTS, some_records(100, 30))
+        stage.faults.empty.clear()
+        (gap,) = await told.wait_for(Event.PARTITION_STOPPED)
+    assert gap["reason"] == GapKind.RECREATED.value
+    assert contents(await read_all(stage.target, FLIGHTS)) == contents(some_records(0, 10))
+
+
+def damage(stage: Stage) -> None:
+    """A batch whose length field lies, on the disk of the source: no check at the broker sees it at run time."""
+    log = stage.east.broker.require_partition(*FLIGHTS).log
+    folder = Path(log.directory)
+    segment = sorted(folder.glob("*.log"))[-1]
+    with segment.open("r+b") as file:
+        file.seek(8)
+        file.write((20).to_bytes(4, "big"))
+
+
+async def test_a_batch_that_cannot_be_read_stops_its_partition_only(stage: Stage) -> None:
+    for where in (FLIGHTS, GATES):
+        await write(stage.source, where, some_records(0, 10))
+    damage(stage)
+    link = replace(stage.link, shared_targets=True)
+    async with running(link) as told:
+        await wait_for_records(stage.target, GATES, 10)
+        assert not told.of(Event.RESTARTING)
+        state = await load_link_state(link, stage.target)
+        report = await partial_lag(link, stage.source, stage.target, state)
+        assert ("gates", 0) in {(lag.topic, lag.partition) for lag in report.lags}
+
+
+async def test_a_scan_names_the_partition_that_it_cannot_read(stage: Stage) -> None:
+    for where in (FLIGHTS, GATES):
+        await write(stage.source, where, some_records(0, 10))
+    damage(stage)
+    seen: list[TopicPartition] = []
+
+    def visit(where: TopicPartition, _header: BatchHeader, _batch: memoryview) -> None:
+        seen.append(where)
+
+    spans = {where: OffsetSpan(0, 10) for where in (FLIGHTS, GATES)}
+    failures = await scan_each(stage.source, spans, visit)
+    assert list(failures) == [FLIGHTS]
+    assert seen == [GATES]
