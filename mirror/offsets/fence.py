@@ -19,7 +19,7 @@ from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
 from broker.client.model import Partition
 from broker.client.offsets import list_each_offset
-from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
+from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.topics import describe_each_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
@@ -38,11 +38,14 @@ class Fence:
     left_out: Mapping[TopicPartition, ClientError]
 
 
-async def fence_link(target: Cluster, link: Link, partitions: Iterable[TopicPartition] | None = None) -> Fence:
+async def fence_link(
+    target: Cluster, link: Link, partitions: Iterable[TopicPartition] | None = None, *, since: Writer | None = None
+) -> Fence:
     """Fence the link's earlier writers in `partitions` of the target and in the state topic, and become its writer.
 
     Without `partitions`: all of the target's partitions that the link could write to. The state topic must exist.
     A partition that can take no marker now is left out: the fence would wait for it, and every later fence, too.
+    `since` is the writer that an earlier fence gave: nobody may have taken the link over after that.
     Raises LinkFenced when somebody else takes the link over at the same time, and ClientError.
     """
     wanted = list(await writable_partitions(target, link) if partitions is None else partitions)
@@ -50,8 +53,9 @@ async def fence_link(target: Cluster, link: Link, partitions: Iterable[TopicPart
     transactional_id = link.transactional_id
     left_out = await find_unmarkable(target, wanted)
     everywhere = [state, *(where for where in wanted if where not in left_out)]
+    producer = ProducerIdAndEpoch(*since) if since is not None else None
     try:
-        producer = await init_producer_id(target, transactional_id)
+        producer = producer or await init_producer_id(target, transactional_id)
         refused = await add_partitions_to_txn(target, transactional_id, producer, everywhere)
         if state in refused:
             raise refused[state]
@@ -60,7 +64,8 @@ async def fence_link(target: Cluster, link: Link, partitions: Iterable[TopicPart
         return Fence(writer, left_out | refused)
     except KafkaError as error:
         if error.code in FENCED_CODES:
-            raise LinkFenced(f"link {link.name} was taken over by another owner while it was starting") from error
+            text = f"link {link.name} was taken over by another owner while it was starting"
+            raise LinkFenced(text, writer=producer) from error
         raise
 
 

@@ -8,46 +8,51 @@ from dataclasses import replace
 from broker.client.cluster import Cluster
 from mirror.errors import GapNotOpen
 from mirror.link import Link
-from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, Owner, RunState
-from mirror.offsets.fence import fence_link
-from mirror.offsets.state import read_entries
-from mirror.offsets.state_writer import StateLog, ensure_own_topics
+from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
+from mirror.offsets.fence import Fence, fence_link
+from mirror.offsets.state import StateEntries, read_entries
+from mirror.offsets.state_writer import ensure_own_topics
+from mirror.offsets.taking_over import claim_link
 
 
-async def promote_link(link: Link, target: Cluster, operation_id: str) -> None:
+async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
-    A target partition without a leader takes no marker and is left out: an old worker could write there only once it
-    has a leader again, and that worker's next heartbeat is refused long before.
+    The state says so before the target's partitions are fenced, which can take long where there are many: a worker
+    waits from then on, and does not fence this operation in its turn. So when this raises, the link may be promoted and
+    its partitions not fenced yet: do it again.
 
-    May be repeated. Raises LinkFenced when another worker starts at the same moment (try again), ClientError.
+    A target partition that can take no marker now is left out of the fence that is returned: an old worker that hangs
+    could still write there. May be repeated. Raises LinkFenced when another worker starts at the same moment (try
+    again), ClientError.
     """
-    entries = await read_entries(link, target)
-    if entries.run is not None and (entries.run.state, entries.run.operation_id) == (RunState.PROMOTED, operation_id):
-        return
-    log, owner = await _take_over(link, target, operation_id)
-    await log.append([LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms()), owner])
+    await ensure_own_topics(target, link)
+    now_ms = target.clock.now_ms()
+    promoted = LinkRun(RunState.PROMOTED, operation_id, now_ms)
+    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}", also=[promoted])
+    return await fence_link(target, link, since=claim.owner.writer)
 
 
 async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:
     """Let the link run (again), and accept these gaps -> the accepted ones. A running worker notices by the fence.
 
-    Raises GapNotOpen (then nothing was changed), LinkFenced, ClientError.
+    Only the link's state is fenced: the worker that goes on fences the partitions. Raises GapNotOpen (then nothing was
+    changed, and a worker that runs goes on), LinkFenced, ClientError.
     """
-    log, owner = await _take_over(link, target, operation_id)
-    open_gaps = (await read_entries(link, target)).open_gaps()
+    await ensure_own_topics(target, link)
+    _check_open(await read_entries(link, target), gaps)
+    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
+    _check_open(await read_entries(link, target), gaps)  # a worker may have gone on between the look and the fence
+    accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
+    await claim.log.append([*accepted, LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms()), claim.owner])
+    return accepted
+
+
+def _check_open(entries: StateEntries, gaps: Sequence[Gap]) -> None:
+    """Raise GapNotOpen where a partition does not stand at the gap that is to be accepted."""
+    open_gaps = entries.open_gaps()
     for gap in gaps:
         found = open_gaps.get((gap.topic, gap.partition))
         if found is None or (found.kind, found.source_from) != (gap.kind, gap.source_from):
             text = f"{gap.kind.value} at source offset {gap.source_from}"
-            raise GapNotOpen(f"link {link.name}: {gap.topic}:{gap.partition} does not stand at {text} any more")
-    accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
-    await log.append([*accepted, LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms()), owner])
-    return accepted
-
-
-async def _take_over(link: Link, target: Cluster, operation_id: str) -> tuple[StateLog, Owner]:
-    await ensure_own_topics(target, link)
-    writer = (await fence_link(target, link)).writer
-    owner = Owner(writer, f"{OPERATION_PREFIX}{operation_id}", target.clock.now_ms())
-    return StateLog(target, link, writer), owner
+            raise GapNotOpen(f"link {entries.link.name}: {gap.topic}:{gap.partition} does not stand at {text} any more")

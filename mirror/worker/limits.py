@@ -44,7 +44,9 @@ class WorkerLimits:
     paused_poll_ms: int = 2_000
     """How often a link whose target was promoted looks whether an operator resumed it."""
     fence_reason_wait_ms: int = 5_000
-    """How long a fenced worker waits for its successor to say in the link's state who it is."""
+    """How long a fenced worker waits for its successor to say in the link's state who it is. Twice as long each time
+    that nobody did, so that two workers at a slow target do not fence each other for ever."""
+    fence_reason_wait_max_ms: int = 60_000
     fence_reason_poll_ms: int = 100
     healthy_after_ms: int = 30_000
     """A session that lived this long starts the backoff anew."""
@@ -67,4 +69,5 @@ class WorkerLimits:
         assert self.fetch_crowded_wait_ms <= self.fetch_max_wait_ms
         assert self.produce_in_flight_requests <= 5
         assert self.hold_gather_ms <= self.hold_pause_ms <= self.hold_refused_pause_ms <= self.hold_pause_max_ms
+        assert self.fence_reason_poll_ms <= self.fence_reason_wait_ms <= self.fence_reason_wait_max_ms
         assert self.restart_backoff_ms <= self.restart_backoff_max_ms

@@ -20,8 +20,9 @@ from mirror.coordinator.embedded import EmbeddedCoordinator
 from mirror.coordinator.model import Coordinator
 from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
-from mirror.offsets.entries import OPERATION_PREFIX, RunState
+from mirror.offsets.entries import RunState
 from mirror.offsets.state import read_entries
+from mirror.offsets.taking_over import is_successor
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold
 from mirror.worker.fetching import run_fetcher
 from mirror.worker.holds import Attempts, Holds
@@ -92,7 +93,7 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
     and would be gone when an operator resumes the link.
     """
     limits, clock, tell = settings.limits, settings.clock, settings.sink(link.name)
-    pause_ms, restarts = limits.restart_backoff_ms, Restarts()
+    pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
     attempts = Attempts(limits, clock)
     while True:
         started = clock.monotonic()
@@ -102,9 +103,10 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
             session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts))
         error = session.result()
         if clock.monotonic() - started > limits.healthy_after_ms / 1000:
-            pause_ms, restarts = limits.restart_backoff_ms, Restarts()
+            pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
         if isinstance(error, LinkFenced):
-            error = await _reason_of_fence(link, error, settings)
+            error = await _reason_of_fence(link, error, settings, fence_wait_ms)
+            fence_wait_ms = min(2 * fence_wait_ms, limits.fence_reason_wait_max_ms)
         if isinstance(error, LinkPromoted):
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.paused_poll_ms)
@@ -196,29 +198,28 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> SessionEnd:
     return (final or doubts or known)[0]
 
 
-async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSettings) -> SessionEnd:
-    """An operator's `link resume` means: start anew. A promotion: wait. Another worker: stop.
+async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSettings, wait_ms: int) -> SessionEnd:
+    """A successor that is a worker: stop. A promotion: wait. An operator's command, or nobody: start anew.
 
-    Who fences says so in the link's state a moment later; until then the fence's reason is not known.
+    Who fences says so in the link's state as the first entry behind the fence. Where there is none for `wait_ms`, a
+    command was cut short there, and a worker that ended for it would leave the link without one.
     """
     clock, limits = settings.clock, settings.limits
-    deadline = clock.monotonic() + limits.fence_reason_wait_ms / 1000
+    deadline = clock.monotonic() + wait_ms / 1000
     try:
         async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
             entries = await read_entries(link, target)
-            known = fenced.writer or (entries.owner and entries.owner.writer)
-            while entries.owner and entries.owner.writer == known and clock.monotonic() < deadline:
+            known = fenced.writer or (entries.owner.writer if entries.owner else None)
+            while not is_successor(entries.owner, known) and clock.monotonic() < deadline:
                 await clock.sleep(limits.fence_reason_poll_ms / 1000)
                 entries = await read_entries(link, target)
         refuse_promoted(entries)
     except FarshoreError as error:
         return error
-    run, owner = entries.run, entries.owner
-    if run is None or owner is None or run.state is not RunState.RUNNING:
-        return fenced
-    if owner.worker == f"{OPERATION_PREFIX}{run.operation_id}":
-        return SessionOutdated(f"operation {run.operation_id} resumed the link")
-    return fenced
+    owner = entries.owner
+    if owner is None or not is_successor(owner, known):
+        return SessionOutdated("the link was fenced, and nobody has taken it over")
+    return fenced if owner.is_worker else SessionOutdated(f"{owner.worker} took the link over, and left it to go on")
 
 
 async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:

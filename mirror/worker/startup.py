@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
@@ -18,6 +18,7 @@ from mirror.offsets.fence import fence_link
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
+from mirror.offsets.taking_over import claim_link
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport, sync_topics
@@ -102,15 +103,16 @@ async def open_link(
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
         holds.add(hold)
     pairs = {where: there for where, there in partition_pairs(topics.mirrored).items() if where not in holds.current}
-    fence = await fence_link(target, link, pairs.values())
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    claim = await claim_link(target, link, worker, restarts=restarts.count, restart_reason=restarts.reason)
+    fence = await fence_link(target, link, pairs.values(), since=claim.owner.writer)
     for where in [where for where, there in pairs.items() if there in fence.left_out]:
         holds.add_error(where, fence.left_out[pairs.pop(where)], at_source=False)
     writer = fence.writer
     entries = await read_entries(link, target)
     refuse_promoted(entries)
     writers = await register_producer(target, link, writer.producer_id)
-    worker = f"{socket.gethostname()}:{os.getpid()}"
-    owner = Owner(writer, worker, target.clock.now_ms(), restarts.count, restarts.reason)
+    owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = StateLog(target, link, writer)
     evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, registry, holds)
     evidence = await with_occupants(link, target, evidence, pairs, entries, writers, holds)

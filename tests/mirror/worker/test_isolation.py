@@ -24,7 +24,7 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.hold_entries import HoldReason
-from mirror.offsets.operations import resume_link
+from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.shared import load_group_map
 from mirror.offsets.state import load_link_state, read_entries
 from mirror.status import link_status
@@ -68,9 +68,9 @@ class Stage:
             await write(self.source, where, some_records(start, 10))
             self.written[where] = start + 10
 
-    def fences(self) -> int:
-        """Transactions that were ended: each is a fence."""
-        return self.west.asked[ApiKey.END_TXN]
+    def fences(self) -> float:
+        """By the transactions that were ended: each fence has one for the link's state and one for the partitions."""
+        return self.west.asked[ApiKey.END_TXN] / 2
 
     async def wait_for(self, *partitions: TopicPartition) -> None:
         """All that was written, as it was written, and nothing twice."""
@@ -213,13 +213,14 @@ async def test_too_few_replicas_in_sync_take_no_marker(stage: Stage) -> None:
         assert stage.fences() == 1
 
 
-async def test_a_resume_does_not_fence_what_takes_no_marker(stage: Stage) -> None:
+async def test_a_promotion_does_not_fence_what_takes_no_marker(stage: Stage) -> None:
     await stage.write(BAD, *GOOD)
     async with running(stage.link, limits=LIMITS):
         await stage.wait_for(BAD, *GOOD)
     stage.west.leaderless.add(BAD)
     async with asyncio.timeout(BOUND_S), Cluster(stage.link.target) as target:
-        await resume_link(stage.link, target, "op")
+        fence = await promote_link(stage.link, target, "op")
+    assert fence.left_out.keys() == {BAD}, "and says so"
     assert not stage.west.marked & stage.west.leaderless
 
 

@@ -1,0 +1,57 @@
+"""Becoming a link's owner: fence its state, and say who did it before anything else is done.
+
+Who was fenced asks the state who did it. Had a fence nobody's name for long, that worker could not tell a successor
+that is about to begin from a command that was cut short; it would end for good, or fence its successor in its turn.
+So the state topic alone is fenced first, which takes one marker however many partitions there are, and the owner is the
+first entry behind that marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from mirror.link import Link
+from mirror.offsets.entries import Entry, Owner
+from mirror.offsets.fence import fence_link
+from mirror.offsets.state_writer import StateLog
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A link's state that only this owner may write now, through `log`. Its partitions are not fenced yet."""
+
+    owner: Owner
+    log: StateLog
+
+
+async def claim_link(
+    target: Cluster,
+    link: Link,
+    worker: str,
+    *,
+    restarts: int = 0,
+    restart_reason: str = "",
+    also: Sequence[Entry] = (),
+) -> Claim:
+    """Fence the state topic (it must exist) and write there who owns it now, with `also` in the same batch.
+
+    Raises LinkFenced when somebody else takes the link over at the same time, ClientError.
+    """
+    writer = (await fence_link(target, link, [])).writer
+    owner = Owner(writer, worker, target.clock.now_ms(), restarts, restart_reason)
+    log = StateLog(target, link, writer)
+    await log.append([owner, *also])
+    return Claim(owner, log)
+
+
+def is_successor(owner: Owner | None, fenced: tuple[int, int] | None) -> bool:
+    """Whether the state's owner came after this fenced (producer id, epoch); None: there was no owner before.
+
+    A link's producer id is left only for a newer one: when its epochs are used up, or the cluster forgot it.
+    """
+    if owner is None or fenced is None:
+        return owner is not None
+    producer_id, epoch = fenced
+    return owner.writer.producer_id != producer_id or owner.writer.epoch > epoch
