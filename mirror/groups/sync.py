@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError, RequestTimedOut
 from broker.client.groups import ListedGroup, commit_offsets, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.model import CommittedOffset
-from broker.wire.vocabulary import GroupState
+from broker.wire.vocabulary import GroupState, TopicPartition
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
-from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_IN_FLIGHT
+from mirror.limits import GROUP_COMMIT_TIMEOUT_MS, GROUP_SYNC_TIMEOUT_MS, GROUPS_IN_FLIGHT
 from mirror.link import Link
 from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup, Where
 from mirror.offsets.state_writer import Change
@@ -100,9 +101,13 @@ async def sync_groups(
             )
             if decisions:
                 planned[group] = decisions
-    due = {g: commits for g, decisions in planned.items() if (commits := _commits(decisions))}
-    await write([ahead for g in due for ahead in memory.changed(_entry(planned[g], memory, now_ms, ahead=True))])
-    failures |= await _commit_all(target, due)
+    due = [(g, commits, at_target[g]) for g, decisions in planned.items() if (commits := _commits(decisions))]
+    for start in range(0, len(due), GROUPS_IN_FLIGHT):
+        share = due[start : start + GROUPS_IN_FLIGHT]
+        ahead = [entry for g, *_ in share for entry in memory.changed(_entry(planned[g], memory, now_ms, ahead=True))]
+        # Something is written in any case: it is refused where the link was fenced, and a commit would not be.
+        await write(ahead or [memory.times])
+        failures |= await _commit_all(target, share)
     changes: list[Change] = []
     for group in failures:
         changes += memory.changed(_failed(group, planned.get(group, ()), failures[group], memory, now_ms))
@@ -147,26 +152,50 @@ def _where(decision: GroupDecision) -> Where:
     return (decision.source.topic, decision.source.partition)
 
 
-async def _commit_all(target: Cluster, due: Mapping[str, list[GroupDecision]]) -> dict[str, ClientError]:
-    """Commit group by group, many at the same time -> the groups that failed, and why."""
+Due: TypeAlias = tuple[str, Sequence[GroupDecision], Mapping[TopicPartition, CommittedOffset] | ClientError]
+"""A group, what is to be committed, and the offsets at the target that this was decided on."""
+
+
+async def _commit_all(target: Cluster, due: Sequence[Due]) -> dict[str, ClientError]:
+    """Commit these groups, all at the same time -> those that failed, and why.
+
+    OffsetCommit knows neither a fence nor a condition. So the offsets are read again right before: a job may have come
+    to the target, read on and left since they were looked at. A group that has members now is refused by the broker.
+    """
     failures: dict[str, ClientError] = {}
-    slots = asyncio.Semaphore(GROUPS_IN_FLIGHT)
+    late_s = asyncio.get_running_loop().time() + GROUP_COMMIT_TIMEOUT_MS / 1000
 
-    async def commit(group: str, decisions: list[GroupDecision]) -> None:
+    async def commit(group: str, decisions: Sequence[GroupDecision]) -> None:
         offsets = {d.target: CommittedOffset(d.target_offset or 0, d.metadata) for d in decisions}
-        async with slots:
-            try:
-                async with asyncio.timeout(GROUP_SYNC_TIMEOUT_MS / 1000):
-                    await commit_offsets(target, group, offsets)
-            except ClientError as error:
-                failures[group] = error
-            except TimeoutError:
-                failures[group] = RequestTimedOut(f"group {group}: its commit at {target.site.name} took too long")
+        try:
+            async with asyncio.timeout_at(late_s):
+                await commit_offsets(target, group, offsets)
+        except ClientError as error:
+            failures[group] = error
+        except TimeoutError:
+            failures[group] = _too_late(group, target)
 
+    try:
+        async with asyncio.timeout_at(late_s):
+            groups = [group for group, *_ in due]
+            now = await committed_offsets_of_groups(target, groups, patience_ms=GROUP_COMMIT_TIMEOUT_MS)
+    except TimeoutError:
+        return {group: _too_late(group, target) for group, *_ in due}
     async with asyncio.TaskGroup() as tasks:
-        for group, decisions in due.items():
-            tasks.create_task(commit(group, decisions))
+        for group, decisions, before in due:
+            found = now[group]
+            if isinstance(found, ClientError):
+                failures[group] = found
+            elif isinstance(before, ClientError) or any(found.get(d.target) != before.get(d.target) for d in decisions):
+                text = f"group {group}: its offsets at {target.site.name} changed while they were looked at"
+                failures[group] = ClientError(text, "the next pass looks again")
+            else:
+                tasks.create_task(commit(group, decisions))
     return failures
+
+
+def _too_late(group: str, target: Cluster) -> RequestTimedOut:
+    return RequestTimedOut(f"group {group}: its commit at {target.site.name} took too long")
 
 
 async def _empty_groups(target: Cluster, groups: list[str]) -> frozenset[str]:

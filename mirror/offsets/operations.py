@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from mirror.errors import GapNotOpen
+from mirror.heartbeat import Pulse, judge_heartbeat
+from mirror.limits import GROUP_COMMIT_TIMEOUT_MS
 from mirror.link import Link
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_link
@@ -23,14 +25,22 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
     its partitions not fenced yet: do it again.
 
     A target partition that can take no marker now is left out of the fence that is returned: an old worker that hangs
-    could still write there. May be repeated. Raises LinkFenced when another worker starts at the same moment (try
-    again), ClientError.
+    could still write there. Commits of groups know no fence: where a worker lived, this returns when the last one that
+    it may have begun before is over, and only then may groups be looked at and moved.
+
+    May be repeated. Raises LinkFenced when another worker starts at the same moment (try again), ClientError.
     """
     await ensure_own_topics(target, link)
     now_ms = target.clock.now_ms()
+    worker = judge_heartbeat((await read_entries(link, target)).owner, now_ms)
     promoted = LinkRun(RunState.PROMOTED, operation_id, now_ms)
     claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}", also=[promoted])
-    return await fence_link(target, link, since=claim.owner.writer)
+    fenced_s = target.clock.monotonic()
+    fence = await fence_link(target, link, since=claim.owner.writer)
+    if link.groups and worker.pulse is not Pulse.SILENT:
+        late_s = fenced_s + GROUP_COMMIT_TIMEOUT_MS / 1000
+        await target.clock.sleep(max(0.0, late_s - target.clock.monotonic()))
+    return fence
 
 
 async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.model import CommittedOffset
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
+from mirror.errors import LinkFenced
 from mirror.groups.sync import GroupSyncMemory, GroupSyncReport, sync_groups
+from mirror.limits import GROUPS_IN_FLIGHT
 from mirror.link import Link
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup, Written
 from mirror.offsets.intervals import End, Interval
@@ -27,7 +31,11 @@ def at(offset: int) -> dict[TopicPartition, CommittedOffset]:
 
 
 async def passes(
-    east: GroupSite, west: GroupSite, memory: GroupSyncMemory, count: int = 1
+    east: GroupSite,
+    west: GroupSite,
+    memory: GroupSyncMemory,
+    count: int = 1,
+    meanwhile: Callable[[Sequence[Change]], None] = lambda _written: None,
 ) -> tuple[GroupSyncReport, list[Change]]:
     """So many passes -> the last one, and what it wrote."""
 
@@ -37,6 +45,7 @@ async def passes(
     changes: list[Change] = []
 
     async def write(written: Sequence[Change]) -> None:
+        meanwhile(written)
         changes.extend(written)
 
     east.ports.clear()
@@ -80,11 +89,48 @@ async def test_a_commit_that_fails_again_and_again_is_written_once() -> None:
     assert not memory.by_group["g"].is_settled
     report, changes = await passes(east, west, memory)
     assert set(report.failures) == {"g"}
-    assert [type(change) for change in changes] == [GroupSyncTimes]
+    assert [type(change) for change in changes] == [GroupSyncTimes, GroupSyncTimes], "the fence is asked all the same"
     west.commit_errors.clear()
     await passes(east, west, memory)
     assert memory.by_group["g"].is_settled
     assert west.offsets == {"g": at(8)}
+
+
+async def test_a_job_that_came_and_left_while_a_pass_looked_is_not_sent_back() -> None:
+    """Between the look at the target and the commit lie the map and the write to the link's state."""
+    east, west, memory = GroupSite({"g": at(3), "other": at(4)}), GroupSite({"g": at(6)}), GroupSyncMemory()
+
+    def job(_written: Sequence[Change]) -> None:
+        west.offsets["g"] = at(90)
+
+    report, _ = await passes(east, west, memory, meanwhile=job)
+    assert west.offsets == {"g": at(90), "other": at(9)}
+    assert "changed while" in str(report.failures["g"])
+    report, _ = await passes(east, west, memory)
+    assert not report.failures, "the next pass looks again"
+    assert west.offsets["g"] == at(90)
+
+
+async def test_a_fenced_worker_commits_nothing_more() -> None:
+    """Not even the second share of a pass whose first it could still commit, nor what the state knows already."""
+    groups = {f"g{n}": at(3) for n in range(GROUPS_IN_FLIGHT + 1)}
+    east, west, memory = GroupSite(groups), GroupSite(), GroupSyncMemory()
+    writes = 0
+
+    def fence(_written: Sequence[Change]) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == 2:
+            raise LinkFenced("another owner took over")
+
+    with pytest.raises(LinkFenced):
+        await passes(east, west, memory, meanwhile=fence)
+    assert len(west.offsets) == GROUPS_IN_FLIGHT
+    west.offsets.clear()
+    writes = 1
+    with pytest.raises(LinkFenced):
+        await passes(east, west, memory, meanwhile=fence)
+    assert not west.offsets
 
 
 async def test_a_group_that_cannot_be_read_keeps_what_is_known_of_it() -> None:
