@@ -1,0 +1,170 @@
+"""The check after an operation finds what is not as it was promised, and steps over what holds no record."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.offsets import log_end_offsets
+from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
+from broker.client.site import Site
+from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
+from failover.losses import Certainty, PartitionLoss
+from failover.plan import GroupMove, MoveKind
+from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+from failover.verification import (
+    DifferenceKind,
+    VerificationDifference,
+    edge_timestamps,
+    last_record,
+    same_content,
+    verify_ends,
+    verify_groups,
+)
+from tests.broker.running import running_broker
+from tests.mirror.harness import eventually, make_topic, write
+
+HERE = TopicPartition("flights", 1)
+THERE = TopicPartition("east.flights", 1)
+RECORDS = [Record(at, 1_000 + at, b"k%d" % at, b"v%d" % at) for at in range(5)]
+
+
+def snapshot(*views: PartitionView, groups: tuple[GroupView, ...] = ()) -> Snapshot:
+    return Snapshot("east-west", "east", "west", 0, True, "promoted", "op-1", views, groups)
+
+
+def view(source_end: int | None, mirrored: int | None, target_end: int | None) -> PartitionView:
+    return PartitionView(*HERE, THERE.topic, source_end, None, None, None, mirrored, target_end)
+
+
+@dataclass
+class Sites:
+    source: Cluster
+    target: Cluster
+
+    async def verify(self, fenced: Snapshot, after: Snapshot) -> list[VerificationDifference]:
+        return await verify_ends(self.source, self.target, fenced, after)
+
+
+@asynccontextmanager
+async def two_sites(folder: Path) -> AsyncIterator[Sites]:
+    """The source has RECORDS, the target a topic of another name, and empty."""
+    async with (
+        running_broker(folder / "east") as east,
+        running_broker(folder / "west") as west,
+        Cluster(Site("east", east)) as source,
+        Cluster(Site("west", west)) as target,
+    ):
+        await make_topic(source, HERE.topic, 2)
+        await make_topic(target, THERE.topic, 2)
+        await write(source, HERE, RECORDS)
+        yield Sites(source, target)
+
+
+async def leave_markers(cluster: Cluster, where: TopicPartition, count: int) -> int:
+    """Write so many markers of transactions that hold nothing -> the log's end behind them."""
+    before = (await log_end_offsets(cluster, [where]))[where]
+    for number in range(count):
+        name = f"fence-{number}"
+        producer = await init_producer_id(cluster, name)
+        assert not await add_partitions_to_txn(cluster, name, producer, [where])
+        await end_txn(cluster, name, producer, commit=False)
+
+    async def written() -> bool:
+        return (await log_end_offsets(cluster, [where]))[where] == before + count
+
+    await eventually(written, "the markers")
+    return before + count
+
+
+def move(target_offset: int | None, topic: str = "flights", partition: int = 0, group: str = "analysts") -> GroupMove:
+    return GroupMove(group, topic, partition, "east.flights", MoveKind.TRANSLATED, 1, target_offset, "")
+
+
+def test_every_offset_that_was_promised_is_there() -> None:
+    at = GroupPartitionView("flights", 0, "east.flights", 40, 43, 43, "")
+    there = snapshot(groups=(GroupView("analysts", None, "Empty", 0, 0, None, (at, replace(at, partition=1))),))
+    assert list(verify_groups(there, [move(43), move(43, partition=1), move(None, "cargo")])) == []
+    kind = DifferenceKind.GROUP_OFFSET
+    wrong = [move(42), move(43, "cargo"), move(43, partition=2), move(0, group="others")]
+    assert list(verify_groups(there, wrong)) == [
+        VerificationDifference(kind, "analysts on flights", 0, 42, 43),
+        VerificationDifference(kind, "analysts on cargo", 0, 43, None),
+        VerificationDifference(kind, "analysts on flights", 2, 43, None),
+        VerificationDifference(kind, "others on flights", 0, 0, None),
+    ]
+
+
+@pytest.mark.parametrize("changed", [{"key": b"x"}, {"value": None}, {"timestamp": 1}, {"headers": (("h", b""),)}])
+def test_content_is_all_but_the_offset(changed: dict[str, object]) -> None:
+    one = RECORDS[0]
+    assert same_content(one, one._replace(offset=99))
+    assert not same_content(one, one._replace(**changed))
+
+
+async def test_the_last_records_are_compared_by_content(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as sites:
+        await write(sites.target, THERE, RECORDS)
+        as_mirrored = snapshot(view(5, 5, 5))
+        assert await sites.verify(as_mirrored, as_mirrored) == []
+
+        await write(sites.target, THERE, [RECORDS[0]])
+        with_another = snapshot(view(5, 5, 6))
+        found = [VerificationDifference(DifferenceKind.LAST_RECORD, *HERE, 4, 5)]
+        assert await sites.verify(with_another, with_another) == found
+        shared = snapshot(replace(view(5, 5, 6), has_local_writers=True))
+        assert await sites.verify(shared, shared) == []
+
+
+async def test_a_target_without_the_last_record_is_told(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as sites:
+        for missing in (view(5, 5, 0), view(5, 5, None)):
+            found = await sites.verify(snapshot(missing), snapshot(missing))
+            assert found == [VerificationDifference(DifferenceKind.LAST_RECORD, *HERE, 4, None)]
+        nothing = replace(view(0, None, None), partition=0)
+        assert await sites.verify(snapshot(nothing), snapshot(nothing)) == []
+
+
+async def test_what_came_to_the_source_after_the_fence_is_left_behind(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as sites:
+        await write(sites.target, THERE, RECORDS)
+        left = VerificationDifference(DifferenceKind.LEFT_BEHIND, *HERE, 5, 4)
+        assert await sites.verify(snapshot(view(4, 4, 5)), snapshot(view(5, 5, 5))) == [left]
+        born_later = replace(left, found=None)
+        assert await sites.verify(snapshot(), snapshot(view(5, 5, 5))) == [born_later]
+
+
+@pytest.mark.parametrize("markers", [0, 1, 7, 8, 11])
+async def test_markers_behind_the_last_record_are_stepped_over(tmp_path: Path, markers: int) -> None:
+    async with two_sites(tmp_path) as sites:
+        end = await leave_markers(sites.source, HERE, markers)
+        last = await last_record(sites.source, HERE, end)
+        assert last is not None
+        assert (last.offset, last.value) == (4, b"v4")
+        earlier = await last_record(sites.source, HERE, 3)
+        assert earlier is not None
+        assert earlier.offset == 2
+
+
+async def test_a_log_without_records_has_no_last_one(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as sites:
+        empty = TopicPartition(HERE.topic, 0)
+        assert await last_record(sites.source, empty, 0) is None
+        assert await last_record(sites.source, empty, await leave_markers(sites.source, empty, 3)) is None
+
+
+async def test_the_times_of_a_loss_are_those_of_its_first_and_last_record(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as sites:
+        end = await leave_markers(sites.source, HERE, 2)
+        loss = PartitionLoss(*HERE, Certainty.EXACT, end - 2, 2, end)
+        assert await edge_timestamps(sites.source, loss) == (1_002, 1_004)
+        assert await edge_timestamps(sites.source, replace(loss, first_offset=4)) == (1_004, 1_004)
+        assert await edge_timestamps(sites.source, replace(loss, first_offset=5)) == (None, None)
+        for unknown in (replace(loss, first_offset=None), replace(loss, end_offset=None)):
+            assert await edge_timestamps(sites.source, unknown) == (None, None)
