@@ -43,7 +43,7 @@ async def _partitions(
     mirrored = {TopicPartition(*at) for at in state.map.partitions()}
     topics = await _selected(link, source) if source else {}
     at_source = {TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions}
-    doubted = state.entries.untranslatable()
+    doubted = state.entries.in_doubt(asks_source=source is not None)
     recreated = {name for name, topic in topics.items() if _is_recreated(topic, state.entries.topic_ids.get(name))}
     wanted = sorted(at for at in mirrored | at_source if at.topic != link.canary_topic)
     source_ends = await log_end_offsets(source, sorted(at_source)) if source else {}
@@ -62,6 +62,7 @@ async def _partitions(
         seen = state.entries.checkpoints.get(at)
         target_end = target_ends.get(TopicPartition(target_topic, at.partition))
         cut = end is not None and (target_end is None or target_end < end.target_next)
+        cut |= end is not None and source_ends.get(at, end.source_next) < end.source_next
         views.append(
             PartitionView(
                 at.topic,
@@ -108,7 +109,8 @@ async def _groups(
     # Without a source there is nothing to translate: its offsets cannot be asked for.
     offset_map = GroupMap(state.map)
     if source:
-        offset_map = await load_group_map(link, state.map, state.entries.untranslatable(), (source, target), {})
+        doubted = state.entries.in_doubt(asks_source=True)
+        offset_map = await load_group_map(link, state.map, doubted, (source, target), {})
     views = []
     for name in wanted:
         entry = state.entries.groups.by_group.get(name)

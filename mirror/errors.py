@@ -75,6 +75,8 @@ class GroupNotCarried(MirrorError):
 class OffsetDeclined(MirrorError):
     """An offset of a log that was recreated or cut: the record that is there now may not be the mirrored one."""
 
+    hint = "see what `farshore status` says of the partition"
+
 
 class StateDamaged(MirrorError):
     """The link's state topic on the target holds something that cannot be understood."""

@@ -85,9 +85,11 @@ def link_findings(
     if look is None:
         return tuple(found)
     found += [_held(hold) for hold in look.holds]
+    stopped = entries.open_gaps().keys() if entries is not None else set()
     found += [
-        LinkFinding(LinkFindingKind.LAG_UNKNOWN, *where, f"its lag could not be looked at: {error}", "")
+        LinkFinding(LinkFindingKind.LAG_UNKNOWN, *where, f"its lag is not known: {error}", "")
         for where, error in sorted(look.lags.unknown.items())
+        if where not in stopped
     ]
     for lag in sorted(look.lags.lags, key=_place):
         if lag.lag_bytes is None:

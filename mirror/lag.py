@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.log import FetchLimits, fetch_each, records_of
+from broker.client.model import Topic
 from broker.client.offsets import list_each_offset, log_spans
 from broker.client.topics import describe_each_topic, list_topics
 from broker.wire.api import ApiKey
@@ -30,9 +32,11 @@ from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import LATEST, MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, IsolationLevel, TopicPartition
+from mirror.errors import OffsetDeclined
 from mirror.limits import LAG_SCAN_MAX_BYTES
 from mirror.link import Link
-from mirror.offsets.state import LinkState, load_link_state
+from mirror.offsets.doubt import in_words
+from mirror.offsets.state import LinkState, StateEntries, load_link_state
 from mirror.topics.plan import select_topics
 from mirror.topics.seen import has_legal_name
 
@@ -125,18 +129,22 @@ class LagReport:
     """The lags by topic and partition, and the partitions whose lag cannot be known now, and why."""
 
     lags: tuple[PartitionLag, ...]
-    unknown: Mapping[TopicPartition, ClientError]
+    unknown: Mapping[TopicPartition, FarshoreError]
 
 
 async def link_lag(link: Link, source: Cluster, target: Cluster, state: LinkState | None = None) -> list[PartitionLag]:
     """The lag of every partition that the link selects, by topic and partition.
 
     `state` (from `load_link_state`) is loaded here when it is not given; the older it is, the larger the lag looks.
-    Raises ClientError, also for one partition whose lag cannot be known, StateDamaged.
+    Raises ClientError, also for one partition whose lag cannot be known, OffsetDeclined for one that is in doubt,
+    StateDamaged.
     """
     retry = source.retry()
     while (report := await partial_lag(link, source, target, state or await load_link_state(link, target))).unknown:
-        await retry.pause(next(iter(report.unknown.values())))
+        first, *_ = sorted(report.unknown.values(), key=lambda error: isinstance(error, ClientError))
+        if not isinstance(first, ClientError):
+            raise first  # it stays so until somebody has decided
+        await retry.pause(first)
     return list(report.lags)
 
 
@@ -148,7 +156,8 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
         for name in select_topics(link, topics)
         for partition in topics[name].partitions
     ]
-    target_ends, unknown = await _target_ends(link, target, partitions)
+    target_ends, unasked = await _target_ends(link, target, partitions)
+    unknown: dict[TopicPartition, FarshoreError] = {**unasked, **_in_doubt(state.entries, topics)}
     unknown |= {TopicPartition(*where): error for where, error in state.unread.items()}
     spans, failures = split_failures(await log_spans(source, partitions, IsolationLevel.READ_COMMITTED))
     unknown |= failures
@@ -157,6 +166,10 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
         if where not in unknown:
             end = state.map.mirrored_end(where.topic, where.partition)
             position = None if end is None else max(end.source_next, state.map.partition(*where).position)
+            if position is not None and spans[where].end < position:
+                text = f"the log at {link.source.name} ends at {spans[where].end}, the mirror had read to {position}"
+                unknown[where] = OffsetDeclined(f"{where}: {text}")
+                continue
             start = max(position or 0, spans[where].start)
             ends[where] = Ends(start, spans[where].end, position, target_ends.get(where))
     lagging = {where: found for where, found in ends.items() if found.source_end > found.start}
@@ -164,6 +177,17 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
     now_ms = source.clock.now_ms()
     lags = tuple(measure_lag(link, where, found, samples.get(where), now_ms) for where, found in ends.items())
     return LagReport(lags, {where: unknown[where] for where in partitions if where in unknown})
+
+
+def _in_doubt(entries: StateEntries, topics: Mapping[str, Topic]) -> dict[TopicPartition, OffsetDeclined]:
+    """The partitions whose position says nothing about the source's log as it is now, and why."""
+    reasons = {where: in_words(found) for where, found in entries.in_doubt(asks_source=True).items()}
+    for where, checkpoint in entries.checkpoints.items():
+        known = checkpoint.topic_ids.source or entries.topic_ids.get(where[0], "")
+        topic = topics.get(where[0])
+        if topic is not None and topic.topic_id and known and str(topic.topic_id) != known:
+            reasons.setdefault(where, f"the source topic's id was {known} and is {topic.topic_id}")
+    return {TopicPartition(*where): OffsetDeclined(f"{where[0]}-{where[1]}: {why}") for where, why in reasons.items()}
 
 
 async def _target_ends(

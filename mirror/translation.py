@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from mirror.errors import OffsetDeclined, OffsetNotMirrored
 from mirror.findings import resume_command
 from mirror.link import Link
-from mirror.offsets.entries import UNTRANSLATABLE_KINDS, GapStatus
+from mirror.offsets.doubt import in_words
+from mirror.offsets.entries import Gap, GapStatus
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.state import LinkState
 
@@ -30,15 +31,15 @@ def translate_offset(
     """Translate an offset of the source's `topic`; `reverse`: the offset is one at the target.
 
     An offset without a record of its own (compacted, aborted, a marker) becomes that of the next mirrored record.
-    Raises OffsetNotMirrored; OffsetDeclined while the partition stands at a log that was recreated or cut; and the
+    Raises OffsetNotMirrored; OffsetDeclined while the partition stands where offsets are in doubt; and the
     ClientError that kept the partition's log at the target from being read.
     """
-    for gap in state.entries.undecided_gaps(topic, partition):
-        if gap.kind in UNTRANSLATABLE_KINDS:
-            text = f"{topic} partition {partition} of link {link.name} stands still ({gap.kind.value}: {gap.detail})"
-            accepted = gap.status is GapStatus.ACCEPTED
-            hint = f"farshore mirror run --link {link.name}" if accepted else resume_command(link.name, gap)
-            raise OffsetDeclined(f"{text}: an offset may mean another record now than the one that was mirrored", hint)
+    gap = state.entries.in_doubt(asks_source=False).get((topic, partition))
+    if isinstance(gap, Gap):
+        text = f"{topic} partition {partition} of link {link.name}: {in_words(gap)}"
+        accepted = gap.status is GapStatus.ACCEPTED
+        hint = f"farshore mirror run --link {link.name}" if accepted else resume_command(link.name, gap)
+        raise OffsetDeclined(f"{text}: an offset may mean another record now than the one that was mirrored", hint)
     if (topic, partition) in state.unread:
         raise state.unread[topic, partition]
     offset_map = state.map

@@ -9,15 +9,20 @@ from typing import Any
 import click
 
 from broker.base.durations import DurationInvalid, human_seconds, parse_duration_ms
-from mirror.status import LinkStatus
+from mirror.status import LinkCondition, LinkStatus
 
 HEALTHY = "healthy"
 LAG_BELOW = "lag<"
+_MIRRORING = frozenset({LinkCondition.RUNNING, LinkCondition.RESTARTING})
+"""A worker lives, and every partition moves or will by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A state of all links: without a finding, or where `lag_below_ms` is given, with a known lag below it."""
+    """A state of all links: without a finding, or where `lag_below_ms` is given, with a known lag below it.
+
+    A lag counts only while a worker lives and no partition stands still: otherwise it will not stay so.
+    """
 
     text: str
     lag_below_ms: int | None = None
@@ -32,12 +37,15 @@ class Goal:
     def _reached(self, status: LinkStatus) -> bool:
         if self.lag_below_ms is None:
             return not status.findings
-        return status.lag_seconds is not None and status.lag_seconds * 1000 < self.lag_below_ms
+        in_time = status.lag_seconds is not None and status.lag_seconds * 1000 < self.lag_below_ms
+        return in_time and status.condition in _MIRRORING
 
     def _lacks(self, status: LinkStatus) -> str:
         if self.lag_below_ms is None:
             first, *others = [finding.kind.value for finding in status.findings]
             return f"{first} and {len(others)} more" if others else first
+        if status.condition not in _MIRRORING:
+            return status.condition.value
         return "lag unknown" if status.lag_seconds is None else f"lag {human_seconds(status.lag_seconds)}"
 
 

@@ -114,10 +114,6 @@ class GapKind(StrEnum):
     """The source has the partition no more; the range is what the mirror had seen of it and not mirrored."""
 
 
-UNTRANSLATABLE_KINDS = frozenset({GapKind.RECREATED, GapKind.TRUNCATED_END, GapKind.TARGET_TRUNCATED})
-"""While a partition stands at one of these, an offset may mean another record than the one the map speaks of."""
-
-
 class GapStatus(StrEnum):
     STOPPED = "stopped"
     """The partition stands still until an operator decides."""
@@ -127,6 +123,10 @@ class GapStatus(StrEnum):
     """The link went on behind the gap."""
     GONE = "gone"
     """What had stopped the partition was not there any more at a later start: for this gap nothing was left out."""
+
+
+UNDECIDED: Final = frozenset({GapStatus.STOPPED, GapStatus.ACCEPTED})
+"""The partition stands there, until a session has gone on behind it: also what was accepted."""
 
 
 @dataclass(frozen=True, slots=True)

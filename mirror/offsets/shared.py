@@ -172,7 +172,7 @@ async def load_group_map(
     for back in link.reverse_links:
         state = await load_partial_state(back, source)
         backs.append((back, state.map))
-        doubted |= state.entries.untranslatable() | state.unread.keys()
+        doubted |= state.entries.in_doubt(asks_source=True).keys() | state.unread.keys()
     in_doubt = frozenset(doubted)
     found = GroupMap(own, tuple(backs), in_doubt, examined)
     for _ in range(EXAMINED_ROUNDS):

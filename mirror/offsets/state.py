@@ -16,8 +16,9 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import Link
+from mirror.offsets.doubt import is_in_doubt
 from mirror.offsets.entries import (
-    UNTRANSLATABLE_KINDS,
+    UNDECIDED,
     Block,
     Checkpoint,
     Gap,
@@ -69,15 +70,22 @@ class StateEntries:
         """Per partition the gap at which it stands still."""
         return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
 
-    def untranslatable(self) -> frozenset[Where]:
-        """The partitions that stand where offsets do not mean the mirrored records any more."""
-        return frozenset(where for where, gap in self.open_gaps().items() if gap.kind in UNTRANSLATABLE_KINDS)
+    def in_doubt(self, *, asks_source: bool) -> dict[Where, Gap | Hold]:
+        """The partitions where an offset may mean another record than the mirrored one, and why (`doubt.py`).
+
+        `asks_source`: the source's offsets are those of now, so a partition that was held for an error there counts.
+        """
+        held = {}
+        for topic, number in self.checkpoints if asks_source else ():
+            hold = self.holds.get((topic, number)) or self.holds.get((topic, None))
+            if hold is not None and is_in_doubt(hold):
+                held[topic, number] = hold
+        return held | {(gap.topic, gap.partition): gap for gap in self.gaps.values() if is_in_doubt(gap)}
 
     def undecided_gaps(self, topic: str, partition: int) -> tuple[Gap, ...]:
         """Where a partition stands still, and what an operator accepted of it and the link has not yet passed."""
-        undecided = (GapStatus.STOPPED, GapStatus.ACCEPTED)
         return tuple(
-            g for g in self.gaps.values() if (g.topic, g.partition) == (topic, partition) and g.status in undecided
+            g for g in self.gaps.values() if (g.topic, g.partition) == (topic, partition) and g.status in UNDECIDED
         )
 
 

@@ -118,6 +118,17 @@ def find_change(link: Link, before: TopicsSeen, now: TopicsSeen, held: Collectio
     return None
 
 
+def replaced_topics(link: Link, before: TopicsSeen, now: TopicsSeen) -> set[str]:
+    """The source topics of `before` that one of the sites has as another topic now, or does not tell to have."""
+    found = set()
+    for name, ours in before.source.items():
+        there = link.target_topic(name)
+        pairs = [(ours, now.source.get(name)), (before.target.get(there), now.target.get(there))]
+        if any(old is not None and (new is None or new.topic_id != old.topic_id) for old, new in pairs):
+            found.add(name)
+    return found
+
+
 def _topic_change(before: Topic | None, now: Topic | None, held: Collection[int]) -> str | None:
     if before is None or now is None:
         return None if before is now else "is new" if before is None else "is gone"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from broker.base.clock import Clock
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.doubt import is_in_doubt
 from mirror.offsets.hold_entries import Hold, VoidHold
 from mirror.offsets.state_writer import Change
 from mirror.topics.seen import HoldKey, hold_for_error
@@ -65,14 +66,14 @@ class Holds:
     def __init__(self, attempts: Attempts, clock: Clock) -> None:
         self.attempts = attempts
         self.current: dict[HoldKey, Hold] = {}
+        self.doubted: frozenset[TopicPartition] = frozenset()
+        """Held once for a reason that puts their offsets in doubt: until a new session has compared their logs."""
         self._clock = clock
 
     def add(self, hold: Hold, *, passing: bool = True) -> Hold:
         """A partition is held from now on -> the hold as it is kept."""
-        key = (hold.topic, hold.partition)
-        self.attempts.failed(key, passing=passing)
-        kept = self.current[key] = _since(hold, self.current.get(key))
-        return kept
+        self.attempts.failed((hold.topic, hold.partition), passing=passing)
+        return self._keep(hold)
 
     def add_error(self, where: TopicPartition, error: ClientError, *, at_source: bool) -> Hold:
         """One of the sites answered with this error for the source partition -> the hold."""
@@ -94,12 +95,18 @@ class Holds:
         for key, hold in found.items():
             before = self.current.get(key)
             if before is None or (before.reason, before.detail) != (hold.reason, hold.detail):
-                self.current[key] = _since(hold, before)
-                changes.append(self.current[key])
+                changes.append(self._keep(hold))
         for key in [key for key in self.current if key[1] is None and key not in found]:
             del self.current[key]
             changes.append(VoidHold(*key))
         return changes
+
+    def _keep(self, hold: Hold) -> Hold:
+        key = (hold.topic, hold.partition)
+        if hold.partition is not None and is_in_doubt(hold):
+            self.doubted |= {TopicPartition(hold.topic, hold.partition)}
+        kept = self.current[key] = _since(hold, self.current.get(key))
+        return kept
 
 
 def _since(hold: Hold, before: Hold | None) -> Hold:

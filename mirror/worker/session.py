@@ -17,7 +17,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.groups.sync import GroupSyncMemory
 from mirror.link import Link
-from mirror.offsets.entries import UNTRANSLATABLE_KINDS
+from mirror.offsets.doubt import is_in_doubt
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.shared import Examined
@@ -118,10 +118,10 @@ class Session:
             self.holds.attempts.failed(name, passing=failure.retriable)
             self.tell(Event.TOPIC_FAILED, topic=name, detail=str(failure))
 
-    def in_doubt(self) -> list[TopicPartition]:
+    def in_doubt(self) -> frozenset[TopicPartition]:
         """The source partitions whose offsets may not mean the mirrored records any more."""
         stopped = {where: replicator.gap for where, replicator in self.replicators.items()}
-        return [where for where, gap in stopped.items() if gap is not None and gap.kind in UNTRANSLATABLE_KINDS]
+        return self.holds.doubted | {where for where, gap in stopped.items() if gap is not None and is_in_doubt(gap)}
 
     def count_acknowledged(self, size_bytes: int) -> None:
         """The target has so much more: a checkpoint is due when it is much."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
@@ -16,7 +18,15 @@ from mirror.offsets.fence import find_unmarkable
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.topics.plan import ConfigChange
-from mirror.topics.seen import HoldKey, TopicsSeen, find_change, find_holds, hold_for_error, lacking_topics
+from mirror.topics.seen import (
+    HoldKey,
+    TopicsSeen,
+    find_change,
+    find_holds,
+    hold_for_error,
+    lacking_topics,
+    replaced_topics,
+)
 from mirror.topics.sync import find_concerns, look_at_topics, sync_configs, sync_topics
 from mirror.worker.events import Event, changed_only
 from mirror.worker.session import Session
@@ -159,17 +169,27 @@ async def _ask_about(session: Session, partitions: Sequence[TopicPartition]) -> 
     return found
 
 
+async def load_session_map(session: Session) -> GroupMap:
+    """The map for a pass over groups whose offsets were read before. Raises ClientError, StateDamaged.
+
+    The offsets may be those of a topic that is another one since the session was opened, which the watch has not seen
+    yet; and while this asks, partitions may come to stand still: what is in doubt is looked at last.
+    """
+    link, clusters = session.link, (session.source, session.target)
+    replaced = replaced_topics(link, session.topics.seen, await look_at_topics(link, *clusters))
+    others = [where for where in session.replicators if where.topic in replaced]
+    found = await load_group_map(link, session.offset_map, others, clusters, session.examined)
+    return replace(found, in_doubt=found.in_doubt | session.in_doubt())
+
+
 async def run_groups(session: Session) -> None:
     """Carry group offsets over. What fails, one group or a whole pass, is told, and tried again at the next pass."""
     tell = changed_only(session.tell)
     link, clusters = session.link, (session.source, session.target)
-
-    async def load_map() -> GroupMap:
-        return await load_group_map(link, session.offset_map, session.in_doubt(), clusters, session.examined)
-
+    load = partial(load_session_map, session)
     while link.groups or session.groups.by_group:
         try:
-            report = await sync_groups(link, *clusters, load_map, session.groups, session.state_writer.write)
+            report = await sync_groups(link, *clusters, load, session.groups, session.state_writer.write)
             for group, failure in report.failures.items():
                 tell(Event.GROUP_FAILED, group, str(failure))
         except (ClientError, StateDamaged) as error:

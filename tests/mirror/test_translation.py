@@ -11,7 +11,8 @@ from broker.client.site import Site
 from mirror.errors import OffsetDeclined, OffsetNotMirrored
 from mirror.findings import resume_command
 from mirror.link import Link
-from mirror.offsets.entries import UNTRANSLATABLE_KINDS, Gap, GapKind, GapStatus
+from mirror.offsets.doubt import TRANSLATED_KINDS
+from mirror.offsets.entries import Gap, GapKind, GapStatus
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.state import LinkState, StateEntries
@@ -50,7 +51,7 @@ def test_what_is_not_mirrored_is_told(partition: int, offset: int, reverse: bool
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("kind", sorted(UNTRANSLATABLE_KINDS))
+@pytest.mark.parametrize("kind", sorted(set(GapKind) - TRANSLATED_KINDS))
 def test_an_offset_of_a_log_that_was_recreated_or_cut_is_declined(kind: GapKind, reverse: bool) -> None:
     with pytest.raises(OffsetDeclined, match=f"{kind.value}: the source's log ends at 5") as declined:
         translate_offset(LINK, state(stopped(kind)), "orders", 0, 12, reverse=reverse)
@@ -67,7 +68,7 @@ def test_what_is_accepted_and_not_yet_passed_is_declined_too() -> None:
 @pytest.mark.parametrize(
     "gap",
     [
-        *(stopped(kind) for kind in GapKind if kind not in UNTRANSLATABLE_KINDS),
+        *(stopped(kind) for kind in sorted(TRANSLATED_KINDS)),
         stopped(GapKind.RECREATED, partition=1),
         stopped(GapKind.RECREATED, status=GapStatus.PASSED),
         stopped(GapKind.RECREATED, status=GapStatus.GONE),

@@ -111,6 +111,9 @@ def test_what_is_unknown_is_said_in_both_forms(capsys: pytest.CaptureFixture[str
         ("lag<5s", status(LAGGING), False),
         ("lag < 3h", status(LAGGING), True),
         ("lag<5s", status(BLIND), False),
+        ("lag<5s", status(EVEN, gaps=(GAP,)), False),
+        ("lag<5s", status(EVEN, age_ms=600_000), False),
+        ("lag<5s", status(EVEN, restarts=7), True),
     ],
 )
 def test_a_goal_is_reached_by_what_is_known(goal: str, found: LinkStatus, reached: bool) -> None:

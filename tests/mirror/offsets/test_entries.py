@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.offsets.entries import (
-    UNTRANSLATABLE_KINDS,
     Block,
     Checkpoint,
     Entry,
@@ -251,8 +250,3 @@ def test_compaction_keeps_one_checkpoint_per_partition_and_every_gap() -> None:
     second = Gap("flights", 2, GapKind.TRUNCATED_START, 30, 40, 20, GapStatus.STOPPED, 1_900, "retention")
     accepted = Gap("flights", 2, GapKind.TRUNCATED_START, 5, 9, 4, GapStatus.ACCEPTED, 1_900, "retention")
     assert encode_key(second) != encode_key(GAP) == encode_key(accepted)
-
-
-def test_offsets_are_declined_wherever_one_may_mean_another_record() -> None:
-    """Refused or unreadable batches and foreign writers leave what is mirrored as it is."""
-    assert {kind.value for kind in UNTRANSLATABLE_KINDS} == {"recreated", "truncated_end", "target_truncated"}

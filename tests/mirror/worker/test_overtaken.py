@@ -103,7 +103,7 @@ async def test_an_overtaken_source_stops_the_partition_and_accepting_loses_nothi
             await told.wait_for(Event.STARTED)
             assert len(await read_all(target, WHERE)) == 1000
             state = await load_link_state(link, target)
-            assert WHERE in state.entries.untranslatable()
+            assert WHERE in state.entries.in_doubt(asks_source=False)
             await accept_all(link, target, "op")
             found = await wait_for_records(target, WHERE, 1350)
             await write(source, WHERE, some_records(LATER + 350, 10))
