@@ -12,7 +12,10 @@ from broker.client.topics import describe_topics, list_topics
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Writer
+from mirror.offsets.intervals import End
+from mirror.offsets.recovery import landed_to
 from mirror.offsets.state import StateEntries
+from mirror.offsets.tail import read_tails
 from mirror.topics.plan import pair_topics
 from mirror.worker.evidence import gather_evidence, partition_pairs
 from mirror.worker.holds import Attempts, Holds
@@ -59,7 +62,7 @@ async def look_ahead(
         if source is None or found is None or found.checkpoint is None:
             outlooks.append(_recorded(gap))
         else:
-            outlooks.append(await _outlook(source, found, gap))
+            outlooks.append(await _outlook(link, (source, target), found, gap))
     return tuple(outlooks)
 
 
@@ -79,7 +82,7 @@ async def _evidence(
     return await gather_evidence(link, (source, target), entries, mirrored, pairs, registry, holds, fenced=False)
 
 
-async def _outlook(source: Cluster, evidence: Evidence, gap: Gap) -> GapOutlook:
+async def _outlook(link: Link, clusters: tuple[Cluster, Cluster], evidence: Evidence, gap: Gap) -> GapOutlook:
     accepted = tuple(
         replace(known, status=GapStatus.ACCEPTED) if known.kind is gap.kind else known for known in evidence.gaps
     )
@@ -87,11 +90,25 @@ async def _outlook(source: Cluster, evidence: Evidence, gap: Gap) -> GapOutlook:
     position = recover_partition(evidence).position
     now = next((passed for passed in opening.passed if passed.kind is gap.kind), gap)
     skipped = (position, opening.position) if opening.position > position else None
-    repeated = (opening.position, position) if opening.position < position else None
+    repeated_to = position
+    if gap.kind is GapKind.TARGET_TRUNCATED:
+        repeated_to = max(position, await _landed_to(link, clusters[1], evidence))
+    repeated = (opening.position, repeated_to) if opening.position < repeated_to else None
     if gap.kind is GapKind.RECREATED:
         skipped = repeated = None  # the offsets of two topics do not compare
-    timestamps = await _timestamps(source, evidence, skipped) if skipped else (None, None)
+    timestamps = await _timestamps(clusters[0], evidence, skipped) if skipped else (None, None)
     return _made(gap, _meaning(now, opening, skipped, repeated), opening.position, skipped, repeated, timestamps)
+
+
+async def _landed_to(link: Link, target: Cluster, evidence: Evidence) -> int:
+    """The source offset before which the target may have records: also those that a session wrote behind the loss."""
+    checkpoint, batches = evidence.checkpoint, evidence.tail.batches
+    assert checkpoint is not None
+    if evidence.target_is_recreated:  # the new topic's offsets count from 0
+        anew = replace(checkpoint, end=End(checkpoint.end.source_next, 0))
+        tails, _ = split_failures(await read_tails(target, link, {evidence.where: anew}))
+        batches = tails[evidence.where].batches if evidence.where in tails else batches
+    return landed_to(evidence.blocks, checkpoint, batches)
 
 
 def _made(

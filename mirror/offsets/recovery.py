@@ -108,6 +108,24 @@ def recover(
     return Recovered(end, position, tuple(intervals), tuple(foreign), landed, found, lost_at)
 
 
+def landed_to(blocks: Iterable[Block], checkpoint: Checkpoint, tail: Iterable[TailBatch]) -> int:
+    """The source offset behind the last record of the checkpoint's writer in `tail`, wherever in the log it stands.
+
+    Where the target lost records, later ones of the same session may have landed in their place, or in a new topic of
+    that name. The checkpoint's own end where there are none.
+    """
+    steps, sources = _sequence_map(blocks, checkpoint)
+    source_next = checkpoint.end.source_next
+    for batch in tail:
+        ahead = (batch.base_sequence - checkpoint.sequence) & SEQUENCE_MASK
+        ours = (batch.producer_id, batch.producer_epoch) == checkpoint.writer and not batch.is_control
+        if ours and ahead < _BEHIND:
+            count = batch.last_offset - batch.base_offset + 1
+            last = _pieces(steps, sources, ahead, count)[-1]
+            source_next = max(source_next, last.source_start + count - last.ordinal)
+    return source_next
+
+
 def step_over(found: Recovered, log_end: int) -> Recovered:
     """The position from which a new writer goes on: what lies between the last record and the log end is skipped."""
     end = found.end

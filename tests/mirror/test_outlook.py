@@ -1,0 +1,68 @@
+"""What is shown before a consent is what the consent then does."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.log import append
+from broker.client.topics import delete_topics
+from broker.wire.records import encode_batch
+from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.entries import GapKind
+from mirror.offsets.state import read_entries
+from mirror.outlook import look_ahead
+from mirror.worker.events import Event
+from tests.interop.servers import FarshoreBroker
+from tests.mirror.harness import (
+    accept_all,
+    contents,
+    link_between,
+    make_topic,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    folder = tmp_path_factory.mktemp("sites")
+    with FarshoreBroker(folder / "east") as east, FarshoreBroker(folder / "west") as west:
+        yield east.bootstrap, west.bootstrap
+
+
+async def test_what_a_session_still_wrote_into_a_recreated_target_is_shown_as_repeated(
+    brokers: tuple[str, str],
+) -> None:
+    """A batch that was on its way when the target topic was made anew lands in the new one."""
+    where = TopicPartition(f"flights-{uuid.uuid4().hex[:8]}", 0)
+    link = link_between(*brokers, [where.topic])
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await write(source, where, some_records(0, 10))
+        async with running(link):
+            await wait_for_records(target, where, 10)
+        await write(source, where, some_records(10, 5))
+        await delete_topics(target, [where.topic])
+        await make_topic(target, where.topic)
+        checkpoint = (await read_entries(link, target)).checkpoints[where]
+        writer, sequence = checkpoint.writer, checkpoint.sequence + 10 - checkpoint.end.source_next
+        late = encode_batch(
+            some_records(10, 5), producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=sequence
+        )
+        assert await append(target, where, late) == 0
+        async with running(link) as told:
+            await told.wait_for(Event.PARTITION_STOPPED)
+            await told.wait_for(Event.STARTED)
+            entries = await read_entries(link, target)
+            (shown,) = await look_ahead(link, (source, target), entries, list(entries.open_gaps().values()))
+            assert (shown.kind, shown.repeated_from, shown.repeated_to) == (GapKind.TARGET_TRUNCATED, 0, 15)
+            assert "0 to 14 are mirrored again" in shown.meaning
+            await accept_all(link, target, "op")
+            found = await wait_for_records(target, where, 20)
+        assert contents(found) == contents([*some_records(10, 5), *some_records(0, 15)])
