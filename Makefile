@@ -86,8 +86,9 @@ lint: setup
 bench: tools
 	@$(BIN)/python -m tests.bench
 
+# A sample of the seeded runs of tests/chaos_runs; SEEDS=40: so many of each kind, each a minute.
 chaos: tools
-	@$(PYTEST) -m slow --timeout 1800
+	@FARSHORE_CHAOS_SEEDS="$(SEEDS)" $(PYTEST) -m slow --timeout $(if $(SEEDS),7200,1800)
 
 # Small bugs planted one at a time: do the tests beside the code find them? About half an hour on two cores.
 mutants: setup

@@ -1,0 +1,111 @@
+"""`python -m tests.chaos_runs content|hands`: seeded runs against real clusters, a line each, a table at the end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import click
+
+from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS
+from tests.chaos_runs.content_runs import ContentResult
+from tests.chaos_runs.hands_runs import ALL_ACTIONS, HandsResult
+from tests.chaos_runs.runner import run_content, run_hands, shares
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """`COUNT` for the seeds 1 to COUNT, `FROM:COUNT`, or a list `3,17,20`."""
+
+    name = "seeds"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        first, colon, count = str(value).partition(":")
+        try:
+            if colon:
+                return tuple(range(int(first), int(first) + int(count)))
+            numbers = tuple(int(number) for number in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not COUNT, FROM:COUNT or N,N,...", param, ctx)
+        return numbers if len(numbers) > 1 else tuple(range(1, numbers[0] + 1))
+
+
+@click.group()
+def main() -> None:
+    """Long seeded runs against real clusters."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@main.command()
+@click.option("--seeds", type=Seeds(), default="4", show_default=True, help="COUNT, FROM:COUNT or N,N,...")
+@click.option("--pair", "pairs", multiple=True, type=click.Choice(CONTENT_PAIRS), help="Only this pair of clusters.")
+@click.option("--length", "length_s", default=60.0, show_default=True, metavar="SECONDS", help="Of each run.")
+@click.option("--jobs", default=1, show_default=True, help="Pairs of clusters at the same time.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
+def content(seeds: tuple[int, ...], pairs: tuple[str, ...], length_s: float, jobs: int, keep: Path | None) -> None:
+    """Every record compared after kills, pauses and latency. A seed belongs to one pair, in turn."""
+    pairs = pairs or CONTENT_PAIRS
+    folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
+    click.echo(f"evidence in {folder}", err=True)
+    results: list[ContentResult] = []
+    with ProcessPoolExecutor(jobs) as pool:
+        runs = [pool.submit(run_content, pair, share, length_s, folder / pair) for pair, share in shares(seeds, pairs)]
+        for done in as_completed(runs):
+            results += done.result()
+    for pair in pairs:
+        of_pair = [result for result in results if result.pair == pair]
+        click.echo(summary(pair, of_pair))
+    click.echo(summary("all", results))
+    sys.exit(0 if all(result.is_good for result in results) else 1)
+
+
+@main.command()
+@click.option("--seeds", type=Seeds(), default="6", show_default=True, help="COUNT, FROM:COUNT or N,N,...")
+@click.option("--pair", "pairs", multiple=True, type=click.Choice(list(PAIRS)), help="Only this pair of clusters.")
+@click.option(
+    "--action", "actions", multiple=True, type=click.Choice(ALL_ACTIONS), help="Only this (default: by seed)."
+)
+@click.option("--jobs", default=1, show_default=True, help="Pairs of clusters at the same time.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
+def hands(
+    seeds: tuple[int, ...], pairs: tuple[str, ...], actions: tuple[str, ...], jobs: int, keep: Path | None
+) -> None:
+    """Delete, recreate, cut, refill, restore, at random moments; consent as printed; then every record compared."""
+    pairs = pairs or tuple(PAIRS)
+    folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
+    click.echo(f"evidence in {folder}", err=True)
+    results: list[HandsResult] = []
+    with ProcessPoolExecutor(jobs) as pool:
+        runs = [pool.submit(run_hands, pair, share, actions, folder / pair) for pair, share in shares(seeds, pairs)]
+        for done in as_completed(runs):
+            results += done.result()
+    for action in ALL_ACTIONS:
+        of_action = [result for result in results if action in result.actions]
+        failed = [result for result in of_action if action in result.problems]
+        if of_action:
+            where = ", ".join(f"{result.pair}:{result.seed}" for result in failed)
+            click.echo(f"{action:18} {len(of_action):3} times, {len(failed)} failed {where}")
+    bad = [result for result in results if not result.is_good]
+    click.echo(f"{len(results)} runs, {len(bad)} failed, {sum(len(r.accepted) for r in results)} gaps accepted")
+    sys.exit(1 if bad else 0)
+
+
+def summary(name: str, results: Sequence[ContentResult]) -> str:
+    def total(field: str) -> int:
+        return sum(getattr(result, field) for result in results)
+
+    faults = sum(sum(result.faults.values()) for result in results)
+    return (
+        f"{name:12} {len(results):3} seeds, {sum(not result.is_good for result in results)} failed; "
+        f"{total('records')} records, {total('aborts')} aborts, {faults} faults; lost {total('lost')}, "
+        f"twice {total('twice')}, extra {total('extra')}, reordered {total('reordered')}, gaps {total('gaps')}"
+    )
+
+
+if __name__ == "__main__":
+    main()

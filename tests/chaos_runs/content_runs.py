@@ -1,0 +1,246 @@
+"""A mirror under kills, pauses and latency while three kinds of producers write; then every record is compared."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.base.address import Address
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from broker.wire.vocabulary import TopicPartition
+from chaos.toxics import Latency, connect, latency, proxied
+from mirror.link import Link
+from mirror.offsets.state import load_link_state
+from tests.chaos_runs.clusters import ClusterServer, freeze, thaw
+from tests.chaos_runs.looking import content_of, mistranslated, read_committed
+from tests.chaos_runs.mirror_process import Operator
+from tests.chaos_runs.oracle import Differences, compare
+from tests.chaos_runs.writers import Writer, writing
+from tests.interop.servers import KafkaServer, Toxiproxy
+from tests.mirror.harness import make_topic, read_all
+
+PARTITIONS = 3
+RATE_BURSTS_PER_S = 12.0
+SETTLE_TIMEOUT = "150s"
+KAFKA_KILLS_MAX = 1
+"""A start of Kafka takes a good part of a minute's run."""
+
+
+@dataclass
+class ContentResult:
+    """What one seed came to; `problems` are what must not be."""
+
+    seed: int
+    pair: str
+    records: int = 0
+    aborts: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
+    twice: int = 0
+    extra: int = 0
+    reordered: int = 0
+    gaps: int = 0
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems
+
+    def line(self) -> str:
+        faults = " ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
+        text = (
+            f"{'ok  ' if self.is_good else 'FAIL'} seed {self.seed} {self.pair}: {self.records} records, "
+            f"{self.aborts} aborts, lost {self.lost}, twice {self.twice}, extra {self.extra}, "
+            f"reordered {self.reordered}, gaps {self.gaps} [{faults}] {self.seconds:.0f} s"
+        )
+        return "\n     ".join([text, *self.problems[:10]])
+
+
+@dataclass
+class ContentRun:
+    """One seed on two running clusters; `folder` keeps what it said."""
+
+    seed: int
+    pair: str
+    source: ClusterServer
+    target: ClusterServer
+    toxiproxy: Toxiproxy
+    folder: Path
+    length_s: float
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.chance = random.Random(f"{self.pair}-{self.seed}")
+        self.topic = f"content-{self.seed}"
+        self.partitions = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        self.result = ContentResult(self.seed, self.pair)
+
+    async def run(self) -> ContentResult:
+        started_s = time.monotonic()
+        try:
+            await self._run()
+        except Exception as error:  # noqa: BLE001 whatever it was: it is this seed's result, and the other seeds go on
+            (self.folder / "traceback.txt").write_text("".join(traceback.format_exception(error)))
+            self.result.problems.append(f"{type(error).__name__}: {error}; see {self.folder}/traceback.txt")
+        self.result.seconds = time.monotonic() - started_s
+        return self.result
+
+    async def _run(self) -> None:
+        async with Cluster(Site("east", self.source.bootstrap)) as east:
+            await make_topic(east, self.topic, PARTITIONS)
+        server = connect(Address("127.0.0.1", self.toxiproxy.port), 10.0)
+        upstreams = (self.source.bootstrap, self.target.bootstrap)
+        with proxied(server, f"r{self.seed}", upstreams) as proxies:
+            sites = [
+                Site(name, proxies[at].listen, {at: proxies[at].listen})
+                for name, at in zip(("east", "west"), upstreams, strict=True)
+            ]
+            operator = Operator(Link(f"content-{self.seed}", *sites, topics=(self.topic,)), self.folder)
+            operator.write_config()
+            try:
+                operator.start_mirror()
+                with writing(self.source.bootstrap, self.partitions, str(self.seed), RATE_BURSTS_PER_S) as (
+                    writers,
+                    stop,
+                ):
+                    await self._disturb(operator, proxies)
+                    stop.set()
+                await self._check(operator, writers)
+            finally:
+                operator.kill_mirrors()
+
+    async def _disturb(self, operator: Operator, proxies: dict[str, object]) -> None:
+        """One fault after the other, at random, until the time is over; each is taken off again."""
+        ends_s = time.monotonic() + self.length_s
+        kinds: dict[str, Callable[[], Awaitable[None]]] = {
+            "mirror-kill": lambda: self._kill_mirror(operator),
+            "mirror-pause": lambda: self._pause_mirror(operator),
+            "source-kill": lambda: self._kill(self.source),
+            "target-kill": lambda: self._kill(self.target),
+            "source-pause": lambda: self._pause(self.source),
+            "target-pause": lambda: self._pause(self.target),
+            "source-latency": lambda: self._delay({"": proxies[self.source.bootstrap]}),
+            "target-latency": lambda: self._delay({"": proxies[self.target.bootstrap]}),
+        }
+        kills_max = {
+            name: KAFKA_KILLS_MAX
+            for name, server in (("source-kill", self.source), ("target-kill", self.target))
+            if isinstance(server, KafkaServer)
+        }
+        weights = {"mirror-kill": 4, "target-kill": 2, "source-kill": 2}
+        while True:
+            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
+            if time.monotonic() >= ends_s:
+                return
+            open_kinds = [name for name in kinds if self.result.faults.get(name, 0) < kills_max.get(name, 1_000)]
+            (name,) = self.chance.choices(open_kinds, [weights.get(kind, 1) for kind in open_kinds])
+            self.result.faults[name] = self.result.faults.get(name, 0) + 1
+            await kinds[name]()
+
+    async def _kill_mirror(self, operator: Operator) -> None:
+        operator.kill_mirrors()
+        await asyncio.sleep(self.chance.choice((0.0, 0.0, 1.0)))
+        operator.start_mirror()
+
+    async def _pause_mirror(self, operator: Operator) -> None:
+        """A mirror that sleeps; half of the time another one takes over, and the first wakes into it."""
+        operator.signal_mirrors(signal.SIGSTOP)
+        taken_over = self.chance.random() < 0.5
+        sleeper = operator.children[:]
+        if taken_over:
+            operator.start_mirror()
+        await asyncio.sleep(self.chance.uniform(1.0, 5.0))
+        for child in sleeper:
+            child.send_signal(signal.SIGCONT)
+        if taken_over:
+            await asyncio.sleep(self.chance.uniform(0.0, 2.0))
+            for child in sleeper:
+                child.kill()
+                child.wait()
+                operator.children.remove(child)
+
+    async def _kill(self, server: ClusterServer) -> None:
+        await asyncio.to_thread(server.kill9)
+        await asyncio.to_thread(server.start)
+
+    async def _pause(self, server: ClusterServer) -> None:
+        freeze(server)
+        try:
+            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
+        finally:
+            thaw(server)
+
+    async def _delay(self, proxies: dict[str, object]) -> None:
+        with slow(proxies, self.chance.choice((20, 100, 300))):
+            await asyncio.sleep(self.chance.uniform(2.0, 6.0))
+
+    async def _check(self, operator: Operator, writers: list[Writer]) -> None:
+        problems = self.result.problems
+        said = await asyncio.to_thread(
+            operator.farshore, "status", "--link", operator.link.name, "--until", "healthy", "--timeout", SETTLE_TIMEOUT
+        )
+        for goal in ("lag<1s",) if not said.code else ():
+            said = await asyncio.to_thread(
+                operator.farshore, "status", "--link", operator.link.name, "--until", goal, "--timeout", SETTLE_TIMEOUT
+            )
+        if said.code:
+            problems.append(f"not healthy after {SETTLE_TIMEOUT}: {said.err.strip()[-600:]} {said.out.strip()[-600:]}")
+        status = await asyncio.to_thread(operator.status)
+        (self.folder / "status.json").write_text(str(status))
+        self.result.gaps = len(status["gaps"])
+        if status["gaps"]:
+            problems.append(f"the gap ledger: {status['gaps']}")
+        if status["lag_records"] != 0:
+            problems.append(f"status says lag {status['lag_records']}")
+        problems += [f"the mirror said: {line}" for line in operator.unexpected_lines()]
+        problems += [f"a mirror ended with {code}" for code in operator.ended_mirrors()]
+        values: list[bytes | None] = []
+        aborts = sum(writer.written.aborts for writer in writers)
+        async with (
+            Cluster(Site("east", self.source.bootstrap)) as east,
+            Cluster(Site("west", self.target.bootstrap)) as west,
+        ):
+            offset_map = (await load_link_state(operator.link, west)).map
+            for where in self.partitions:
+                source, target = await read_committed(east, where), await read_all(west, where)
+                found = compare([content_of(record) for record in source], [content_of(record) for record in target])
+                self._count(where, found)
+                problems += mistranslated(offset_map, where, source, target, self.chance)
+                values += [record.value for record in source]
+        self.result.records, self.result.aborts = len(values), aborts
+        at_source = set(values)
+        for writer in writers:
+            gone, shown = writer.written.acknowledged - at_source, writer.written.aborted & at_source
+            if gone or shown:
+                text = (
+                    f"the source lost {len(gone)} of the {writer.kind} producer's records, shows {len(shown)} aborted"
+                )
+                problems.append(text)
+        if not values:
+            problems.append("nothing was written: this run proves nothing")
+
+    def _count(self, where: TopicPartition, found: Differences) -> None:
+        self.result.lost += len(found.lost)
+        self.result.twice += len(found.twice)
+        self.result.extra += len(found.extra)
+        self.result.reordered += found.reordered
+        if found:
+            first = [
+                f"{name}: {getattr(found, name)[:2]}" for name in ("lost", "twice", "extra") if getattr(found, name)
+            ]
+            self.result.problems.append(f"{where} differs; {found.reordered} reordered; {'; '.join(first)[:400]}")
+
+
+@contextlib.contextmanager
+def slow(proxies: dict[str, object], latency_ms: int) -> Iterator[None]:
+    with latency(proxies, Latency(latency_ms, latency_ms // 5)):
+        yield

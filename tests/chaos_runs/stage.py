@@ -1,0 +1,127 @@
+"""The stage of a run of hands: two clusters, a mirror, and topics that are written to meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.log import append
+from broker.client.site import Site
+from broker.wire.compression import Compression
+from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
+from mirror.outlook import GapOutlook
+from tests.chaos_runs.clusters import ClusterServer
+from tests.chaos_runs.looking import content_of
+from tests.chaos_runs.mirror_process import Operator
+from tests.chaos_runs.oracle import Content
+from tests.mirror.harness import make_topic, read_all
+
+BATCH_RECORDS_MAX = 15
+WRITE_TIMEOUT_S = 20.0
+TOPIC_CONFIGS = {"segment_ms": "700"}
+"""Segments roll soon, so that retention finds some."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record that the source acknowledged: where, in which life of the topic, and what it held."""
+
+    life: int
+    offset: int
+    content: Content
+
+
+@dataclass
+class Topic:
+    """One topic with one partition, what happens to it, and what is known of its records."""
+
+    name: str
+    action: str
+    sent: list[Sent] = field(default_factory=list)
+    foreign: set[Content] = field(default_factory=set)
+    """What somebody else wrote into the target."""
+    mirrored_before: list[Content] = field(default_factory=list)
+    """What the target had when the action began."""
+    cut_away: set[Content] = field(default_factory=set)
+    """What a person cut from the start of the target."""
+    outlooks: list[GapOutlook] = field(default_factory=list)
+    """What was shown before each consent."""
+    life: int = 0
+    count: int = 0
+    is_gone: bool = False
+    """The source has it no more."""
+    writable: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.name, 0)
+
+
+@dataclass
+class Stage:
+    """What the actions work on."""
+
+    source: ClusterServer
+    target: ClusterServer
+    operator: Operator
+    topics: list[Topic]
+    folder: Path
+    chance: random.Random
+    notes: list[str] = field(default_factory=list)
+
+    def site(self, server: ClusterServer) -> Site:
+        return Site("east" if server is self.source else "west", server.bootstrap)
+
+    async def read(self, server: ClusterServer, topic: Topic) -> list[Record]:
+        """All records of the topic there, none where there is no such topic."""
+        async with Cluster(self.site(server)) as cluster:
+            if topic.name not in (await cluster.metadata([topic.name])).topics:
+                return []
+            return await read_all(cluster, topic.where)
+
+    async def make(self, topic: Topic) -> None:
+        async with Cluster(self.site(self.source)) as cluster:
+            await make_topic(cluster, topic.name, 1, **TOPIC_CONFIGS)
+
+    def batch(self, topic: Topic, clock_ms: int, word: str = "r") -> list[Record]:
+        """New records, each with a content of its own."""
+        records = []
+        for number in range(self.chance.randint(1, BATCH_RECORDS_MAX)):
+            topic.count += 1
+            value = f"{word}-{topic.name}-{topic.life}-{topic.count}-{'x' * self.chance.randrange(200)}".encode()
+            records.append(Record(number, clock_ms + number, b"k%d" % (topic.count % 9), value, ()))
+        return records
+
+    async def write(self, cluster: Cluster, topic: Topic, clock_ms: int) -> None:
+        """One batch at the source; one that is not acknowledged is nobody's promise."""
+        records = self.batch(topic, clock_ms)
+        codec = self.chance.choice(list(Compression))
+        base = await append(cluster, topic.where, encode_batch(records, compression=codec))
+        topic.sent += [Sent(topic.life, base + at, content_of(record)) for at, record in enumerate(records)]
+
+    async def write_all(self, stop: asyncio.Event, clock_ms: int, pause_s: float) -> None:
+        """Write to random topics until told to stop; a source that is away is waited for."""
+        while not stop.is_set():
+            try:
+                async with Cluster(self.site(self.source)) as cluster:
+                    while not stop.is_set():
+                        topic = self.chance.choice(self.topics)
+                        clock_ms += 37
+                        async with topic.writable:
+                            if not topic.is_gone:
+                                async with asyncio.timeout(WRITE_TIMEOUT_S):
+                                    await self.write(cluster, topic, clock_ms)
+                        await asyncio.sleep(pause_s * self.chance.random() * 2)
+            except (ClientError, TimeoutError):
+                await asyncio.sleep(0.2)
+
+    async def note_mirrored(self, topics: Sequence[Topic]) -> None:
+        """Before an action: what the target has must be there in the end, if nothing happens to the target."""
+        for topic in topics:
+            topic.mirrored_before = [content_of(record) for record in await self.read(self.target, topic)]

@@ -1,0 +1,31 @@
+"""A sample of the seeded runs; all of them by `make chaos SEEDS=40`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS
+from tests.chaos_runs.runner import run_content, run_hands, shares
+
+pytestmark = pytest.mark.slow
+SEEDS = int(os.environ.get("FARSHORE_CHAOS_SEEDS") or 0)
+LENGTH_S = 60.0 if SEEDS else 15.0
+SAMPLE = {"ours-ours": (2, 4), "3.9.1-4.3.0": (1,)}
+"""Seeds of hands that are run when nobody asks for more."""
+
+
+@pytest.mark.parametrize("pair", CONTENT_PAIRS)
+def test_content_survives_kills_pauses_and_latency(pair: str, tmp_path: Path) -> None:
+    seeds = dict(shares(range(1, SEEDS + 1), CONTENT_PAIRS)).get(pair, [1])
+    results = run_content(pair, seeds, LENGTH_S, tmp_path)
+    assert [result.line() for result in results if not result.is_good] == []
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_hands_leave_a_correct_mirror_or_a_way_on(pair: str, tmp_path: Path) -> None:
+    seeds = dict(shares(range(1, SEEDS + 1), list(PAIRS))).get(pair, SAMPLE.get(pair, ()))
+    results = run_hands(pair, seeds, (), tmp_path) if seeds else []
+    assert [result.line() for result in results if not result.is_good] == []
