@@ -177,7 +177,7 @@ async def hurt_disk(stage: Stage, server: ClusterServer, topics: list[Topic]) ->
         if topic.action.endswith("-restore"):
             restore_partition(server, topic.where, stage.folder / topic.action)
         else:
-            lost = cut_end(server, topic.where, stage.chance.random())
+            lost = cut_end(server, topic.where, stage.chance.randint(0, 4), stage.chance.random())
             stage.notes.append(f"{topic.name}: cut {lost} records")
     await asyncio.to_thread(server.start)
 

@@ -84,14 +84,30 @@ def restore_partition(server: ClusterServer, where: TopicPartition, copy: Path) 
     shutil.copytree(copy / str(where), data_of(server) / str(where))
 
 
-def cut_end(server: ClusterServer, where: TopicPartition, keep: float) -> int:
-    """Cut the partition's last segment at a batch -> records that are gone; `keep` of its batches stay.
+def cut_end(server: ClusterServer, where: TopicPartition, back: int, keep: float) -> int:
+    """Cut the partition's log in its last segment but `back` (or its first) -> records that are gone.
 
-    What a disk loses that had not been synced, before the power went: no clean shutdown is on record, and what speaks
-    of the lost records is gone, too. The server does not run.
+    `keep` of that segment's batches stay. What a disk loses that had not been synced, before the power went: no clean
+    shutdown is on record, and what speaks of the lost records is gone, too. The server does not run.
     """
     folder = data_of(server) / str(where)
-    segment = max(folder.glob("*.log"))
+    segments = sorted(folder.glob("*.log"))[-1 - back :]
+    lost = _cut_segment(segments[0], keep)
+    for segment in segments[1:]:
+        lost += _cut_segment(segment, 0.0)
+        segment.unlink()
+    for segment in segments:
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            segment.with_suffix(suffix).unlink(missing_ok=True)
+    for snapshot in folder.glob("*.snapshot"):
+        snapshot.unlink()
+    for mark in (data_of(server) / ".kafka_cleanshutdown", folder / "clean-shutdown"):
+        mark.unlink(missing_ok=True)
+    return lost
+
+
+def _cut_segment(segment: Path, keep: float) -> int:
+    """Cut a segment's file at a batch -> records that are gone."""
     content = segment.read_bytes()
     borders, records, at = [0], [], 0
     while at < len(content):
@@ -102,10 +118,4 @@ def cut_end(server: ClusterServer, where: TopicPartition, keep: float) -> int:
     kept = int(len(records) * keep)
     with segment.open("r+b") as file:
         file.truncate(borders[kept])
-    for suffix in (".index", ".timeindex", ".txnindex"):
-        segment.with_suffix(suffix).unlink(missing_ok=True)
-    for snapshot in folder.glob("*.snapshot"):
-        snapshot.unlink()
-    for mark in (data_of(server) / ".kafka_cleanshutdown", folder / "clean-shutdown"):
-        mark.unlink(missing_ok=True)
     return sum(records[kept:])
