@@ -25,7 +25,7 @@ from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
 from failover.plan import GroupMove, Operation, OperationPlan, OperationStep, plan_moves
 from failover.snapshot import Snapshot
-from failover.verification import VerificationDifference, edge_timestamps, verify_ends, verify_groups
+from failover.verification import VerificationDifference, edge_timestamps, unfenced, verify_ends, verify_groups
 from mirror.api import Link, promote_link
 
 
@@ -86,20 +86,23 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
     snapshot = plan.snapshot
     moves: tuple[GroupMove, ...] = plan.moves
     differences: tuple[VerificationDifference, ...] = ()
+    not_fenced: list[VerificationDifference] = []
     for step in plan.steps:
         journal.record("started", {"step": step.value})
         match step:
             case OperationStep.DRAIN:
                 snapshot = await drain(sites, drain_timeout_s)
             case OperationStep.FENCE:
-                await promote_link(sites.link, sites.target, journal.operation_id)
+                fence = await promote_link(sites.link, sites.target, journal.operation_id)
+                not_fenced = unfenced(fence.left_out)
+                journal.record("fenced", {"left_out": {str(at): str(why) for at, why in fence.left_out.items()}})
                 snapshot = await _look(plan.operation, sites)
             case OperationStep.MOVE_GROUPS:
                 if plan.by_offset_map:
                     moves = tuple(plan_moves(snapshot))
                 await move_groups(sites, moves)
             case OperationStep.VERIFY:
-                differences = await verify(plan.operation, sites, snapshot, moves)
+                differences = (*not_fenced, *await verify(plan.operation, sites, snapshot, moves))
         journal.record("done", {"step": step.value})
     losses = await _with_timestamps(sites, snapshot)
     result = OperationResult(

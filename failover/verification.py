@@ -21,6 +21,8 @@ class DifferenceKind(StrEnum):
     GROUP_OFFSET = "group_offset"
     LEFT_BEHIND = "left_behind"
     LAST_RECORD = "last_record"
+    NOT_FENCED = "not_fenced"
+    """The target's partition could take no marker (it has no leader, say): a mirror that hangs could write there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,14 @@ class VerificationDifference:
     partition: int
     expected: int | None
     found: int | None
+
+
+def unfenced(left_out: Iterable[TopicPartition]) -> list[VerificationDifference]:
+    """What the promotion's fence did not reach. Pure."""
+    return [
+        VerificationDifference(DifferenceKind.NOT_FENCED, where.topic, where.partition, None, None)
+        for where in sorted(left_out)
+    ]
 
 
 def verify_groups(after: Snapshot, moves: Iterable[GroupMove]) -> Iterable[VerificationDifference]:

@@ -13,6 +13,7 @@ from failover.errors import GateRefused
 from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.operation import OperationResult
 from failover.plan import GateRefusal, MoveKind, Operation, OperationPlan, RefusalReason
+from failover.verification import DifferenceKind
 
 LOSS_COLUMNS = (
     "topic",
@@ -26,6 +27,10 @@ LOSS_COLUMNS = (
 )
 MOVE_COLUMNS = ("group", "topic", "partition", "kind", "source_offset", "target_offset", "synced_at")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
+NOT_FENCED = (
+    "not_fenced: the partition could take no marker, so a mirror that hangs could still write there; "
+    "see that the old mirror's process has ended"
+)
 
 _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.SOURCE_UNREACHABLE: (
@@ -141,6 +146,8 @@ def print_result(result: OperationResult, output: str) -> None:
         emit(list(result.moves), output, columns=MOVE_COLUMNS, title="Groups")
     if result.differences:
         emit(list(result.differences), output, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
+        if any(difference.kind is DifferenceKind.NOT_FENCED for difference in result.differences):
+            click.echo(NOT_FENCED, err=True)
     verdict = "verified" if result.verified else "NOT VERIFIED"
     click.echo(
         f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "
