@@ -37,6 +37,8 @@ class WorkerLimits:
     checkpoint_max_bytes: int = 32 * MIB
     """A checkpoint comes earlier when this much was acknowledged since the last: a takeover reads what is behind."""
     topic_refresh_interval_ms: int = 5_000
+    config_sync_interval_ms: int = 300_000
+    """How often all configs of all topics are asked for, at both sites."""
     group_sync_interval_ms: int = 5_000
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
     restart_backoff_ms: int = 200

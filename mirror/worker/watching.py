@@ -78,7 +78,7 @@ async def run_configs(session: Session) -> None:
         for topic, failure in configs.failures.items():
             tell(Event.TOPIC_FAILED, topic, str(failure))
         shown = frozenset(configs.planned)
-        await clock.sleep(session.limits.topic_refresh_interval_ms / 1000)
+        await clock.sleep(session.limits.config_sync_interval_ms / 1000)
 
 
 async def run_topics(session: Session) -> None:

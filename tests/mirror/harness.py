@@ -27,7 +27,11 @@ from mirror.worker.service import WorkerSettings, run_links
 DEADLINE_S = 60.0
 POLL_S = 0.05
 QUICK = WorkerLimits(
-    checkpoint_interval_ms=200, topic_refresh_interval_ms=500, group_sync_interval_ms=500, heartbeat_interval_ms=500
+    checkpoint_interval_ms=200,
+    topic_refresh_interval_ms=500,
+    config_sync_interval_ms=500,
+    group_sync_interval_ms=500,
+    heartbeat_interval_ms=500,
 )
 
 

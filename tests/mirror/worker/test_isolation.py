@@ -287,6 +287,20 @@ async def test_a_target_topic_whose_configs_cannot_be_read_is_mirrored(stage: St
         assert stage.fences() == 1
 
 
+async def test_looks_at_topics_do_not_ask_for_their_configs(stage: Stage) -> None:
+    await stage.write(BAD)
+    async with running(stage.link, limits=replace(LIMITS, config_sync_interval_ms=600_000)) as told:
+        await told.wait_for(Event.STARTED)
+        await stage.wait_for(BAD)
+        looks = stage.east.asked[ApiKey.METADATA]
+
+        async def looked() -> bool:
+            return stage.east.asked[ApiKey.METADATA] > looks + 8
+
+        await eventually(looked, "several looks at the topics")
+        assert stage.east.asked[ApiKey.DESCRIBE_CONFIGS] <= 3, "for new topics, for concerns, and for the drift"
+
+
 async def test_a_name_that_is_too_long_at_the_target_stops_no_other(stage: Stage) -> None:
     stage.link = replace(stage.link, topic_names="prefixed")
     long = "x" * 249
