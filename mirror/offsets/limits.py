@@ -7,6 +7,13 @@ from typing import Final
 STATE_BATCH_MAX_ENTRIES: Final = 2_000
 """Entries in one batch to the state topic; with the byte limit below it stays under Kafka's default batch limit."""
 STATE_BATCH_MAX_BYTES: Final = 512 * 1024
+STATE_TOPIC_CONFIGS: Final = {
+    "segment.bytes": str(8 * 1024 * 1024),
+    "segment.ms": str(3_600_000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+"""Every reader reads the state topic whole, and Kafka compacts no segment that is written to: with its defaults of
+1 GiB and 7 days 1,000 moving partitions would leave minutes of decoding."""
 STATE_TOPIC_REPLICATION_FACTOR: Final = 3
 """Of farshore's own topics, where the cluster has as many brokers."""
 EXAMINED_PARTITION_MAX_BYTES: Final = 4 * 1024

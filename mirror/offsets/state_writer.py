@@ -7,20 +7,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from broker.client.cluster import Cluster
-from broker.client.configs import describe_topic_configs
+from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import ALL_REPLICAS
+from broker.wire.vocabulary import ALL_REPLICAS, ConfigOperation
 from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Entry, VoidBlock, Writer, encode_key, encode_value, encode_void_key
 from mirror.offsets.group_entries import VoidGroup
 from mirror.offsets.hold_entries import VoidHold
-from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_REPLICATION_FACTOR
+from mirror.offsets.limits import (
+    STATE_BATCH_MAX_BYTES,
+    STATE_BATCH_MAX_ENTRIES,
+    STATE_TOPIC_CONFIGS,
+    STATE_TOPIC_REPLICATION_FACTOR,
+)
 from mirror.offsets.recovery import SEQUENCE_MASK
 
 FENCED_CODES = frozenset(
@@ -126,24 +131,41 @@ class StateWriter:
 
 
 async def ensure_own_topics(target: Cluster, link: Link) -> None:
-    """Make the state topic and the producer registry on the target if they are not there. Raises ClientError."""
+    """Make the state topic and the producer registry on the target if they are not there. Raises ClientError.
+
+    A state topic that an earlier version made gets the configs that keep it small, where nobody set others.
+    """
     replication_factor = min(STATE_TOPIC_REPLICATION_FACTOR, max(1, len(target.nodes)))
-    configs = {"cleanup.policy": "compact"}
-    topics = [NewTopic(name, 1, replication_factor, configs) for name in (link.state_topic, PRODUCERS_TOPIC)]
+    compact = {"cleanup.policy": "compact"}
+    topics = [
+        NewTopic(link.state_topic, 1, replication_factor, compact | STATE_TOPIC_CONFIGS),
+        NewTopic(PRODUCERS_TOPIC, 1, replication_factor, compact),
+    ]
     metadata = await target.metadata([topic.name for topic in topics])
     missing = [topic for topic in topics if topic.name not in metadata.topics]
     failures = await create_topics(target, missing)
     for failure in failures.values():
         if failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise failure
-    await check_compacted(target, {link.state_topic: "the offset map", PRODUCERS_TOPIC: REGISTRY_CONTENT})
+    described = await check_compacted(target, {link.state_topic: "the offset map", PRODUCERS_TOPIC: REGISTRY_CONTENT})
+    state = described[link.state_topic]
+    changes = [
+        (name, ConfigOperation.SET, value)
+        for name, value in STATE_TOPIC_CONFIGS.items()
+        if name in state and not state[name].is_topic_own and state[name].value != value
+    ]
+    # Where they may not be altered the link runs as it did before there were such: a start takes longer, that is all.
+    await alter_topic_configs(target, {link.state_topic: changes} if changes else {})
 
 
-async def check_compacted(cluster: Cluster, topics: Mapping[str, str]) -> None:
-    """Refuse to run where retention would delete what these topics (name -> what they hold) keep. Raises ClientError.
+async def check_compacted(cluster: Cluster, topics: Mapping[str, str]) -> dict[str, dict[str, ConfigEntry]]:
+    """Refuse to run where retention would delete what these topics (name -> what they hold) keep -> their configs.
+
+    Raises ClientError.
 
     Without its entries a state topic is no map, and a registry of producers cuts no loop.
     """
+    found = {}
     for topic, described in (await describe_topic_configs(cluster, topics)).items():
         if isinstance(described, KafkaError):
             raise described
@@ -153,3 +175,5 @@ async def check_compacted(cluster: Cluster, topics: Mapping[str, str]) -> None:
                 f"{topic} at {cluster.site.name} has cleanup.policy={policy}: {topics[topic]} would be deleted",
                 f"set cleanup.policy=compact on {topic} at {cluster.site.name}",
             )
+        found[topic] = described
+    return found

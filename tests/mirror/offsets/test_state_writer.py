@@ -14,7 +14,7 @@ from broker.client.configs import alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
-from broker.client.topics import describe_topics
+from broker.client.topics import delete_topics, describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
@@ -33,8 +33,9 @@ from mirror.offsets.entries import (
 from mirror.offsets.fence import fence_link
 from mirror.offsets.group_entries import GroupSync, Written
 from mirror.offsets.intervals import Interval
-from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES
+from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_CONFIGS
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
+from tests.mirror.harness import make_topic
 
 
 @asynccontextmanager
@@ -182,6 +183,23 @@ async def test_own_topics_are_compacted_and_made_once(target: Cluster, link: Lin
     await ensure_own_topics(target, link)
     again = await describe_topics(target, made)
     assert {topic.topic_id for topic in again.values()} == {topic.topic_id for topic in made.values()}
+
+
+async def test_the_state_topic_is_kept_small_whoever_made_it(target: Cluster, link: Link) -> None:
+    """With Kafka's defaults nothing of it is compacted before it has 1 GiB."""
+
+    async def configs() -> dict[str, str | None]:
+        described = (await describe_topic_configs(target, [link.state_topic]))[link.state_topic]
+        assert not isinstance(described, KafkaError)
+        return {name: described[name].value for name in STATE_TOPIC_CONFIGS}
+
+    set_by_hand = {"segment.bytes": "2000000"}
+    await make_topic(target, link.state_topic, cleanup_policy="compact", segment_bytes="2000000")
+    await ensure_own_topics(target, link)
+    assert await configs() == STATE_TOPIC_CONFIGS | set_by_hand
+    await delete_topics(target, [link.state_topic])
+    await ensure_own_topics(target, link)
+    assert await configs() == STATE_TOPIC_CONFIGS
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
