@@ -210,12 +210,26 @@ class VoidBlock:
     key_source: int
 
 
-def encode_void_key(void: VoidBlock | VoidGroup | VoidHold) -> bytes:
-    if isinstance(void, VoidHold):
-        return _dump(["held", void.topic, void.partition])
-    if isinstance(void, VoidGroup):
-        return _dump(["group", void.group])
-    return _dump(["interval", void.topic, void.partition, void.key_source])
+@dataclass(frozen=True, slots=True)
+class VoidEntry:
+    """Takes back what is known of a partition or a topic that is gone, or an old line of the gap ledger."""
+
+    entry: Checkpoint | TopicIdentity | Gap
+
+
+Void: TypeAlias = VoidBlock | VoidGroup | VoidHold | VoidEntry
+
+
+def encode_void_key(void: Void) -> bytes:
+    match void:
+        case VoidHold():
+            return _dump(["held", void.topic, void.partition])
+        case VoidGroup():
+            return _dump(["group", void.group])
+        case VoidBlock():
+            return _dump(["interval", void.topic, void.partition, void.key_source])
+        case VoidEntry():
+            return encode_key(void.entry)
 
 
 def decode_key(key: bytes) -> list[Any]:

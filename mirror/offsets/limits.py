@@ -21,3 +21,5 @@ EXAMINED_PARTITION_MAX_BYTES: Final = 4 * 1024
 EXAMINED_MAX_BYTES: Final = 4 * 1024 * 1024
 EXAMINED_ROUNDS: Final = 64
 """Such fetches in one pass, each of which passes the markers before the next unknown offset of every partition."""
+CLOSED_GAPS_MAX: Final = 1_000
+"""Lines of a link's gap ledger that are kept after they were decided and passed: the newest."""

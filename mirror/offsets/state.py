@@ -33,6 +33,7 @@ from mirror.offsets.entries import (
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes, Where
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.intervals import Interval
+from mirror.offsets.limits import CLOSED_GAPS_MAX
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.recovery import recover
 from mirror.offsets.tail import read_tails
@@ -81,6 +82,16 @@ class StateEntries:
             if hold is not None and is_in_doubt(hold):
                 held[topic, number] = hold
         return held | {(gap.topic, gap.partition): gap for gap in self.gaps.values() if is_in_doubt(gap)}
+
+    def surplus_gaps(self) -> list[Gap]:
+        """The oldest closed lines of the ledger beyond `CLOSED_GAPS_MAX`, but those that a partition's state needs."""
+        closed = [
+            gap
+            for gap in self.gaps.values()
+            if gap.status in (GapStatus.PASSED, GapStatus.GONE)
+            and (gap.kind is not GapKind.DELETED or (gap.topic, gap.partition) not in self.checkpoints)
+        ]
+        return sorted(closed, key=lambda gap: gap.at_ms)[: max(0, len(closed) - CLOSED_GAPS_MAX)]
 
     def undecided_gaps(self, topic: str, partition: int) -> tuple[Gap, ...]:
         """Where a partition stands still, and what an operator accepted of it and the link has not yet passed."""
@@ -157,6 +168,12 @@ class _Folding:
                 self.groups.pop(group, None)
             case ["held", str(topic), (int() | None) as partition]:
                 self.holds.pop((topic, partition), None)
+            case ["position", str(topic), int(partition)]:
+                self.checkpoints.pop((topic, partition), None)
+            case ["identity", str(topic)]:
+                self.topic_ids.pop(topic, None)
+            case ["gap", str(topic), int(partition), int(source), str(kind)]:
+                self.gaps.pop((topic, partition, source, GapKind(kind)), None)
 
     def entries(self) -> StateEntries:
         return StateEntries(

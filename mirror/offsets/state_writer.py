@@ -17,9 +17,7 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import ALL_REPLICAS, ConfigOperation
 from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
-from mirror.offsets.entries import Entry, VoidBlock, Writer, encode_key, encode_value, encode_void_key
-from mirror.offsets.group_entries import VoidGroup
-from mirror.offsets.hold_entries import VoidHold
+from mirror.offsets.entries import Entry, Void, Writer, encode_key, encode_value, encode_void_key
 from mirror.offsets.limits import (
     STATE_BATCH_MAX_BYTES,
     STATE_BATCH_MAX_ENTRIES,
@@ -34,7 +32,7 @@ FENCED_CODES = frozenset(
 
 REGISTRY_CONTENT: Final = "what tells mirrored records from local ones"
 
-Change: TypeAlias = Entry | VoidBlock | VoidGroup | VoidHold
+Change: TypeAlias = Entry | Void
 
 
 class StateLog:
@@ -91,7 +89,7 @@ class StateLog:
 
 
 def _encode(change: Change) -> tuple[bytes, bytes | None]:
-    if isinstance(change, VoidBlock | VoidGroup | VoidHold):
+    if isinstance(change, Void):
         return encode_void_key(change), None
     return encode_key(change), encode_value(change)
 

@@ -6,16 +6,17 @@ back as it was needs no decision, and one of the same name that is new stands st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
 from broker.client.topics import describe_each_topic
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus
+from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, TopicIdentity, VoidBlock, VoidEntry
 from mirror.offsets.recovery import Recovered, recover
 from mirror.offsets.state import StateEntries
+from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import read_tails
 from mirror.topics.seen import TopicsSeen
 
@@ -27,12 +28,14 @@ Where = tuple[str, int]
 class Deletions:
     """What deleted partitions change in the ledger: `stopped` wait for a decision, `passed` were just decided.
 
-    `changes` are the entries to write: those that are not in the state as they are here.
+    `changes` are the entries to write: those that are not in the state as they are here. Where the target has the topic
+    no more either, they take back what the state knows of the partition, but for its lines in the ledger: while there
+    is a copy, the state says what of the source that copy is, should the source only have been hidden.
     """
 
     stopped: tuple[Gap, ...] = ()
     passed: tuple[Gap, ...] = ()
-    changes: tuple[Gap, ...] = ()
+    changes: tuple[Change, ...] = ()
 
 
 async def review_deletions(
@@ -51,19 +54,47 @@ async def review_deletions(
         gone = deleted_partitions(link, gone, replace(seen, source=topics, source_failures=unclear))
     if not gone:
         return Deletions()
-    tails, unread = split_failures(await read_tails(target, link, gone))
-    stopped, passed, changes = [], [], []
-    for where, checkpoint in sorted(gone.items()):
+    known = {where: _gaps_of(entries, where) for where in gone}
+    closed = {where: gaps for where, at in gone.items() if (gaps := closed_deletions(at, known[where]))}
+    judged = dict(closed)
+    open_ = {where: checkpoint for where, checkpoint in gone.items() if where not in closed}
+    tails, unread = split_failures(await read_tails(target, link, open_))
+    for where, checkpoint in open_.items():
         if where in unread:
             continue
         batches = tails[where].batches if where in tails else []
         found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
-        known = [gap for gap in entries.gaps.values() if (gap.topic, gap.partition) == where]
-        written = judge_deletion(link, checkpoint, found, known, target.clock.now_ms())
-        changes += [gap for gap in written if gap not in known]
+        judged[where] = judge_deletion(link, checkpoint, found, known[where], target.clock.now_ms())
+    stopped: list[Gap] = []
+    passed: list[Gap] = []
+    changes: list[Change] = list(await _taken_back(link, target, entries, closed))
+    for where, written in sorted(judged.items()):
+        changes += [gap for gap in written if gap not in known[where]]
         stopped += [gap for gap in written if gap.status is GapStatus.STOPPED]
-        passed += [gap for gap in written if gap.status is GapStatus.PASSED and gap not in known]
+        passed += [gap for gap in written if gap.status is GapStatus.PASSED and gap not in known[where]]
     return Deletions(tuple(stopped), tuple(passed), tuple(changes))
+
+
+def _gaps_of(entries: StateEntries, where: Where) -> list[Gap]:
+    return [gap for gap in entries.gaps.values() if (gap.topic, gap.partition) == where]
+
+
+async def _taken_back(
+    link: Link, target: Cluster, entries: StateEntries, closed: Iterable[Where]
+) -> list[VoidBlock | VoidEntry]:
+    """Tombstones for partitions whose deletion a person closed, and that are at neither site any more."""
+    wanted = set(closed)
+    topics, unclear = await describe_each_topic(target, {link.target_topic(topic) for topic, _ in wanted})
+    voids: list[VoidBlock | VoidEntry] = []
+    gone = {w for w in wanted if link.target_topic(w[0]) not in topics and link.target_topic(w[0]) not in unclear}
+    for where in sorted(gone):
+        voids += [VoidBlock(*where, block.key_source) for block in entries.blocks_of(*where)]
+        voids.append(VoidEntry(entries.checkpoints[where]))
+    kept = {topic for topic, _ in entries.checkpoints.keys() - gone}
+    for topic in sorted({topic for topic, _ in gone} - kept):
+        if topic in entries.topic_ids:
+            voids.append(VoidEntry(TopicIdentity(topic, entries.topic_ids[topic])))
+    return voids
 
 
 def deleted_partitions(
@@ -78,17 +109,25 @@ def deleted_partitions(
     }
 
 
+def _deletions(checkpoint: Checkpoint, known: Iterable[Gap]) -> list[Gap]:
+    return [gap for gap in known if gap.kind is GapKind.DELETED and gap.at_ms >= checkpoint.observed_at_ms]
+
+
+def closed_deletions(checkpoint: Checkpoint, known: Iterable[Gap]) -> tuple[Gap, ...]:
+    """The entries that a person closed, as passed; they stay closed until the partition was mirrored again. Pure."""
+    decided = (GapStatus.ACCEPTED, GapStatus.PASSED)
+    return tuple(
+        replace(gap, status=GapStatus.PASSED) for gap in _deletions(checkpoint, known) if gap.status in decided
+    )
+
+
 def judge_deletion(
     link: Link, checkpoint: Checkpoint, found: Recovered, known: list[Gap], now_ms: int
 ) -> tuple[Gap, ...]:
-    """The ledger's entries of a deleted partition, as they should be now; `known`: as they are. Pure.
-
-    An entry that a person closed stays closed until the partition was mirrored again, which its checkpoint shows.
-    """
-    mine = [gap for gap in known if gap.kind is GapKind.DELETED and gap.at_ms >= checkpoint.observed_at_ms]
-    closed = [gap for gap in mine if gap.status in (GapStatus.ACCEPTED, GapStatus.PASSED)]
-    if closed:
-        return tuple(replace(gap, status=GapStatus.PASSED) for gap in closed)
+    """The ledger's entries of a deleted partition, as they should be now; `known`: as they are. Pure."""
+    if closed := closed_deletions(checkpoint, known):
+        return closed
+    mine = _deletions(checkpoint, known)
     last = max(found.position, checkpoint.source_end_offset)
     missed = f"up to {last - found.position} of its records were not mirrored" if last > found.position else ""
     text = f"{link.source.name} has no such partition any more"

@@ -13,7 +13,7 @@ from broker.client.errors import KafkaError
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
-from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity
+from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
 from mirror.offsets.fence import fence_link
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.state import StateEntries, read_entries
@@ -154,7 +154,7 @@ def _opening_changes(
     holds: Holds,
 ) -> list[Change]:
     """Everything that must be durable before the first batch."""
-    changes: list[Change] = [owner]
+    changes: list[Change] = [owner, *(VoidEntry(gap) for gap in entries.surplus_gaps())]
     stopped = {topic for topic, _ in holds.current}
     for opening in openings:
         changes += opening.changes

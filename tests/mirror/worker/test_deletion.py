@@ -154,3 +154,37 @@ async def test_a_deleted_topic_is_told_and_decided_once_and_harms_no_other(broke
             await accept_all(link, target, "op-2")
             found = await wait_for_records(target, where, 15)
         assert contents(found[10:]) == contents(some_records(100, 5))
+
+
+async def test_what_is_gone_from_both_sites_leaves_the_state(brokers: tuple[str, str]) -> None:
+    """Or every start would read its tails for ever. While the target has a copy, the state says of what."""
+    name = f"flights-{id(brokers):x}-both"
+    link = link_between(*brokers, [f"{name}.*"])
+    where, other = TopicPartition(name, 0), TopicPartition(f"{name}-other", 0)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        for at in (where, other):
+            await make_topic(source, at.topic)
+            await write(source, at, some_records(0, 10))
+        async with running(link) as told:
+            for at in (where, other):
+                await wait_for_records(target, at, 10)
+            await delete_topics(source, [where.topic])
+            await told.wait_for(Event.PARTITION_STOPPED)
+            await accept_all(link, target, "op")
+            await told.wait_for(Event.GAP_PASSED)
+        entries = await read_entries(link, target)
+        assert entries.checkpoints.keys() == {where, other}
+        await delete_topics(target, [where.topic])
+        async with running(link) as told:
+            await told.wait_for(Event.STARTED)
+        entries = await read_entries(link, target)
+        assert entries.checkpoints.keys() == {other}
+        assert entries.topic_ids.keys() == {other.topic}
+        assert not entries.blocks_of(*where)
+        assert await ledger(link, target, where) == [(GapKind.DELETED, GapStatus.PASSED)]
+        await make_topic(source, where.topic)
+        await write(source, where, some_records(100, 5))
+        async with running(link) as told:
+            found = await wait_for_records(target, where, 5)
+            assert not told.of(Event.PARTITION_STOPPED)
+        assert contents(found) == contents(some_records(100, 5))
