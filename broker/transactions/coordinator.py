@@ -1,8 +1,9 @@
 """The transaction coordinator: the shell around the decisions of `model`.
 
 A decision is written to `__transaction_state` before anything else follows from it. Once a transaction is prepared its
-markers are written at once, as all partitions are here; what could not be written (a full disk) is tried again by the
-timer and after a restart, and until then the transactional id answers CONCURRENT_TRANSACTIONS.
+markers are written at once, as all partitions are here; what could not be written (a full disk, an offline
+partition) is tried again by the timer, with growing pauses, and after a restart; until then the transactional id
+answers CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
 from broker.coordination.host import CoordinatorHost
 from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalLog, Producer
 from broker.errors import BrokerError, ProducerRefused
 from broker.transactions.formats import read_key, read_value, tombstone, transaction_entry
-from broker.transactions.limits import MARKER_RETRY_MS, TRANSACTIONAL_ID_CHECK_MS, TRANSACTIONAL_ID_EXPIRATION_MS
+from broker.transactions.limits import (
+    MARKER_RETRY_MAX_MS,
+    MARKER_RETRY_MS,
+    TRANSACTIONAL_ID_CHECK_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+)
 from broker.transactions.model import (
     AbortFirst,
     InitAsk,
@@ -38,6 +45,11 @@ OffsetsEnd = Callable[[int, int, bool], None]
 """(partition of the offsets topic, producer id, commit): told of a marker in `__consumer_offsets`."""
 
 
+class MarkerRetry(NamedTuple):
+    at_ms: int
+    pause_ms: int
+
+
 class TransactionCoordinator:
     """All transactional ids of this broker. `load` once, after the group coordinator's; then `run`."""
 
@@ -50,7 +62,8 @@ class TransactionCoordinator:
         """Ids whose transaction is ongoing or prepared: what the timer looks at."""
         self._unmarked: dict[str, set[TopicPartition]] = {}
         """Prepared ids -> the partitions whose marker is still to be written."""
-        self._retry_at_ms: float = inf
+        self._retries: dict[str, MarkerRetry] = {}
+        """Open ids whose end failed -> when it is tried again."""
         self._earlier_deadline = asyncio.Event()
 
     # -- start and time --------------------------------------------------------------------------------------
@@ -90,17 +103,16 @@ class TransactionCoordinator:
                 self.expire_ids()
 
     def _next_deadline_ms(self) -> float:
-        open_ones = (self.transactions[id_] for id_ in self._open)
-        deadlines = [t.deadline_ms for t in open_ones if not t.state.prepared]
-        if self._retry_at_ms == inf:
-            return min(deadlines, default=inf)
-        # Something failed: the next look is then, early or late for the others by less than MARKER_RETRY_MS.
-        return self._retry_at_ms
+        retries = [retry.at_ms for retry in self._retries.values()]
+        open_ones = (self.transactions[id_] for id_ in self._open - self._retries.keys())
+        return min(retries + [t.deadline_ms for t in open_ones if not t.state.prepared], default=inf)
 
     def tick(self) -> None:
         """Do what is due now."""
-        self._retry_at_ms = inf
         for transactional_id in sorted(self._open):
+            retry = self._retries.get(transactional_id)
+            if retry is not None and retry.at_ms > self._now_ms():
+                continue
             try:
                 current = self.transactions[transactional_id]
                 timed_out = decide_timeout(current, self._now_ms())
@@ -111,6 +123,8 @@ class TransactionCoordinator:
             except BrokerError as error:
                 # Tried again later; one broken disk must not stop the other transactions.
                 self._retry_later(transactional_id, error)
+            else:
+                self._retries.pop(transactional_id, None)
 
     def expire_ids(self) -> None:
         """Forget transactional ids that were not used for a long time."""
@@ -229,6 +243,7 @@ class TransactionCoordinator:
             self._open.add(transactional_id)
         else:
             self._open.discard(transactional_id)
+            self._retries.pop(transactional_id, None)
         if transaction.state.prepared:
             self._unmarked[transactional_id] = set(transaction.partitions)
         else:
@@ -244,22 +259,32 @@ class TransactionCoordinator:
         return True
 
     def _retry_later(self, transactional_id: str, error: BrokerError) -> None:
-        log.warning("transaction of %s is not ended yet: %s", transactional_id, error)
-        self._retry_at_ms = min(self._retry_at_ms, self._now_ms() + MARKER_RETRY_MS)
+        earlier = self._retries.get(transactional_id)
+        pause_ms = min(earlier.pause_ms * 2, MARKER_RETRY_MAX_MS) if earlier else MARKER_RETRY_MS
+        self._retries[transactional_id] = MarkerRetry(self._now_ms() + pause_ms, pause_ms)
+        log.warning("transaction of %s is not ended yet, tried again in %d ms: %s", transactional_id, pause_ms, error)
         self._earlier_deadline.set()
 
     def _complete(self, transactional_id: str) -> None:
-        """Write the markers that are missing and store the end. Raises BrokerError, with what was written noted."""
+        """Write the markers that are missing and store the end. Each partition is tried, as the records of one that
+        took its marker are to be read whatever became of another. Raises BrokerError, with what was written noted.
+        """
         prepared = self.transactions[transactional_id]
         coordinator_epoch = self.log.leader_epoch(self.log.partition_for(transactional_id))
         commit = prepared.state is TransactionState.PREPARE_COMMIT
         producer = Producer(prepared.producer_id, prepared.producer_epoch)
         unmarked = self._unmarked[transactional_id]
+        failures: list[tuple[TopicPartition, ErrorCode]] = []
         for where in sorted(unmarked):
             error = self.write_marker(where, producer, commit=commit, coordinator_epoch=coordinator_epoch)
             # A deleted topic needs no marker, and a partition that knows a newer epoch had this transaction ended.
             gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ProducerRefused.error_code)
-            if error not in gone:
-                raise BrokerError(f"no marker in {where.topic}-{where.partition}", error_code=error)
-            unmarked.discard(where)
+            if error in gone:
+                unmarked.discard(where)
+            else:
+                failures.append((where, error))
+        if failures:
+            where, error = failures[0]
+            more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+            raise BrokerError(f"no marker in {where.topic}-{where.partition} ({error.name}){more}", error_code=error)
         self._store(complete(prepared, self._now_ms()))

@@ -3,9 +3,10 @@
 # A transactional id without a change for this long is forgotten (Kafka: transactional.id.expiration.ms, 7 days).
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
 TRANSACTIONAL_ID_CHECK_MS = 60 * 60 * 1000
-# Markers that could not be written (a full disk) are tried again after this.
+# Markers that could not be written (a full disk) are tried again after this, and then after twice as long each time.
 MARKER_RETRY_MS = 500
+MARKER_RETRY_MAX_MS = 10 * 1000
 # The epoch is an int16; one below its end the producer gets a new id, so that a fence can still raise the epoch.
 PRODUCER_EPOCH_MAX = 2**15 - 1
 
-assert MARKER_RETRY_MS < TRANSACTIONAL_ID_CHECK_MS < TRANSACTIONAL_ID_EXPIRATION_MS
+assert MARKER_RETRY_MS < MARKER_RETRY_MAX_MS < TRANSACTIONAL_ID_CHECK_MS < TRANSACTIONAL_ID_EXPIRATION_MS

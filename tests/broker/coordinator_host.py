@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker.base.clock import Clock
+from broker.cluster.metadata_store import PartitionState
 from broker.config import BrokerConfig
 from broker.coordination.host import TopicShape
 from broker.groups.coordinator import GroupCoordinator
 from broker.log.config import LogConfig
 from broker.log.disk import OS_DISK, Disk
 from broker.log.partition_log import PartitionLog
+from broker.topics.errors import PartitionOffline
+from broker.topics.partition import Partition as BrokerPartition
 from broker.transactions.coordinator import TransactionCoordinator
 from tests.broker.clock import ManualClock
 
@@ -38,7 +42,7 @@ class Host:
         self._epoch = int(starts.read_text()) + 1 if starts.exists() else 0
         starts.write_text(str(self._epoch))
         self._producer_id = 1000 * (self._epoch + 1)
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._partitions: dict[tuple[str, int], Partition | BrokerPartition] = {}
         for folder in sorted(path for path in data_dir.iterdir() if path.is_dir()):
             topic, _, index = folder.name.rpartition("-")
             self._open(topic, int(index))
@@ -55,7 +59,7 @@ class Host:
         log = PartitionLog.open(self._dir / f"{topic}-{index}", config, self.clock, self._disk)
         self._partitions[topic, index] = Partition(log, self._epoch)
 
-    def partition(self, topic: str, index: int) -> Partition | None:
+    def partition(self, topic: str, index: int) -> Partition | BrokerPartition | None:
         return self._partitions.get((topic, index))
 
     def log(self, topic: str, index: int = 0) -> PartitionLog:
@@ -64,6 +68,17 @@ class Host:
     def create_topic(self, name: str, partitions: int = 1) -> None:
         for index in range(partitions):
             self._open(name, index)
+
+    @contextmanager
+    def offline(self, topic: str, index: int = 0) -> Iterator[None]:
+        """Meanwhile the partition is as one whose files could not be opened at the start."""
+        online = self._partitions[topic, index]
+        state = PartitionState(0, online.leader_epoch, (0,), (0,))
+        self._partitions[topic, index] = BrokerPartition(topic, index, PartitionOffline("damaged"), state)
+        try:
+            yield
+        finally:
+            self._partitions[topic, index] = online
 
     def topic_names(self) -> list[str]:
         return sorted({topic for topic, _ in self._partitions if not topic.startswith("__")})

@@ -10,7 +10,7 @@ from broker.config import BrokerConfig
 from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Producer
 from broker.errors import BrokerError
 from broker.groups.formats import Committed
-from broker.transactions.limits import MARKER_RETRY_MS, TRANSACTIONAL_ID_EXPIRATION_MS
+from broker.transactions.limits import MARKER_RETRY_MAX_MS, MARKER_RETRY_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from broker.transactions.model import InitAsk, TransactionState
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
@@ -195,6 +195,49 @@ def test_markers_that_do_not_fit_on_the_disk_are_written_later(tmp_path: Path) -
     host.transactions.tick()
     assert host.log("flights").last_stable_offset == 2
     assert add(host, producer) is ErrorCode.NONE
+
+
+def test_an_offline_partition_keeps_no_marker_from_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And it is asked again ever more seldom, by itself alone."""
+    clock = ManualClock()
+    host = start(tmp_path, clock)
+    parts = [TopicPartition(topic, 0) for topic in ("a", "b", "c")]
+    for where in parts:
+        host.create_topic(where.topic)
+    producer = init(host)
+    add(host, producer, *parts)
+    for where in parts:
+        assert produce(host, producer, 0, transactional=True, where=where) is ErrorCode.NONE
+    with host.offline("a"):
+        assert end(host, producer, commit=True) is ErrorCode.NONE, "it is decided"
+        assert [host.log(*where).last_stable_offset for where in parts[1:]] == [2, 2]
+        assert "a-0 (KAFKA_STORAGE_ERROR)" in caplog.text
+        for _ in range(120):
+            clock.advance(MARKER_RETRY_MS)
+            host.transactions.tick()
+        assert 5 < len(caplog.records) < 13, "in a minute"
+        assert [host.log(*where).log_end_offset for where in parts[1:]] == [2, 2], "no second marker"
+    clock.advance(MARKER_RETRY_MAX_MS)
+    host.transactions.tick()
+    assert host.log("a").last_stable_offset == 2
+    assert add(host, producer, *parts) is ErrorCode.NONE
+
+
+async def test_the_timer_tries_again_by_itself(tmp_path: Path) -> None:
+    host = start(tmp_path, SystemClock())
+    host.create_topic("flights")
+    producer = init(host)
+    add(host, producer)
+    produce(host, producer, 0, transactional=True)
+    ended = asyncio.Event()
+    host.log("flights").append_listeners.append(ended.set)
+    with host.offline("flights"):
+        end(host, producer, commit=True)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        timer = tasks.create_task(host.transactions.run())
+        await ended.wait()
+        timer.cancel()
+    assert host.log("flights").last_stable_offset == 2
 
 
 def test_a_prepared_transaction_is_completed_at_start(tmp_path: Path) -> None:
