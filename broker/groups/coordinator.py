@@ -145,16 +145,16 @@ class GroupCoordinator:
             offsets = self.offsets.of(group.group_id)
             since_ms = group.state_timestamp_ms if group.protocol_type else -1
             try:
-                self.offsets.remove(group.group_id, expired(offsets.committed, empty_since_ms=since_ms, now_ms=now_ms))
+                self.offsets.remove(group.group_id, expired(offsets, empty_since_ms=since_ms, now_ms=now_ms))
                 if not self.offsets.has_any(group.group_id):
                     self._remove(group)
             except BrokerError as error:
                 # Retention is tried again at the next check; a full disk must not end the coordinator.
                 log.warning("offsets of group %s could not be expired: %s", group.group_id, error)
         for group_id, since_ms in list(self.consumer.empty_since_ms.items()):
-            committed = self.offsets.of(group_id).committed
+            offsets = self.offsets.of(group_id)
             try:
-                self.offsets.remove(group_id, expired(committed, empty_since_ms=since_ms, now_ms=now_ms))
+                self.offsets.remove(group_id, expired(offsets, empty_since_ms=since_ms, now_ms=now_ms))
                 if not self.offsets.has_any(group_id):
                     self.consumer.remove(group_id)
             except BrokerError as error:
@@ -276,7 +276,7 @@ class GroupCoordinator:
         if consumer is not None and consumer.members:
             return ErrorCode.NON_EMPTY_GROUP
         try:
-            self.offsets.remove(group_id, list(self.offsets.of(group_id).committed))
+            self.offsets.remove(group_id, self.offsets.of(group_id).partitions())
             if consumer is not None:
                 self.consumer.remove(group_id)
             elif group is not None:
@@ -304,8 +304,8 @@ class GroupCoordinator:
     def forget_topic(self, topic: str) -> None:
         """Drop the offsets of a deleted topic: a new one of that name starts from nothing. Raises BrokerError."""
         for group_id in list(self.offsets.group_ids()):
-            committed = self.offsets.of(group_id).committed
-            self.offsets.remove(group_id, [where for where in committed if where.topic == topic])
+            known = self.offsets.of(group_id).partitions()
+            self.offsets.remove(group_id, [where for where in known if where.topic == topic])
 
     def _remove(self, group: Group) -> None:
         """Raises BrokerError, with the group still there."""

@@ -28,6 +28,17 @@ class GroupOffsets:
     def is_pending(self, where: TopicPartition) -> bool:
         return any(where in offsets for offsets in self.pending.values())
 
+    def partitions(self) -> set[TopicPartition]:
+        return self.committed.keys() | {where for offsets in self.pending.values() for where in offsets}
+
+    def forget(self, where: TopicPartition) -> None:
+        """Also what is pending: a tombstone ends everything that stands before it in the log."""
+        self.committed.pop(where, None)
+        for producer_id, offsets in list(self.pending.items()):
+            offsets.pop(where, None)
+            if not offsets:
+                del self.pending[producer_id]
+
     def settle(self, producer_id: int, *, commit: bool) -> None:
         for where, offset in self.pending.pop(producer_id, {}).items():
             now = self.committed.get(where)
@@ -35,14 +46,16 @@ class GroupOffsets:
                 self.committed[where] = offset
 
 
-def expired(offsets: Mapping[TopicPartition, Committed], *, empty_since_ms: int, now_ms: int) -> list[TopicPartition]:
+def expired(offsets: GroupOffsets, *, empty_since_ms: int, now_ms: int) -> list[TopicPartition]:
     """Which offsets of an empty group have had their time (KIP-211).
 
     `empty_since_ms` is when the last member left, -1 for a group that never had any: then each offset counts from its
-    own commit.
+    own commit. One that a transaction is about to replace stays until that ends.
     """
     gone = []
-    for where, offset in offsets.items():
+    for where, offset in offsets.committed.items():
+        if offsets.is_pending(where):
+            continue
         if offset.expire_timestamp_ms != NO_TIMESTAMP:
             until_ms = offset.expire_timestamp_ms
         else:
@@ -114,18 +127,23 @@ class OffsetStore:
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """A marker was written to this partition of the offsets topic: what was pending counts, or is forgotten."""
         for group_id in self._transactions.pop((partition, producer_id), set()):
-            self._groups[group_id].settle(producer_id, commit=commit)
-            self._drop_if_empty(group_id)
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.settle(producer_id, commit=commit)
+                self._drop_if_empty(group_id)
 
     def remove(self, group_id: str, which: Iterable[TopicPartition]) -> None:
-        """Forget offsets, with tombstones. Raises BrokerError, with nothing forgotten."""
+        """Forget offsets, the pending ones too, with tombstones. Raises BrokerError, with nothing forgotten."""
         group = self._groups.get(group_id)
-        gone = [where for where in which if group is not None and where in group.committed]
-        if group is None or not gone:
+        if group is None:
+            return
+        known = group.partitions()
+        gone = [where for where in which if where in known]
+        if not gone:
             return
         self.log.append(group_id, [offset_entry(group_id, where, None) for where in gone])
         for where in gone:
-            del group.committed[where]
+            group.forget(where)
         self._drop_if_empty(group_id)
 
     def _drop_if_empty(self, group_id: str) -> None:
@@ -140,7 +158,7 @@ class OffsetStore:
         if value is None:
             group = self._groups.get(key.group_id)
             if group is not None:
-                group.committed.pop(key.where, None)
+                group.forget(key.where)
                 self._drop_if_empty(key.group_id)
             return
         producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None

@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from broker.base.clock import SystemClock
 from broker.config import BrokerConfig
 from broker.coordination.internal_log import OFFSETS_TOPIC, Entry, Producer
@@ -203,6 +205,50 @@ async def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
     host.groups.forget_topic("flights")
     assert not host.groups.offsets.has_any("g")
     host.close()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_deleted_topic_takes_the_offsets_of_an_open_transaction_along(tmp_path: Path, restarted: bool) -> None:
+    """Else the group would stand at 9 in the new topic of that name, and skip its records."""
+    host = start(tmp_path)
+    host.create_topic("flights")
+    producer = Producer(500, 0)
+    host.groups.check_commit("g", "", None, -1, transactional=True)
+    commit(host, 9, producer=producer)
+    host.groups.forget_topic("flights")
+    if restarted:
+        host = host.restart()
+    assert not host.groups.offsets.has_any("g")
+    host.transactions.write_marker(TopicPartition(OFFSETS_TOPIC, 0), producer, commit=True, coordinator_epoch=9)
+    assert host.groups.offsets.of("g").committed == {}
+    assert host.restart().groups.offsets.of("g").committed == {}
+
+
+def test_an_offset_after_the_topics_deletion_in_the_same_transaction_counts(tmp_path: Path) -> None:
+    host = start(tmp_path)
+    host.create_topic("flights")
+    producer = Producer(500, 0)
+    host.groups.check_commit("g", "", None, -1, transactional=True)
+    commit(host, 9, producer=producer)
+    host.groups.forget_topic("flights")
+    commit(host, 2, producer=producer)
+    host.transactions.write_marker(TopicPartition(OFFSETS_TOPIC, 0), producer, commit=True, coordinator_epoch=9)
+    for again in (host, host.restart()):
+        assert again.groups.offsets.of("g").committed[FLIGHTS].offset == 2
+
+
+def test_an_expired_offset_stays_while_a_transaction_replaces_it(tmp_path: Path) -> None:
+    clock = ManualClock()
+    host = start(tmp_path, clock)
+    host.create_topic("flights")
+    producer = Producer(500, 0)
+    host.groups.check_commit("g", "", None, -1)
+    commit(host, 1)
+    clock.advance(OFFSETS_RETENTION_MS)
+    commit(host, 9, producer=producer)
+    host.groups.expire_offsets()
+    host.transactions.write_marker(TopicPartition(OFFSETS_TOPIC, 0), producer, commit=True, coordinator_epoch=9)
+    assert host.groups.offsets.of("g").committed[FLIGHTS].offset == 9
 
 
 def test_what_cannot_be_committed_does_not_hold_up_the_rest(tmp_path: Path) -> None:
