@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from failover.errors import JournalDamaged
-from failover.journal import Journal, read_journal
+from failover.journal import FINISHED, Journal, is_unfinished, read_journal
 
 
 @pytest.fixture
@@ -56,3 +58,38 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, now: Callable[[], str]) ->
     path = written(tmp_path, now)
     path.write_bytes(path.read_bytes()[:-9])
     assert len(read_journal(path)) == 3
+
+
+def test_an_operation_is_unfinished_while_its_journal_is_here_without_an_end(
+    tmp_path: Path, now: Callable[[], str]
+) -> None:
+    assert not is_unfinished(tmp_path, "op-1")
+    journal = Journal(tmp_path / "new" / "folder", "op-1", now)
+    assert is_unfinished(journal.path.parent, "op-1")
+    journal.record("started", {})
+    assert is_unfinished(journal.path.parent, "op-1")
+    journal.record(FINISHED, {})
+    journal.close()
+    assert not is_unfinished(journal.path.parent, "op-1")
+
+
+def test_each_line_is_what_was_recorded_and_follows_the_one_before(tmp_path: Path, now: Callable[[], str]) -> None:
+    entries = read_journal(written(tmp_path, now))
+    assert [(entry.sequence, entry.operation_id, entry.event) for entry in entries] == [
+        (number, "op-1", "step") for number in range(4)
+    ]
+    assert entries[0].previous_hash == "0" * 64
+    for before, entry in pairwise(entries):
+        assert entry.previous_hash == hashlib.sha256(before.line().encode()).hexdigest()
+
+
+def test_damage_is_told_with_its_line(tmp_path: Path, now: Callable[[], str]) -> None:
+    path = written(tmp_path, now)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], "{}\n", *lines[2:]]))
+    with pytest.raises(JournalDamaged, match=f"{path}: line 2 is not a journal entry"):
+        read_journal(path)
+    path.write_text("".join([lines[0], lines[2]]))
+    with pytest.raises(JournalDamaged, match=f"{path}: line 2 does not follow line 1") as damaged:
+        read_journal(path)
+    assert "compare it with a copy" in damaged.value.hint

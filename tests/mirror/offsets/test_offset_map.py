@@ -146,3 +146,17 @@ def test_a_partition_that_was_only_asked_for_is_not_mirrored() -> None:
     assert found.mirrored_end("flights", 0) is None
     assert found.to_target("flights", 0, 0) is None
     assert found.partition("flights", 0) is found.partition("flights", 0)
+
+
+def test_the_map_names_its_partitions_and_what_it_knows_of_each() -> None:
+    east, west = PartitionMap([Interval(4, 0)], End(9, 5), 11), PartitionMap([Interval(0, 3), Interval(7, 20)])
+    found = OffsetMap({("orders", 1): west, ("flights", 0): east})
+    assert list(found.partitions()) == [("flights", 0), ("orders", 1)]
+    assert found.intervals("flights", 0) == (Interval(4, 0),)
+    assert found.intervals("orders", 1) == (Interval(0, 3), Interval(7, 20))
+    assert found.intervals("orders", 0) == ()
+    assert (found.find("flights", 0), found.find("flights", 1)) == (east, None)
+    assert found.mirrored_end("flights", 0) == End(11, 5)
+    assert found.mirrored_end("orders", 1) is None
+    left = found.without({("flights", 0)})
+    assert (list(left.partitions()), left.find("orders", 1)) == ([("orders", 1)], west)
