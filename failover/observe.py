@@ -163,7 +163,8 @@ def _group_partitions(
         here = at_source.get(at)
         target_topic = link.target_topic(at.topic)
         there = at_target.get(TopicPartition(target_topic, at.partition))
-        if here is None and there is None:
+        committed = here or there
+        if committed is None:
             continue
         translated = None
         if here is not None and at in trusted:
@@ -176,5 +177,5 @@ def _group_partitions(
             here.offset if here else None,
             translated,
             there.offset if there else None,
-            here.metadata if here else there.metadata if there else "",
+            committed.metadata,
         )

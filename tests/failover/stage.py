@@ -96,9 +96,16 @@ async def two_sites(folder: Path) -> AsyncIterator[Stage]:
             yield Stage(link, source, target, folder / "journals")
 
 
+def metadata_of(at: TopicPartition) -> str:
+    """What the group writes beside its offsets."""
+    return f"read by analyst {at.partition}"
+
+
 async def commit_group(cluster: Cluster, *offsets: int) -> None:
     await commit_offsets(
-        cluster, GROUP, {at: CommittedOffset(offset, "") for at, offset in zip(PARTITIONS, offsets, strict=True)}
+        cluster,
+        GROUP,
+        {at: CommittedOffset(offset, metadata_of(at)) for at, offset in zip(PARTITIONS, offsets, strict=True)},
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from broker.client.groups import committed_offsets
 from broker.client.log import read_records
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
@@ -38,6 +39,7 @@ from tests.failover.stage import (
     TOPIC,
     Stage,
     commit_group,
+    metadata_of,
     mirrored,
     two_sites,
 )
@@ -68,6 +70,8 @@ async def test_a_switchover_moves_everything_and_proves_it(tmp_path: Path) -> No
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
         at_east = await stage.group_at(stage.source)
         assert at_east == dict(zip(PARTITIONS, (33, RECORDS), strict=True))
+        at_west = await committed_offsets(stage.target, GROUP)
+        assert {at: found.metadata for at, found in at_west.items()} == {at: metadata_of(at) for at in PARTITIONS}
         state = await load_link_state(stage.link, stage.target)
         assert state.entries.run is not None
         assert (state.entries.run.state.value, state.entries.run.operation_id) == ("promoted", result.operation_id)
@@ -195,6 +199,10 @@ async def test_a_failover_to_a_datetime_goes_on_at_the_first_record_of_then_or_l
         timestamp_ms = FIRST_TIMESTAMP_MS + after_first_ms
         snapshot = await stage.without_source.look()
         moves = await moves_to(snapshot, stage.target, timestamp_ms)
+        assert [(move.topic, move.partition, move.metadata) for move in moves] == [
+            (*at, metadata_of(at)) for at in PARTITIONS
+        ]
+        assert {move.synced_at_ms for move in moves} == {group.synced_at_ms for group in snapshot.groups}
         plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False, moves=moves)
         result = await stage.run(plan, stage.without_source)
 
