@@ -12,7 +12,7 @@ from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
 from mirror.looking import LinkLook
-from mirror.offsets.entries import Gap, RunState
+from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import StateEntries
 
@@ -108,6 +108,12 @@ def resume_command(link_name: str, gap: Gap) -> str:
     return f"farshore link resume --link {link_name} --gap {gap.topic}:{gap.partition}"
 
 
+def next_command(link_name: str, gap: Gap) -> str:
+    """What to try first: records that may be the link's own are adopted, which refuses where they are not."""
+    command = resume_command(link_name, gap)
+    return f"{command} --adopt" if gap.kind is GapKind.TARGET_NOT_EMPTY else command
+
+
 def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Iterable[LinkFinding]:
     run, owner = entries.run, entries.owner
     start = f"farshore mirror run --link {link.name}"
@@ -144,7 +150,7 @@ def _of_groups(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
 
 def _stopped(link: Link, gap: Gap) -> LinkFinding:
     text = f"{gap.kind.value}: {gap.detail}" if gap.detail else gap.kind.value
-    command = resume_command(link.name, gap)
+    command = next_command(link.name, gap)
     return LinkFinding(LinkFindingKind.PARTITION_STOPPED, gap.topic, gap.partition, text, command)
 
 

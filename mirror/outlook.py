@@ -11,6 +11,7 @@ from broker.client.probe import StoredBatch, batches_at
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
+from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Writer
 from mirror.offsets.intervals import End
 from mirror.offsets.recovery import landed_to
@@ -64,6 +65,19 @@ async def look_ahead(
         else:
             outlooks.append(await _outlook(link, (source, target), found, gap))
     return tuple(outlooks)
+
+
+def outlook_on(adoption: Adoption) -> GapOutlook:
+    """What adopting means, as both logs were when they were compared."""
+    gap, first, end = adoption.gap, adoption.first.source_start, adoption.end.source_next
+    meaning = (
+        f"the target's records are the source's from offset {first} to {end - 1} ({adoption.records} copies found)"
+    )
+    meaning += f"; the link goes on behind them, with the map of them ({len(adoption.intervals)} intervals)"
+    skipped = (gap.source_from, first) if first > gap.source_from else None
+    if skipped:
+        meaning += f"; source offsets {skipped[0]} to {skipped[1] - 1} are not at the target, and are never mirrored"
+    return _made(gap, meaning, end, skipped, None)
 
 
 async def _evidence(

@@ -43,7 +43,8 @@ class ResumeBlocker(StrEnum):
 class ResumePlan:
     """What `resume_link` will do. `operation_id`: of the last operation on the link, "" where there was none.
 
-    `outlooks` say what accepting each gap means, as both clusters are now.
+    `outlooks` say what accepting each gap means, as both clusters are now. With `adopts` the records that the targets
+    hold are taken for the link's own, as they were compared.
     """
 
     link: str
@@ -52,6 +53,7 @@ class ResumePlan:
     gaps_accepted: tuple[Gap, ...]
     gaps_left: tuple[Gap, ...]
     outlooks: tuple[GapOutlook, ...] = ()
+    adopts: bool = False
 
 
 def name_of(gap: Gap) -> GapName:
@@ -86,6 +88,14 @@ def plan_resume(
         gaps_accepted=tuple(accepted.values()),
         gaps_left=tuple(gap for where, gap in open_gaps.items() if where not in accepted),
     )
+
+
+def check_adoptable(plan: ResumePlan) -> None:
+    """Only what the link never mirrored, as its state says, can be adopted. Raises GapNotOpen."""
+    for gap in plan.gaps_accepted:
+        if gap.kind is not GapKind.TARGET_NOT_EMPTY:
+            text = f"link {plan.link}: {name_of(gap)} is a gap of kind {gap.kind}: there is nothing to adopt"
+            raise GapNotOpen(text)
 
 
 def _named(

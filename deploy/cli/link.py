@@ -12,6 +12,7 @@ import click
 from broker.client.cluster import Cluster
 from broker.client.offsets import list_offsets, log_end_offsets
 from broker.wire.vocabulary import TopicPartition
+from deploy.cli.adopting import adopt_target, tell_that_it_may_run
 from deploy.cli.both_sites import note_lost_source, with_both_sites
 from deploy.cli.parameters import GapOption, StartOption, StartTime
 from deploy.cli.status import tell_next_steps
@@ -82,6 +83,12 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
     help="Of gaps of kind target_not_empty: the first source offset to mirror (default: where the source begins), or "
     "an ISO 8601 time with its zone: the first record of that time or later.",
 )
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Of gaps of kind target_not_empty: read both logs, and where the target's records are the source's, in their "
+    "order, take them for the link's own and go on behind them.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be written and change nothing.")
 @click.option("--yes", is_flag=True, help="Go on without asking.")
 @click.pass_obj
@@ -90,6 +97,7 @@ def resume_command(
     link_name: str | None,
     named: tuple[GapName, ...],
     start_at: int | StartTime | None,
+    adopt: bool,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -98,7 +106,12 @@ def resume_command(
     What accepting a gap means is shown first, as both sites are now: what is skipped, what is mirrored again.
     """
     link = context.link(link_name)
+    if adopt and (start_at is not None or not named):
+        raise click.UsageError("--adopt needs --gap, and says by itself where the link goes on: leave out --start-at")
     entries, plan = run_async(with_both_sites(link, partial(_plan, link, named, start_at)))
+    if adopt and isinstance(plan, ResumePlan):
+        adopt_target(link, plan, dry_run=dry_run, yes=yes)
+        return
     if plan is ResumeBlocker.MAY_RUN_ALREADY:
         click.echo(f"link {link.name} may run already: there is nothing to resume", err=True)
         return
@@ -109,9 +122,7 @@ def resume_command(
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
     run_async(_resume(link, plan))
-    click.echo(
-        f"link {link.name} may run: where no mirror runs, start it: farshore mirror run --link {link.name}", err=True
-    )
+    tell_that_it_may_run(link)
 
 
 def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> CommandRefused:

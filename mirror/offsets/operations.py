@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
+from broker.client.fanout import split_failures
+from broker.client.offsets import log_spans
+from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.topics import describe_topics
+from broker.wire.batch import BatchHeader
+from broker.wire.vocabulary import TopicPartition
 from mirror.errors import GapNotOpen
 from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.limits import GROUP_COMMIT_TIMEOUT_MS
 from mirror.link import Link
+from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_link
 from mirror.offsets.state import StateEntries, read_entries
-from mirror.offsets.state_writer import ensure_own_topics
+from mirror.offsets.state_writer import Change, ensure_own_topics
 from mirror.offsets.taking_over import claim_link
 
 
@@ -58,6 +65,31 @@ async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequ
     return accepted
 
 
+async def adopt_partitions(
+    link: Link, target: Cluster, operation_id: str, adoptions: Sequence[Adoption]
+) -> tuple[Gap, ...]:
+    """As `resume_link`, behind the records that the target holds, with the map of them -> the gaps that are passed.
+
+    Raises GapNotOpen (then nothing was changed) also where a target is not as it was when it was compared. Who writes
+    there later is found out by the worker that goes on, behind the adopted end.
+    """
+    gaps = [adoption.gap for adoption in adoptions]
+    await ensure_own_topics(target, link)
+    _check_open(await read_entries(link, target), gaps)
+    await _check_unchanged(link, target, adoptions)
+    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
+    entries = await read_entries(link, target)
+    _check_open(entries, gaps)
+    await _check_unchanged(link, target, adoptions)
+    now_ms = target.clock.now_ms()
+    changes: list[Change] = []
+    for adoption in adoptions:
+        stale = entries.blocks_of(adoption.gap.topic, adoption.gap.partition)
+        changes += adoption.changes(claim.owner.writer, stale, now_ms)
+    await claim.log.append([*changes, LinkRun(RunState.RUNNING, operation_id, now_ms), claim.owner])
+    return tuple(adoption.passed for adoption in adoptions)
+
+
 def _check_open(entries: StateEntries, gaps: Sequence[Gap]) -> None:
     """Raise GapNotOpen where a partition does not stand at the gap that is to be accepted."""
     open_gaps = entries.open_gaps()
@@ -66,3 +98,29 @@ def _check_open(entries: StateEntries, gaps: Sequence[Gap]) -> None:
         if found is None or (found.kind, found.source_from) != (gap.kind, gap.source_from):
             text = f"{gap.kind.value} at source offset {gap.source_from}"
             raise GapNotOpen(f"link {entries.link.name}: {gap.topic}:{gap.partition} does not stand at {text} any more")
+
+
+async def _check_unchanged(link: Link, target: Cluster, adoptions: Sequence[Adoption]) -> None:
+    """Behind what was compared there may be the markers of fences only, and in a shared topic others' records."""
+    compared = {adoption.target: adoption for adoption in adoptions}
+    topics = await describe_topics(target, {where.topic for where in compared})
+    changed = [
+        where
+        for where, found in compared.items()
+        if where.topic not in topics or str(topics[where.topic].topic_id or "") != found.topic_ids.target
+    ]
+    spans, failures = split_failures(await log_spans(target, compared))
+    for error in failures.values():
+        raise error
+
+    def visit(where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
+        counts = not link.shared_targets or header.producer_id in compared[where].writers
+        if counts and header.record_count and not header.is_control:
+            changed.append(where)
+
+    left = {where: OffsetSpan(compared[where].target_read_to, span.end) for where, span in spans.items()}
+    await scan_batches(target, {where: span for where, span in left.items() if span.start < span.end}, visit)
+    changed += [where for where, span in left.items() if span.end < span.start]
+    if changed:
+        text = f"link {link.name}: {changed[0]} at {link.target.name} was changed after it was compared"
+        raise GapNotOpen(text, hint="stop what writes there, and try again")

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol, TextIO
 
 from broker.base.clock import Clock
-from mirror.findings import resume_command
+from mirror.findings import next_command
 from mirror.offsets.entries import Gap
 from mirror.offsets.hold_entries import Hold
 
@@ -69,7 +69,7 @@ def tell_gap(tell: EventSink, link: str, gap: Gap) -> None:
         source_from=gap.source_from,
         source_to=gap.source_to,
         detail=gap.detail,
-        hint=resume_command(link, gap),
+        hint=next_command(link, gap),
     )
 
 

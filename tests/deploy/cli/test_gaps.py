@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from broker.client.topics import delete_records
+from broker.client.topics import delete_records, delete_topics
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.root import cli
@@ -159,3 +159,44 @@ def test_a_partition_with_records_at_the_target_may_begin_at_a_time(operator: Op
     operator.run("link resume --gap flights:3 --start-at 2023-11-14T22:13:21Z --yes", ExitCode.ERROR)
     operator.run(f"{resume} 2023-11-14T22:13:21Z --yes")
     assert len(asyncio.run(mirrored(operator.link, FIRST, 6))) == 6
+
+
+async def forget(link: Link) -> None:
+    """Ten records are mirrored; then the link's state is deleted, and its next start stops."""
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, "flights")
+        await write(source, FIRST, some_records(0, 10))
+        async with running(link):
+            await wait_for_records(target, FIRST, 10)
+        await delete_topics(target, [link.state_topic])
+        async with running(link) as told:
+            await told.wait_for(Event.PARTITION_STOPPED)
+            await told.wait_for(Event.STARTED)
+        await write(source, FIRST, some_records(10, 5))
+
+
+def test_a_link_that_lost_its_state_takes_its_records_back(operator: Operator) -> None:
+    asyncio.run(forget(operator.link))
+    status = operator.run("status", ExitCode.FINDINGS).stdout
+    assert "next: farshore link resume --link east-west --gap flights:0 --adopt" in status
+    shown = " ".join(operator.run("link resume --gap flights:0 --adopt --dry-run").stdout.split())
+    assert "the target's records are the source's from offset 0 to 9 (10 copies found)" in shown
+    operator.run("link resume --gap flights:0 --adopt --start-at 3 --yes", ExitCode.USAGE)
+    operator.run("link resume --adopt --yes", ExitCode.USAGE)
+    operator.run("link resume --gap flights:0 --adopt --yes")
+    assert asyncio.run(mirrored(operator.link, FIRST, 15)) == contents(some_records(0, 15))
+    translated = operator.run("offsets translate --topic flights --partition 0 --offset 7 -o json").stdout
+    assert json.loads(translated)["target_offset"] == 7 + 1  # behind the first fence's marker
+
+
+def test_what_is_not_the_sources_is_not_adopted(operator: Operator) -> None:
+    asyncio.run(occupy(operator.link))
+    refused = operator.run("link resume --gap flights:0 --adopt --yes", ExitCode.REFUSED).stderr
+    assert "flights:0@0 cannot be adopted: the target begins with a record, at offset 0, that the source" in refused
+    assert "to mirror behind what is there: farshore link resume --link east-west --gap flights:0;" in refused
+
+
+def test_only_what_was_never_mirrored_is_adopted(operator: Operator) -> None:
+    asyncio.run(stop_both(operator.link))
+    refused = operator.run("link resume --gap flights:0 --adopt --yes", ExitCode.ERROR).stderr
+    assert "there is nothing to adopt" in refused

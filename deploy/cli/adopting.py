@@ -1,0 +1,74 @@
+"""`farshore link resume --adopt`: what a target already holds becomes the link's own."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from functools import partial
+
+import click
+from rich.progress import Progress, TaskID
+
+from broker.client.cluster import Cluster
+from deploy.cli.both_sites import with_both_sites
+from deploy.cli.terminal import CommandRefused, ExitCode, confirm_plan, emit, progress, run_async
+from mirror.findings import resume_command
+from mirror.link import Link
+from mirror.offsets.adoption import Adoption
+from mirror.offsets.operations import adopt_partitions
+from mirror.outlook import outlook_on
+from mirror.resumption import ResumePlan, check_adoptable, name_of
+from mirror.worker.adopting import compare_for_adoption
+from mirror.worker.matching import Unmatched
+
+
+def adopt_target(link: Link, plan: ResumePlan, *, dry_run: bool, yes: bool) -> None:
+    """Compare both logs of each partition that stands at a gap of the plan; with consent, write the map of them.
+
+    Nothing is written where one of them is no mirror.
+    """
+    with progress() as bars:
+        adoptions = run_async(with_both_sites(link, partial(_compare, link, plan, bars)))
+    shown = replace(plan, outlooks=tuple(outlook_on(adoption) for adoption in adoptions), adopts=True)
+    if dry_run:
+        emit(shown, "table")
+        return
+    confirm_plan(shown, yes, question=f"Let link {link.name} take these records at {link.target.name} for its own?")
+    run_async(_adopt(link, adoptions))
+    tell_that_it_may_run(link)
+
+
+def tell_that_it_may_run(link: Link) -> None:
+    """Say what is left to do."""
+    start = f"farshore mirror run --link {link.name}"
+    click.echo(f"link {link.name} may run: where no mirror runs, start it: {start}", err=True)
+
+
+async def _compare(
+    link: Link, plan: ResumePlan, bars: Progress, source: Cluster | None, target: Cluster
+) -> list[Adoption]:
+    check_adoptable(plan)
+    if source is None:
+        text = f"site {link.source.name} does not answer: whose records {link.target.name} has is seen by both logs"
+        raise CommandRefused(text, "try again when it answers")
+    adoptions = []
+    for gap in plan.gaps_accepted:
+        task = bars.add_task(f"comparing {name_of(gap)}", total=None)
+
+        report = partial(_show, bars, task)
+        found = await compare_for_adoption(link, source, target, gap, report)
+        if isinstance(found, Unmatched):
+            text = f"{name_of(gap)} cannot be adopted: {found.reason}"
+            hint = f"to mirror behind what is there: {resume_command(link.name, gap)}; or empty the target partition"
+            raise CommandRefused(text, hint, ExitCode.REFUSED)
+        adoptions.append(found)
+    return adoptions
+
+
+def _show(bars: Progress, task: TaskID, read: int, total: int) -> None:
+    bars.update(task, completed=read, total=total)
+
+
+async def _adopt(link: Link, adoptions: list[Adoption]) -> None:
+    async with Cluster(link.target, client_id="farshore-cli") as target:
+        await adopt_partitions(link, target, f"adopt-{uuid.uuid4().hex[:12]}", adoptions)

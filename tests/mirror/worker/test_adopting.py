@@ -1,0 +1,195 @@
+"""What a target already holds becomes the link's own, exactly; where it is not the source's, it is refused."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.topics import delete_records, delete_topics
+from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
+from mirror.errors import GapNotOpen
+from mirror.link import Link
+from mirror.offsets.adoption import Adoption
+from mirror.offsets.entries import GapKind, GapStatus
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.operations import adopt_partitions
+from mirror.offsets.state import load_link_state, read_entries
+from mirror.worker.adopting import compare_for_adoption
+from mirror.worker.events import Event
+from mirror.worker.matching import Unmatched
+from tests.mirror.harness import (
+    contents,
+    link_between,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
+
+LOCAL = [Record(0, 1, b"local", b"record")]
+
+
+def fresh(brokers: tuple[str, str], **more: object) -> tuple[Link, TopicPartition]:
+    topic = f"flights-{uuid.uuid4().hex[:8]}"
+    return link_between(*brokers, [f"{topic}.*"], **more), TopicPartition(topic, 0)
+
+
+async def mirror_in_sessions(link: Link, source: Cluster, target: Cluster, where: TopicPartition) -> None:
+    """Three sessions of ten records each: a marker lies between them at the target."""
+    for count in (10, 20, 30):
+        await write(source, where, some_records(count - 10, 10))
+        async with running(link):
+            await wait_for_records(target, where, count)
+
+
+async def forget(link: Link, target: Cluster) -> None:
+    """The state topic is deleted; the next session stops the partition."""
+    await delete_topics(target, [link.state_topic])
+    await stop(link)
+
+
+async def stop(link: Link) -> None:
+    async with running(link) as told:
+        (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
+        await told.wait_for(Event.STARTED)
+    assert stopped["reason"] == GapKind.TARGET_NOT_EMPTY
+    assert str(stopped["hint"]).endswith("--adopt")
+
+
+async def compare(link: Link, source: Cluster, target: Cluster) -> Adoption | Unmatched:
+    (gap,) = (await read_entries(link, target)).open_gaps().values()
+    seen: list[tuple[int, int]] = []
+    found = await compare_for_adoption(link, source, target, gap, lambda read, total: seen.append((read, total)))
+    assert isinstance(found, Unmatched) or seen[-1][0] == seen[-1][1] > 0
+    return found
+
+
+async def adopt(link: Link, source: Cluster, target: Cluster) -> Adoption:
+    found = await compare(link, source, target)
+    assert isinstance(found, Adoption), found
+    await adopt_partitions(link, target, "op", [found])
+    return found
+
+
+async def goes_on(link: Link, source: Cluster, target: Cluster, where: TopicPartition, count: int) -> list[Record]:
+    """Ten more are mirrored, and none of the others again."""
+    await write(source, where, some_records(count, 10))
+    async with running(link) as told:
+        await told.wait_for(Event.STARTED)
+        found = await wait_for_records(target, where, count + 10)
+        assert not told.of(Event.PARTITION_STOPPED)
+    assert contents(found) == contents(some_records(0, count + 10))
+    return found
+
+
+def translations(known: OffsetMap, where: TopicPartition, ends: tuple[int, int]) -> list[list[int | None]]:
+    return [
+        [known.to_target(*where, offset) for offset in range(ends[0])],
+        [known.to_source(*where, offset) for offset in range(ends[1])],
+    ]
+
+
+async def test_a_link_that_lost_its_state_has_the_same_map_again(brokers: tuple[str, str]) -> None:
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await mirror_in_sessions(link, source, target, where)
+        before = (await load_link_state(link, target)).map
+        end = before.mirrored_end(*where)
+        assert end is not None
+        await forget(link, target)
+        await adopt(link, source, target)
+        adopted = (await load_link_state(link, target)).map
+        assert adopted.intervals(*where)[1:] == before.intervals(*where)[1:]
+        assert translations(adopted, where, tuple(end)) == translations(before, where, tuple(end))
+        found = await goes_on(link, source, target, where, 30)
+        after = (await load_link_state(link, target)).map
+        assert [after.to_target(*where, at) for at in range(40)] == [record.offset for record in found]
+        (gap,) = (await read_entries(link, target)).gaps.values()
+        assert (gap.status, gap.source_from, gap.source_to) == (GapStatus.PASSED, 0, 0)
+
+
+async def test_in_a_shared_target_the_records_of_others_stay_between(brokers: tuple[str, str]) -> None:
+    link, where = fresh(brokers, shared_targets=True)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await write(source, where, some_records(0, 10))
+        async with running(link):
+            await wait_for_records(target, where, 10)
+        await write(target, where, LOCAL)
+        await write(source, where, some_records(10, 10))
+        async with running(link):
+            await wait_for_records(target, where, 21)
+        before = (await load_link_state(link, target)).map
+        await forget(link, target)
+        await write(target, where, LOCAL)
+        await adopt(link, source, target)
+        await write(source, where, some_records(20, 10))
+        async with running(link):
+            found = await wait_for_records(target, where, 32)
+        assert contents(record for record in found if record.key != b"local") == contents(some_records(0, 30))
+        after = (await load_link_state(link, target)).map
+        assert [after.to_target(*where, at) for at in range(20)] == [before.to_target(*where, at) for at in range(20)]
+
+
+async def test_the_source_may_have_lost_its_beginning(brokers: tuple[str, str]) -> None:
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await mirror_in_sessions(link, source, target, where)
+        await delete_records(source, {where: 13})
+        await forget(link, target)
+        found = await adopt(link, source, target)
+        assert (found.first.source_start, found.records) == (13, 17)
+        await goes_on(link, source, target, where, 30)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+async def test_what_is_not_the_sources_is_refused(brokers: tuple[str, str], twice: bool) -> None:
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        for site in (source, target):
+            await make_topic(site, where.topic)
+        await write(source, where, some_records(0, 30))
+        await write(target, where, some_records(0, 20))
+        await write(target, where, some_records(19, 1) if twice else LOCAL)
+        await stop(link)
+        found = await compare(link, source, target)
+        assert isinstance(found, Unmatched)
+        assert "the target's record at offset 20 is not the source's at offset 20" in found.reason
+
+
+async def test_records_that_another_tool_copied_are_adopted(brokers: tuple[str, str]) -> None:
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        for site in (source, target):
+            await make_topic(site, where.topic)
+        await write(source, where, some_records(0, 30))
+        await write(target, where, some_records(0, 20))
+        await stop(link)
+        assert (await adopt(link, source, target)).end == (20, 20)
+        await goes_on(link, source, target, where, 30)
+
+
+async def test_what_is_written_after_the_comparison_changes_nothing_of_the_link(brokers: tuple[str, str]) -> None:
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await mirror_in_sessions(link, source, target, where)
+        await forget(link, target)
+        found = await compare(link, source, target)
+        assert isinstance(found, Adoption)
+        await write(target, where, LOCAL)
+        with pytest.raises(GapNotOpen, match="was changed after it was compared"):
+            await adopt_partitions(link, target, "op", [found])
+        entries = await read_entries(link, target)
+        assert not entries.checkpoints
+        assert len(entries.open_gaps()) == 1
+        refused = await compare(link, source, target)
+        assert isinstance(refused, Unmatched)
+        assert len(await read_all(target, where)) == 31
