@@ -211,25 +211,22 @@ class GroupCoordinator:
             raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
         try:
             self.log.ensure()
-            fits = ask.member_epoch != JOIN_EPOCH or self._make_room_for_consumers(group_id)
         except BrokerError as error:
             raise HeartbeatRefused(error.error_code, str(error)) from error
-        if not fits:
+        classic = self.groups.get(group_id)
+        if classic is None:
+            return self.consumer.heartbeat(group_id, ask, self.now_ms())
+        # An empty classic group becomes a consumer group when a member of that kind comes: with its first record.
+        if ask.member_epoch != JOIN_EPOCH or classic.state is not GroupState.EMPTY or classic.pending_members:
             raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        return self.consumer.heartbeat(group_id, ask, self.now_ms())
-
-    def _make_room_for_consumers(self, group_id: str) -> bool:
-        """An empty classic group becomes a consumer group when a member of that kind comes. Raises BrokerError."""
-        group = self.groups.get(group_id)
-        if group is None:
-            return True
-        if group.state is not GroupState.EMPTY or group.pending_members:
-            return False
-        self._remove(group)
-        return True
+        gone = [group_tombstone(group_id)] if classic.generation_id > 0 else []
+        result = self.consumer.heartbeat(group_id, ask, self.now_ms(), first=gone)
+        classic.state = GroupState.DEAD
+        del self.groups[group_id]
+        return result
 
     def _make_classic(self, group_id: str) -> bool:
-        """And the other way. Raises BrokerError."""
+        """An empty consumer group makes room for a member of the classic protocol. Raises BrokerError."""
         group = self.consumer.groups.get(group_id)
         if group is not None and group.members:
             return False

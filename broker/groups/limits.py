@@ -15,6 +15,8 @@ OFFSETS_RETENTION_CHECK_MS = 10 * 60 * 1000
 # group.consumer.heartbeat.interval.ms and group.consumer.session.timeout.ms).
 CONSUMER_HEARTBEAT_INTERVAL_MS = 5_000
 CONSUMER_SESSION_TIMEOUT_MS = 45_000
+# How often a group's topics are looked at while no member changes: how soon a new partition is read.
+CONSUMER_TOPICS_LOOK_MS = 5_000
 
 assert CONSUMER_HEARTBEAT_INTERVAL_MS < CONSUMER_SESSION_TIMEOUT_MS
 assert OFFSETS_RETENTION_CHECK_MS < OFFSETS_RETENTION_MS

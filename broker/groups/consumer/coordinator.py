@@ -5,14 +5,14 @@ A step is computed on values, written, and only then counts: a write that fails 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 import re2
 
 from broker.coordination.host import CoordinatorHost, TopicShape
-from broker.coordination.internal_log import InternalLog
+from broker.coordination.internal_log import Entry, InternalLog
 from broker.errors import BrokerError
 from broker.groups.consumer.model import (
     JOIN_EPOCH,
@@ -24,8 +24,8 @@ from broker.groups.consumer.model import (
     Subscription,
 )
 from broker.groups.consumer.records import changes, removal
-from broker.groups.consumer.steps import heartbeat, without
-from broker.groups.limits import CONSUMER_SESSION_TIMEOUT_MS, GROUP_MEMBERS_MAX
+from broker.groups.consumer.steps import Resolve, heartbeat, without
+from broker.groups.limits import CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_TOPICS_LOOK_MS, GROUP_MEMBERS_MAX
 from broker.wire.errors import ErrorCode
 
 Watch = Callable[[str, float], None]
@@ -55,8 +55,11 @@ class ConsumerGroups:
         self._log = log
         self._watch = watch
         self._deadlines: dict[str, dict[str, _Deadlines]] = {}
-        self._matches: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
-        """Per regular expression the topics that it was tried on, and those that it matched."""
+        self._look_due_ms: dict[str, int] = {}
+        """When a group's topics are to be looked at again although no member changed."""
+        self._matched_of: frozenset[str] = frozenset()
+        self._matches: dict[str, frozenset[str]] = {}
+        """Per regular expression the topics that it matched, of `_matched_of`."""
 
     def restore(self, groups: Iterable[ConsumerGroup], now_ms: int) -> None:
         """Groups as read from the log: each member has one session from now to be heard of."""
@@ -64,19 +67,24 @@ class ConsumerGroups:
             self.groups[group.group_id] = group
             self._keep_time(group, group, list(group.members), now_ms)
 
-    def heartbeat(self, group_id: str, ask: HeartbeatAsk, now_ms: int) -> HeartbeatResult:
-        """Raises HeartbeatRefused."""
+    def heartbeat(
+        self, group_id: str, ask: HeartbeatAsk, now_ms: int, *, first: Sequence[Entry] = ()
+    ) -> HeartbeatResult:
+        """`first` is written in the same batch, before what the heartbeat changes. Raises HeartbeatRefused."""
         known = self.groups.get(group_id)
         if known is None and ask.member_epoch != JOIN_EPOCH:
             raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
         before = known or ConsumerGroup(group_id)
         if ask.regex:
             self._check_regex(ask.regex)
-        after, result = heartbeat(before, ask, self._resolve, GROUP_MEMBERS_MAX)
+        look = now_ms >= self._look_due_ms.get(group_id, 0)
+        after, result = heartbeat(before, ask, self._resolver(), GROUP_MEMBERS_MAX, look=look)
         try:
-            self._write(before, after)
+            self._write(before, after, first)
         except BrokerError as error:
             raise HeartbeatRefused(error.error_code, str(error)) from error
+        if look:
+            self._look_due_ms[group_id] = now_ms + CONSUMER_TOPICS_LOOK_MS
         self._keep_time(before, after, [result.member_id], now_ms)
         return result
 
@@ -103,16 +111,17 @@ class ConsumerGroups:
         del self.groups[group_id]
         self.empty_since_ms.pop(group_id, None)
         self._deadlines.pop(group_id, None)
+        self._look_due_ms.pop(group_id, None)
 
     def subscribed_topics(self, group_id: str) -> frozenset[str]:
         """Of all members, by what exists now."""
-        members = self.groups[group_id].members.values()
-        return frozenset(name for member in members for name in self._resolve(member.subscription))
+        members, resolve = self.groups[group_id].members.values(), self._resolver()
+        return frozenset(name for member in members for name in resolve(member.subscription))
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _write(self, before: ConsumerGroup, after: ConsumerGroup) -> None:
-        entries = changes(before, after)
+    def _write(self, before: ConsumerGroup, after: ConsumerGroup, first: Sequence[Entry] = ()) -> None:
+        entries = [*first, *changes(before, after)]
         if entries:
             self._log.append(after.group_id, entries)
         self.groups[after.group_id] = after
@@ -137,23 +146,32 @@ class ConsumerGroups:
             self.empty_since_ms[after.group_id] = self._host.clock.now_ms()
         self._watch(after.group_id, min((each.next_ms() for each in deadlines.values()), default=inf))
 
-    def _resolve(self, subscription: Subscription) -> Mapping[str, TopicShape]:
-        names = set(subscription.names)
-        if subscription.regex:
-            names |= self._matching(subscription.regex)
-        shapes = {name: self._host.topic_shape(name) for name in names}
-        return {name: shape for name, shape in shapes.items() if shape is not None}
+    def _resolver(self) -> Resolve:
+        """By the topics as they are now, each subscription once: the members of a group mostly have the same."""
+        known: dict[Subscription, Mapping[str, TopicShape]] = {}
+
+        def resolve(subscription: Subscription) -> Mapping[str, TopicShape]:
+            if subscription not in known:
+                names = set(subscription.names)
+                if subscription.regex:
+                    names |= self._matching(subscription.regex)
+                shapes = {name: self._host.topic_shape(name) for name in names}
+                known[subscription] = {name: shape for name, shape in shapes.items() if shape is not None}
+            return known[subscription]
+
+        return resolve
 
     def _matching(self, regex: str) -> frozenset[str]:
         topics = frozenset(self._host.topic_names())
-        tried = self._matches.get(regex)
-        if tried is None or tried[0] != topics:
+        if topics != self._matched_of:
+            self._matches.clear()
+            self._matched_of = topics
+        if regex not in self._matches:
             in_use = {m.subscription.regex for g in self.groups.values() for m in g.members.values()}
             self._matches = {each: found for each, found in self._matches.items() if each in in_use}
             pattern = _compiled(regex)
-            tried = (topics, frozenset(name for name in topics if pattern.fullmatch(name)))
-            self._matches[regex] = tried
-        return tried[1]
+            self._matches[regex] = frozenset(name for name in topics if pattern.fullmatch(name))
+        return self._matches[regex]
 
     def _check_regex(self, regex: str) -> None:
         """RE2, as Kafka takes it: its time is linear, so that no client can stop the broker by an expression."""

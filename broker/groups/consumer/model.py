@@ -34,12 +34,12 @@ NOTHING: Final[Slots] = frozenset()
 
 
 class MemberState(IntEnum):
-    """Numbers as in Kafka's record."""
+    """Numbers as in Kafka's record (MemberState.java)."""
 
-    STABLE = 1
-    UNREVOKED_PARTITIONS = 2
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
     """It must say that it gave `revoking` up before it goes on."""
-    UNRELEASED_PARTITIONS = 3
+    UNRELEASED_PARTITIONS = 2
     """It waits for partitions that others have not given up yet."""
 
 
@@ -108,9 +108,6 @@ class ConsumerGroup:
 
     def held_by_others(self, member_id: str) -> set[Slot]:
         return {slot for m in self.members.values() if m.member_id != member_id for slot in m.held}
-
-    def subscribed_names(self) -> set[str]:
-        return {name for m in self.members.values() for name in m.subscription.names}
 
 
 @dataclass(frozen=True, slots=True)

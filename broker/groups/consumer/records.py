@@ -255,7 +255,12 @@ def _member(member_id: str, value: MemberValue, current: CurrentValue | None) ->
         Subscription(frozenset(value.subscribed_topic_names), value.subscribed_topic_regex, value.server_assignor),
         epoch=current.member_epoch if current else 0,
         previous_epoch=current.previous_member_epoch if current else -1,
-        state=MemberState(current.state) if current else MemberState.STABLE,
+        state=_state(current.state) if current else MemberState.STABLE,
         assigned=_unpacked(current.assigned_partitions) if current else NOTHING,
         revoking=_unpacked(current.partitions_pending_revocation) if current else NOTHING,
     )
+
+
+def _state(number: int) -> MemberState:
+    """One that is not known, of a newer coordinator, as a member that still has to find its place."""
+    return MemberState(number) if number in tuple(MemberState) else MemberState.UNRELEASED_PARTITIONS

@@ -28,19 +28,25 @@ Resolve = Callable[[Subscription], Mapping[str, TopicShape]]
 
 
 def heartbeat(
-    group: ConsumerGroup, ask: HeartbeatAsk, resolve: Resolve, members_max: int
+    group: ConsumerGroup, ask: HeartbeatAsk, resolve: Resolve, members_max: int, *, look: bool = True
 ) -> tuple[ConsumerGroup, HeartbeatResult]:
-    """Raises HeartbeatRefused; then nothing has changed."""
+    """`look`: whether the topics are looked at even where no member changed. Raises HeartbeatRefused; then nothing has.
+
+    A static member that comes back under the id of another member ends that one: its client is one and the same.
+    """
     _check(ask)
     if ask.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
         return _leave(group, ask)
     before = _find(group, ask, members_max)
     member = _updated(before, ask)
     if before is not None and before.member_id != member.member_id:
+        if member.member_id in group.members:
+            group = without(group, member.member_id)
         group = _renamed(group, before.member_id, member)
     joins = before is None or before.subscription != member.subscription
     group = replace(group, members={**group.members, member.member_id: member})
-    group = refresh(group, resolve, changed=joins)
+    if joins or look or group.epoch > group.target_epoch:
+        group = refresh(group, resolve, changed=joins)
     moved = reconcile(group, member, ask.owned)
     if moved != member:
         group = replace(group, members={**group.members, member.member_id: moved})
@@ -187,7 +193,7 @@ def _updated(before: ConsumerMember | None, ask: HeartbeatAsk) -> ConsumerMember
     )
     if ask.member_epoch != JOIN_EPOCH:
         return member
-    return replace(member, epoch=JOIN_EPOCH, previous_epoch=-1, revoking=NOTHING)
+    return replace(member, instance_id=ask.instance_id, epoch=JOIN_EPOCH, previous_epoch=-1, revoking=NOTHING)
 
 
 def _renamed(group: ConsumerGroup, old_id: str, member: ConsumerMember) -> ConsumerGroup:

@@ -1,5 +1,6 @@
 """What every assignor owes, over random subscriptions and histories."""
 
+import time
 from uuid import UUID
 
 import pytest
@@ -89,3 +90,13 @@ def test_range_gives_neighbours_and_cuts_equal_topics_alike() -> None:
     for name in shapes:
         assert target["a"] >= {Slot(TOPICS[name], index) for index in (0, 1, 2)}
         assert target["b"] >= {Slot(TOPICS[name], index) for index in (3, 4)}
+
+
+def test_uniform_deals_out_very_many_partitions_in_a_blink() -> None:
+    """The coordinator assigns on the broker's one loop: a hundred members, ten thousand partitions, and one more."""
+    shape = {"flights": TopicShape(TOPICS["flights"], 10_000)}
+    target = assign_uniform({f"m{n:03}": shape for n in range(100)}, {})
+    started = time.process_time()
+    after = assign_uniform({f"m{n:03}": shape for n in range(101)}, target)
+    assert time.process_time() - started < 1.0
+    assert sorted(map(len, after.values())) == [99] * 100 + [100]

@@ -17,7 +17,7 @@ from broker.groups.consumer.model import (
     HeartbeatResult,
 )
 from broker.groups.formats import Committed
-from broker.groups.limits import CONSUMER_SESSION_TIMEOUT_MS, OFFSETS_RETENTION_MS
+from broker.groups.limits import CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_TOPICS_LOOK_MS, OFFSETS_RETENTION_MS
 from broker.groups.model import GroupProtocol, JoinAsk, JoinResult
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
@@ -118,13 +118,14 @@ async def test_a_group_has_members_of_one_protocol(host: Host) -> None:
     assert "others" not in host.restart().groups.consumer.groups
 
 
-def test_regular_expressions_are_matched_here_and_bad_ones_refused(host: Host) -> None:
+def test_regular_expressions_are_matched_here_and_bad_ones_refused(host: Host, clock: ManualClock) -> None:
     host.create_topic("flights-old", 1)
     told = beat(host, replace(ASK, names=None, regex="flights.*"))
     assert told.assignment is not None
     assert len(told.assignment) == 5
     assert host.groups.subscribed_topics("readers") == {"flights", "flights-old"}
     host.create_topic("flights-new", 2)
+    clock.advance(CONSUMER_TOPICS_LOOK_MS)
     grown = beat(host, stay(1)).assignment
     assert grown is not None
     assert len(grown) == 7
@@ -172,3 +173,24 @@ def commit(host: Host, member_id: str = "", epoch: int = -1) -> None:
     assert host.groups.check_commit("readers", member_id, None, epoch) is ErrorCode.NONE
     now_ms = host.clock.now_ms()
     host.groups.offsets.commit("readers", {FLIGHTS: Committed(7, -1, "", now_ms)}, is_known=lambda _: True)
+
+
+def test_a_refused_heartbeat_leaves_an_empty_classic_group_as_it_was(host: Host) -> None:
+    commit(host)
+    assert refused(host, replace(ASK, assignor="sticky")) is ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert "readers" in host.groups.groups
+    assert host.groups.delete("readers") is ErrorCode.NONE
+    assert not host.groups.offsets.has_any("readers")
+
+
+def test_an_idle_heartbeat_looks_at_no_topic(host: Host, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = beat(host)
+    looks: list[str] = []
+    found = host.topic_shape
+    monkeypatch.setattr(host, "topic_shape", lambda name: looks.append(name) or found(name))
+    for _ in range(10):
+        beat(host, stay(told.member_epoch))
+    assert looks == []
+    clock.advance(CONSUMER_TOPICS_LOOK_MS)
+    beat(host, stay(told.member_epoch))
+    assert looks == ["flights"]

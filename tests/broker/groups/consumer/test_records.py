@@ -80,4 +80,4 @@ def test_the_bytes_are_those_of_kafkas_schemas() -> None:
         == b"\x00\x00" + b"\x00\x00" + b"\x02c\x02h" + b"\x02\x02t" + b"\x00" + b"\x00\x00\x00\x05" + b"\x00\x00"
     )
     assert current.key == b"\x00\x08" + b"\x00\x01g" + b"\x00\x01m"
-    assert current.value == b"\x00\x00" + b"\x00\x00\x00\x07\x00\x00\x00\x06" + b"\x01" + b"\x01\x01" + b"\x00"
+    assert current.value == b"\x00\x00" + b"\x00\x00\x00\x07\x00\x00\x00\x06" + b"\x00" + b"\x01\x01" + b"\x00"

@@ -157,6 +157,22 @@ def test_a_static_member_finds_its_partitions_again_without_a_rebalance() -> Non
     assert story.refused(unknown) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_member_that_takes_an_instances_place_gives_up_its_own() -> None:
+    """Or two targets would fall on one id, and one of them would be read by nobody while the group says Stable."""
+    story = Story()
+    first = replace(JOIN, instance_id="reader-1")
+    story.beat(first)
+    story.stay("a", STATIC_LEAVE_EPOCH, instance_id="reader-1")
+    told = story.beat(replace(JOIN, member_id="b"))
+    story.beat(replace(first, member_id="b"))
+    for _ in range(3):
+        member = story.group.members["b"]
+        told = story.stay("b", member.epoch, member.assigned, instance_id="reader-1")
+    assert list(story.group.members) == ["b"]
+    assert story.group.members["b"].assigned == slots(0, 1, 2, 3)
+    assert told.member_epoch == story.group.epoch
+
+
 def test_a_topic_that_grows_or_appears_is_assigned_with_the_next_heartbeat() -> None:
     story = Story(partitions=1)
     story.beat(replace(JOIN, names=["flights", "weather"]))
