@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from broker.coordination.host import CoordinatorHost, HostPartition
 from broker.coordination.limits import COORDINATOR_BATCH_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATOR_SEGMENT_BYTES
-from broker.errors import BrokerError, LogStorageError, RecordsTooLarge
+from broker.errors import BrokerError, LogDamaged, LogStorageError, RecordsTooLarge
 from broker.log.validation import AppendOrigin
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.errors import ErrorCode
@@ -130,7 +130,9 @@ class InternalLog:
             ) from error
 
     def replay(self) -> Iterator[LoadedBatch]:
-        """Every batch of every partition, each partition in order; nothing when the topic does not exist."""
+        """Every batch of every partition, each partition in order; nothing when the topic does not exist. Raises
+        LogDamaged where a log cannot be read to its end: what was committed behind that point is not known.
+        """
         for index in range(self._count()):
             log = self._partition(index).log
             offset = log.log_start_offset
@@ -142,5 +144,7 @@ class InternalLog:
                         records = [] if header.is_control else decode_records(batch)
                         yield LoadedBatch(index, header, records, control)
                 if piece.next_offset <= offset:
-                    break
+                    raise LogDamaged(
+                        f"{self.topic}-{index} cannot be read on from offset {offset}, it ends at {log.log_end_offset}"
+                    )
                 offset = piece.next_offset
