@@ -94,4 +94,4 @@ class LogStorageError(BrokerError):
 
 class LogDamaged(BrokerError):
     error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    hint = "restore the partition's directory, or remove it and mirror the partition again"
+    hint = "restore the partition's directory, or delete the topic and mirror it again"

@@ -56,14 +56,17 @@ class PartitionFolders:
         return paths
 
     def find(self, topic: str, index: int, topic_id: uuid.UUID) -> Path:
-        """The folder of a partition that the metadata has; made where it is gone. Nothing of another id is removed.
+        """The folder of a partition that the metadata has. It was durable before the metadata named it: where it is
+        gone, so are its records, and an empty log in its place would hide that.
 
-        Raises OSError, LogDamaged.
+        Raises LogDamaged.
         """
         path = self.path / f"{topic}-{index}"
-        if path.exists() and (found := _topic_id_in(path)) != topic_id:
+        if not path.exists():
+            raise LogDamaged(f"{path} is gone")
+        if (found := _topic_id_in(path)) != topic_id:
             raise LogDamaged(f"{path / PARTITION_METADATA} names topic id {found}, the metadata {topic_id}")
-        return self.prepare(topic, range(index, index + 1), topic_id)[0]
+        return path
 
     def retire(self, topic: str, index: int) -> list[Path]:
         """As PartitionLog.retire, for a partition whose log is not open; nothing where it has no folder. Raises

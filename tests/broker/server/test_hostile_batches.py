@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -213,6 +214,28 @@ def test_a_lost_topic_id_takes_the_partition_offline_and_removes_nothing(tmp_pat
             assert values_in(await client.fetch("t", 0)) == ["kept"]
 
     asyncio.run(run())
+
+
+def test_a_partition_whose_folder_is_gone_is_offline_and_not_empty(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with running_server(tmp_path) as server, connect(server.address) as client:
+            await client.create_topic("t")
+            await client.produce("t", batch_of("lost"))
+        shutil.rmtree(tmp_path / "t-0")
+        async with running_server(tmp_path) as server, connect(server.address) as client:
+            assert (await client.fetch("t", 0)).error_code == 56
+            assert (await client.produce("t", batch_of("more"))).error_code == 56
+            assert not (tmp_path / "t-0").exists()
+            await server.broker.manager.delete("t")
+            await client.create_topic("t")
+            assert (await client.produce("t", batch_of("new"))).error_code == 0
+
+    asyncio.run(run())
+    lines = [record.getMessage() for record in caplog.records if "t-0 is offline" in record.getMessage()]
+    assert len(lines) == 1
+    assert str(tmp_path / "t-0") in lines[0]
 
 
 class Heard(logging.Handler):
