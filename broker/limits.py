@@ -11,6 +11,8 @@ SEGMENT_OFFSETS_MAX = 2**31 - 1
 LOG_WALK_BYTES = 16 * KIB
 # Recovery and compaction read whole batches; a batch larger than this is read by itself.
 LOG_SCAN_BYTES = 4 * MIB
+# What recovery may read to tell a torn end from a wrong length, beyond one pass over it; then the end is kept.
+LOG_SEARCH_CRC_BYTES_MAX = 256 * MIB
 # Kafka remembers five batches per producer id, the most a client may have in flight.
 PRODUCER_BATCHES_REMEMBERED = 5
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000

@@ -4,27 +4,35 @@ A batch's base offset and leader epoch lie outside of its CRC. What they must be
 compaction ever ran, each batch begins where the one before it ended; everywhere offsets rise, nothing reaches into the
 next segment, and leader epochs never go down. A value that is too high shows only at the batch behind it: so each batch
 counts when its successor is known.
+
+The batch length lies outside of it too. A batch that goes on behind the end of the file is the torn end that a crash
+leaves, unless its bytes up to there are whole, or a whole batch lies behind its start: then its length is wrong.
 """
 
+import struct
 from collections.abc import Iterator
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.limits import LOG_SCAN_BYTES
+from broker.limits import LOG_SCAN_BYTES, LOG_SEARCH_CRC_BYTES_MAX, SEGMENT_OFFSETS_MAX
 from broker.log import layout
 from broker.log.disk import Disk, write_all
 from broker.log.epochs import LeaderEpochs
 from broker.log.segment import Segment
-from broker.wire.batch import BatchHeader, peek, verify_crc
+from broker.wire.batch import HEADER_BYTES, MAGIC, MAGIC_OFFSET, BatchHeader, compute_crc, peek, verify_crc
 from broker.wire.errors import CorruptBatch
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_MAGIC = bytes([MAGIC])
 
 
 class Damage(Enum):
     """Why a segment, or the log, is cut."""
 
     TORN = "the last batch is not whole"
+    LENGTH = "a batch has a length that is not its own"
     CONTENT = "a batch is not what was written"
     BASE_OFFSET = "a batch has a base offset that its neighbours rule out"
     LEADER_EPOCH = "a batch has a leader epoch that its neighbours rule out"
@@ -76,8 +84,42 @@ def scan(segment: Segment, index_interval_bytes: int, bounds: Bounds) -> Damage 
             return damage
     checked.take_pending()
     if segment.size_bytes != file_bytes:
-        return Damage.TORN
+        return Damage.LENGTH if _holds_whole_batch(segment, file_bytes) else Damage.TORN
     return Damage.HOLE if bounds.leaves_hole(segment.next_offset) else None
+
+
+def _holds_whole_batch(segment: Segment, file_bytes: int) -> bool:
+    """Whether what follows the good part has a whole batch, at its start under a wrong length or anywhere behind it.
+
+    A client's record may look like many batches: where the CRCs of such cost too much, the answer is that there is one.
+    """
+    start, checked_bytes = segment.size_bytes, 0
+    for position in _positions_of_magic(segment, file_bytes):
+        room_bytes = file_bytes - position
+        if room_bytes < HEADER_BYTES:
+            break
+        header = BatchHeader(*_HEADER.unpack(segment.pread(position, HEADER_BYTES)))
+        size_bytes = room_bytes if position == start else header.size_bytes
+        if not HEADER_BYTES <= size_bytes <= room_bytes or header.last_offset_delta < 0:
+            continue
+        if not segment.next_offset <= header.base_offset <= segment.next_offset + SEGMENT_OFFSETS_MAX:
+            continue
+        checked_bytes += size_bytes
+        if checked_bytes > file_bytes - start + LOG_SEARCH_CRC_BYTES_MAX:
+            return True
+        if compute_crc(segment.pread(position, size_bytes)) == header.crc:
+            return True
+    return False
+
+
+def _positions_of_magic(segment: Segment, file_bytes: int) -> Iterator[int]:
+    """Where behind the good part a batch could begin, ascending."""
+    for position, piece in _pieces(segment, file_bytes):
+        at = piece.find(_MAGIC)
+        while at >= 0:
+            if position + at >= segment.size_bytes + MAGIC_OFFSET:
+                yield position + at - MAGIC_OFFSET
+            at = piece.find(_MAGIC, at + 1)
 
 
 class _Checked:
@@ -133,19 +175,31 @@ def set_aside(directory: Path, disk: Disk, bases: list[int]) -> None:
     for base_offset in bases:
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
             disk.unlink(layout.file_at(directory, base_offset, suffix))
-        path = layout.file_at(directory, base_offset, layout.LOG)
-        disk.replace(path, path.with_name(path.name + layout.DAMAGED))
+        disk.replace(layout.file_at(directory, base_offset, layout.LOG), _unused_name(directory, base_offset))
 
 
 def copy_tail(segment: Segment, size_bytes: int, disk: Disk) -> None:
-    """Copies what is about to be cut off the segment of `size_bytes` into a file named by the offset it begins at."""
-    path = layout.file_at(segment.directory, segment.next_offset, layout.LOG + layout.DAMAGED)
-    fd = disk.open(path)
+    """Copies what is about to be cut off the segment of `size_bytes` into a new file, named by the offset it begins at;
+    durable when this returns.
+    """
+    fd = disk.open(_unused_name(segment.directory, segment.next_offset))
     try:
         for position, piece in _pieces(segment, size_bytes):
             write_all(partial(disk.pwrite, fd), piece, position - segment.size_bytes)
+        disk.fsync(fd)
     finally:
         disk.close(fd)
+    disk.fsync_directory(segment.directory)
+
+
+def _unused_name(directory: Path, offset: int) -> Path:
+    """What an earlier start kept stays as it is."""
+    path = layout.file_at(directory, offset, layout.LOG + layout.DAMAGED)
+    number = 1
+    while path.exists():
+        path = layout.file_at(directory, offset, f"-{number}{layout.LOG}{layout.DAMAGED}")
+        number += 1
+    return path
 
 
 def _pieces(segment: Segment, size_bytes: int) -> Iterator[tuple[int, bytes]]:

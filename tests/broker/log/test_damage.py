@@ -2,6 +2,7 @@
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,96 @@ def test_a_flipped_base_offset_or_epoch_ends_the_log_before_it(
         assert bytes_kept(directory) == size_bytes
     assert log.log_end_offset == len(found)
     assert log.append(batch_of(b"next"), leader_epoch=9).base_offset == len(found)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(number=st.integers(0, BATCHES - 1), bit=st.integers(0, 31), compacted=st.booleans(), one_segment=st.booleans())
+def test_a_flipped_length_ends_the_log_before_it_and_loses_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    bit: int,
+    compacted: bool,
+    one_segment: bool,
+) -> None:
+    caplog.clear()
+    directory = tmp_path_factory.mktemp("flip")
+    config = replace(COMPACTED if compacted else CONFIG, segment_bytes=1 << 20 if one_segment else 700)
+    before = filled(directory, config)
+    path, position = places(directory)[number]
+    data = bytearray(path.read_bytes())
+    data[position + 8 + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    size_bytes = bytes_kept(directory)
+
+    with caplog.at_level(logging.WARNING):
+        log = reopened(directory, config)
+
+    assert records_in(log) == before[: 2 * number]
+    assert bytes_kept(directory) == size_bytes, "nothing was deleted"
+    assert f"ends at offset {2 * number}" in caplog.text
+    assert log.append(batch_of(b"next"), leader_epoch=9).base_offset == 2 * number
+
+
+def test_a_torn_record_full_of_headers_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looks like a batch up to the end of the file: to read them all would take for ever."""
+    monkeypatch.setattr("broker.log.recovery.LOG_SEARCH_CRC_BYTES_MAX", 1 << 20)
+    config = LogConfig()
+    log = PartitionLog.open(tmp_path, config, ManualClock(NOW_MS), UnsyncedDisk())
+    log.append(batch_of(b"whole"), leader_epoch=0)
+    false_header = bytearray(batch_of(b"")[:61])
+    false_header[7], false_header[17:21] = 9, b"none"
+    log.append(batch_of(bytes(false_header) * 2000), leader_epoch=0)
+    path, position = places(tmp_path)[-1]
+    os.truncate(path, path.stat().st_size - 1)
+    assert len(records_in(reopened(tmp_path, config))) == 1
+    assert path.stat().st_size == position
+
+
+class _Journal(OsDisk):
+    """Says in which order the calls came that make damage safe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self._damaged_fd = -1
+
+    def open(self, path: Path) -> int:
+        fd = super().open(path)
+        if path.name.endswith(".damaged"):
+            self._damaged_fd = fd
+        return fd
+
+    def fsync(self, fd: int) -> None:
+        super().fsync(fd)
+        if fd == self._damaged_fd:
+            self.calls.append("file")
+
+    def fsync_directory(self, directory: Path) -> None:
+        super().fsync_directory(directory)
+        self.calls.append("folder")
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        super().truncate(fd, size_bytes)
+        self.calls.append("cut")
+
+
+def test_what_is_cut_off_is_safe_before_it_is_cut_and_older_damage_stays(tmp_path: Path) -> None:
+    kept: list[bytes] = []
+    disk = _Journal()
+    for values in ((b"a long first batch" * 9, b"second"), (b"short",)):
+        log = PartitionLog.open(tmp_path, CONFIG, ManualClock(NOW_MS), UnsyncedDisk())
+        for value in values:
+            log.append(batch_of(value), leader_epoch=0)
+        path = max(tmp_path.glob("*.log"))
+        data = bytearray(path.read_bytes())
+        data[50] ^= 1
+        path.write_bytes(data)
+        kept.append(bytes(data))
+        disk.calls.clear()
+        assert PartitionLog.open(tmp_path, CONFIG, ManualClock(NOW_MS), disk).log_end_offset == 0
+        assert disk.calls[:3] == ["file", "folder", "cut"]
+    assert sorted(path.read_bytes() for path in tmp_path.glob("*.damaged")) == sorted(kept)
 
 
 @pytest.mark.parametrize("damage", ["emptied", "missing", "cut at a batch"])
