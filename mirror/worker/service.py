@@ -6,7 +6,7 @@ import asyncio
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -31,6 +31,7 @@ from mirror.worker.origins import OriginRegistry
 from mirror.worker.producing import run_producer
 from mirror.worker.session import Session
 from mirror.worker.startup import Opened, Restarts, open_link, refuse_promoted
+from mirror.worker.waiting import wait_for_source
 from mirror.worker.watching import SessionOutdated, run_checkpoints, run_configs, run_groups, run_heartbeat, run_topics
 
 FINAL_ERRORS = (LinkFenced, LinkInvalid, SiteInvalid, AddressInvalid, LinkPromoted, StateDamaged)
@@ -127,10 +128,13 @@ async def _run_session(
 ) -> SessionEnd:
     """One session -> why it ended. Anything but SESSION_ENDS is a fault of ours, and raised."""
     try:
-        async with (
-            Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock) as source,
-            Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock) as target,
-        ):
+        async with AsyncExitStack() as sites:
+            target = Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock)
+            await sites.enter_async_context(target)
+            if restarts.count:
+                await wait_for_source(link, target, restarts, settings.limits.heartbeat_interval_ms)
+            source = Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock)
+            await sites.enter_async_context(source)
             registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
             opened = await open_link(link, source, target, registry, tell, restarts, Holds(attempts, settings.clock))
             session = Session(link, (source, target), opened, registry, settings.limits, tell)

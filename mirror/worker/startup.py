@@ -58,6 +58,11 @@ class Opened:
     passed: list[Gap] = field(default_factory=list)
 
 
+def worker_name() -> str:
+    """How this process calls itself in the state of its links."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 def refuse_promoted(entries: StateEntries) -> None:
     """Raise LinkPromoted, naming the operation, when the target was promoted."""
     run = entries.run
@@ -103,8 +108,7 @@ async def open_link(
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
         holds.add(hold)
     pairs = {where: there for where, there in partition_pairs(topics.mirrored).items() if where not in holds.current}
-    worker = f"{socket.gethostname()}:{os.getpid()}"
-    claim = await claim_link(target, link, worker, restarts=restarts.count, restart_reason=restarts.reason)
+    claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
     fence = await fence_link(target, link, pairs.values(), since=claim.owner.writer)
     for where in [where for where, there in pairs.items() if there in fence.left_out]:
         holds.add_error(where, fence.left_out[pairs.pop(where)], at_source=False)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.topics import delete_topics
+from broker.wire.vocabulary import TopicPartition
 from mirror.heartbeat import HeartbeatWatch, judge_heartbeat
 from mirror.link import Link
 from mirror.offsets.entries import Owner
@@ -16,7 +19,17 @@ from mirror.status import LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.events import Event
 from monitoring.metrics.observation import Board
 from monitoring.metrics.watch import LinkWatch
-from tests.mirror.harness import QUICK, eventually, link_between, running
+from tests.broker.running import running_broker
+from tests.mirror.harness import (
+    QUICK,
+    eventually,
+    link_between,
+    make_topic,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
 
 
 @dataclass
@@ -60,6 +73,32 @@ async def test_the_heartbeat_goes_on_while_nothing_moves(brokers: tuple[str, str
             return (await owner_of(link, target)).at_ms > first.at_ms
 
         await eventually(later, "the next heartbeat")
+
+
+async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) -> None:
+    """Or status would call a living worker silent, and tell to start a rival."""
+    where = TopicPartition("flights", 0)
+    async with running_broker(tmp_path / "west") as west, AsyncExitStack() as stack:
+        east = await stack.enter_async_context(running_broker(tmp_path / "east"))
+        link = link_between(east, west, [where.topic])
+        async with running(link) as told, Cluster(link.target) as target:
+            await told.wait_for(Event.STARTED)
+            await stack.aclose()
+            await told.wait_for(Event.RESTARTING)
+            for _ in range(2):
+                last = await owner_of(link, target)
+
+                async def moved(last: Owner = last) -> bool:
+                    return (await owner_of(link, target)).at_ms > last.at_ms
+
+                await eventually(moved, "a heartbeat without a source")
+            assert (await owner_of(link, target)).restarts
+            port = int(east.rsplit(":", 1)[1])
+            async with running_broker(tmp_path / "east", listen_port=port), Cluster(link.source) as source:
+                await make_topic(source, where.topic)
+                await write(source, where, some_records(0, 5))
+                await wait_for_records(target, where, 5)
+                assert told.count(Event.RESTARTING) == 1, "it waited"
 
 
 async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(brokers: tuple[str, str]) -> None:

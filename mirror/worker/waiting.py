@@ -1,0 +1,56 @@
+"""A worker whose source is down says in the link's state that it lives, until the source answers.
+
+Heartbeats are a session's, and a session needs both sites. Without these the link of a living worker would be called
+silent, and the next step that is told, to start one, would start a rival that fences it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from broker.base.address import AddressInvalid
+from broker.base.clock import Clock
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.wire.errors import WireError
+from mirror.limits import HEARTBEAT_INTERVAL_MS, HEARTBEAT_MAX_AGE_MS
+from mirror.link import Link
+from mirror.offsets.state import read_entries
+from mirror.offsets.taking_over import claim_link
+from mirror.worker.startup import Restarts, refuse_promoted, worker_name
+
+SOURCE_PROBE_MS: Final = 4_000
+"""How long the source may take to answer at all."""
+
+assert SOURCE_PROBE_MS + 2 * HEARTBEAT_INTERVAL_MS < HEARTBEAT_MAX_AGE_MS, "a probe between two heartbeats is no death"
+
+
+async def wait_for_source(link: Link, target: Cluster, restarts: Restarts, heartbeat_interval_ms: int) -> None:
+    """Return when the source answers; at once where the link's last owner is not this worker.
+
+    The state is fenced once more, since how far the session before had written is not known. Raises LinkPromoted,
+    LinkFenced, StateDamaged, ClientError (of the target).
+    """
+    if await _answers(link, target.clock):
+        return
+    entries = await read_entries(link, target)
+    refuse_promoted(entries)
+    if entries.owner is None or entries.owner.worker != worker_name():
+        return
+    claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
+    while not await _answers(link, target.clock):
+        await target.clock.sleep(heartbeat_interval_ms / 1000)
+        await claim.log.append([replace(claim.owner, at_ms=target.clock.now_ms())])
+
+
+async def _answers(link: Link, clock: Clock) -> bool:
+    try:
+        async with (
+            asyncio.timeout(SOURCE_PROBE_MS / 1000),
+            Cluster(link.source, client_id=f"farshore-{link.name}", clock=clock),
+        ):
+            return True
+    except (ClientError, AddressInvalid, WireError, TimeoutError):
+        return False
