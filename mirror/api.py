@@ -11,7 +11,14 @@ from mirror.offsets.group_entries import Written
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import promote_link
 from mirror.offsets.shared import GroupMap, load_group_map
-from mirror.offsets.state import LinkState, StateEntries, load_link_state, load_partial_state, read_entries
+from mirror.offsets.state import (
+    LinkState,
+    StateEntries,
+    StateReader,
+    load_link_state,
+    load_partial_state,
+    read_entries,
+)
 from mirror.status import LinkCondition, condition_now
 
 __all__ = [
@@ -30,6 +37,7 @@ __all__ = [
     "Pulse",
     "RunState",
     "StateEntries",
+    "StateReader",
     "Written",
     "condition_now",
     "link_lag",

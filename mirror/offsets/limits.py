@@ -23,3 +23,5 @@ EXAMINED_ROUNDS: Final = 64
 """Such fetches in one pass, each of which passes the markers before the next unknown offset of every partition."""
 CLOSED_GAPS_MAX: Final = 1_000
 """Lines of a link's gap ledger that are kept after they were decided and passed: the newest."""
+STATE_READ_ON_MAX_MS: Final = 3_600_000
+"""Then a reader that reads on reads the whole again: Kafka keeps tombstones for a day (delete.retention.ms)."""

@@ -33,7 +33,7 @@ from mirror.offsets.entries import (
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes, Where
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.intervals import Interval
-from mirror.offsets.limits import CLOSED_GAPS_MAX
+from mirror.offsets.limits import CLOSED_GAPS_MAX, STATE_READ_ON_MAX_MS
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.recovery import recover
 from mirror.offsets.tail import read_tails
@@ -176,35 +176,64 @@ class _Folding:
                 self.gaps.pop((topic, partition, source, GapKind(kind)), None)
 
     def entries(self) -> StateEntries:
+        """What was folded in so far; it does not change when more is."""
         return StateEntries(
             self.link,
             exists=True,
-            blocks=self.blocks,
-            checkpoints=self.checkpoints,
-            gaps=self.gaps,
-            topic_ids=self.topic_ids,
-            groups=GroupSyncs(self.groups, self.group_times),
-            holds=self.holds,
+            blocks={where: dict(blocks) for where, blocks in self.blocks.items()},
+            checkpoints=dict(self.checkpoints),
+            gaps=dict(self.gaps),
+            topic_ids=dict(self.topic_ids),
+            groups=GroupSyncs(dict(self.groups), self.group_times),
+            holds=dict(self.holds),
             run=self.run,
             owner=self.owner,
         )
 
 
+class StateReader:
+    """Reads a link's state topic again and again, each time on from where it stopped."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._topic_id: object = None
+        self._folding = _Folding(link)
+        self._read_to = 0
+        self._whole_s = 0.0
+
+    async def read(self, target: Cluster) -> StateEntries:
+        """The entries as of the end that the topic had when the reading began. Raises ClientError, StateDamaged."""
+        where = TopicPartition(self._link.state_topic, 0)
+        topic = (await describe_topics(target, [where.topic])).get(where.topic)
+        if topic is None:
+            return StateEntries(self._link)
+        end = (await log_end_offsets(target, [where]))[where]
+        now_s = target.clock.monotonic()
+        is_other = topic.topic_id != self._topic_id or end < self._read_to
+        if is_other or now_s - self._whole_s > STATE_READ_ON_MAX_MS / 1000:
+            self._topic_id, self._whole_s = topic.topic_id, now_s
+            self._begin()
+
+        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+            if not header.is_control:
+                for record in decode_records(batch):
+                    self._folding.apply(record)
+
+        try:
+            await scan_batches(target, {where: OffsetSpan(self._read_to, end)}, visit)
+        except BaseException:  # also when it is cancelled: what was read by halves must not be read on from
+            self._begin()
+            raise
+        self._read_to = end
+        return self._folding.entries()
+
+    def _begin(self) -> None:
+        self._folding, self._read_to = _Folding(self._link), 0
+
+
 async def read_entries(link: Link, target: Cluster) -> StateEntries:
-    """Read the state topic to the end that it had when the reading began. Raises ClientError, StateDamaged."""
-    where = TopicPartition(link.state_topic, 0)
-    if not await describe_topics(target, [where.topic]):
-        return StateEntries(link)
-    end = (await log_end_offsets(target, [where]))[where]
-    folding = _Folding(link)
-
-    def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-        if not header.is_control:
-            for record in decode_records(batch):
-                folding.apply(record)
-
-    await scan_batches(target, {where: OffsetSpan(0, end)}, visit)
-    return folding.entries()
+    """Read the state topic once, to the end that it had then. Raises ClientError, StateDamaged."""
+    return await StateReader(link).read(target)
 
 
 async def load_link_state(link: Link, target: Cluster) -> LinkState:
@@ -218,11 +247,14 @@ async def load_link_state(link: Link, target: Cluster) -> LinkState:
     return state
 
 
-async def load_partial_state(link: Link, target: Cluster) -> LinkState:
-    """As `load_link_state`; one partition that cannot be read hides no other. Raises ClientError, StateDamaged."""
+async def load_partial_state(link: Link, target: Cluster, reader: StateReader | None = None) -> LinkState:
+    """As `load_link_state`; one partition that cannot be read hides no other. Raises ClientError, StateDamaged.
+
+    `reader`: of who asks again and again.
+    """
     writable = dict.fromkeys(await writable_partitions(target, link), LATEST)
     ends, failed = split_failures(await list_each_offset(target, writable))
-    entries = await read_entries(link, target)
+    entries = await (reader or StateReader(link)).read(target)
     unread: dict[Where, ClientError] = {
         where: failed[there]
         for where in entries.checkpoints

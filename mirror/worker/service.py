@@ -21,7 +21,7 @@ from mirror.coordinator.model import Coordinator
 from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import RunState
-from mirror.offsets.state import read_entries
+from mirror.offsets.state import StateReader
 from mirror.offsets.taking_over import is_successor
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold
 from mirror.worker.fetching import run_fetcher
@@ -209,14 +209,14 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
     command was cut short there, and a worker that ended for it would leave the link without one.
     """
     clock, limits = settings.clock, settings.limits
-    deadline = clock.monotonic() + wait_ms / 1000
+    deadline, reader = clock.monotonic() + wait_ms / 1000, StateReader(link)
     try:
         async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
-            entries = await read_entries(link, target)
+            entries = await reader.read(target)
             known = fenced.writer or (entries.owner.writer if entries.owner else None)
             while not is_successor(entries.owner, known) and clock.monotonic() < deadline:
                 await clock.sleep(limits.fence_reason_poll_ms / 1000)
-                entries = await read_entries(link, target)
+                entries = await reader.read(target)
         refuse_promoted(entries)
     except FarshoreError as error:
         return error
@@ -228,10 +228,11 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
 
 async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:
     """Return when the link's state no longer says that its target is promoted."""
+    reader = StateReader(link)
     while True:
         await clock.sleep(poll_ms / 1000)
         with suppress(ClientError, WireError):
             async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
-                entries = await read_entries(link, target)
+                entries = await reader.read(target)
             if entries.run is None or entries.run.state is not RunState.PROMOTED:
                 return

@@ -17,6 +17,7 @@ from mirror.api import (
     LinkState,
     Pulse,
     StateEntries,
+    StateReader,
     condition_now,
     load_partial_state,
     look_at_link,
@@ -56,6 +57,7 @@ class LinkWatch:
         self._board = board
         self._clock = clock
         self._heartbeats = HeartbeatWatch(clock)
+        self._state = StateReader(link)
         self._source = _Connection(link.source)
         self._target = _Connection(link.target)
 
@@ -87,7 +89,7 @@ class LinkWatch:
         error: str | None = None
         try:
             async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
-                state = await load_partial_state(self.link, await self._target.cluster())
+                state = await load_partial_state(self.link, await self._target.cluster(), self._state)
         except (FarshoreError, OSError, TimeoutError) as trouble:
             error = type(trouble).__name__
             await self._target.drop()
