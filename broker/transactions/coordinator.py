@@ -263,7 +263,6 @@ class TransactionCoordinator:
         pause_ms = min(earlier.pause_ms * 2, MARKER_RETRY_MAX_MS) if earlier else MARKER_RETRY_MS
         self._retries[transactional_id] = MarkerRetry(self._now_ms() + pause_ms, pause_ms)
         log.warning("transaction of %s is not ended yet, tried again in %d ms: %s", transactional_id, pause_ms, error)
-        self._earlier_deadline.set()
 
     def _complete(self, transactional_id: str) -> None:
         """Write the markers that are missing and store the end. Each partition is tried, as the records of one that
@@ -286,5 +285,5 @@ class TransactionCoordinator:
         if failures:
             where, error = failures[0]
             more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
-            raise BrokerError(f"no marker in {where.topic}-{where.partition} ({error.name}){more}", error_code=error)
+            raise BrokerError(f"no marker in {where.topic}-{where.partition} ({error.name}){more}")
         self._store(complete(prepared, self._now_ms()))

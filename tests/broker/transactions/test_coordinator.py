@@ -313,6 +313,40 @@ def test_an_unused_transactional_id_is_forgotten(tmp_path: Path) -> None:
     assert host.restart().transactions.transactions == {}
 
 
+def test_an_id_that_cannot_be_expired_is_named_and_kept_until_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, clock = FaultyDisk(), ManualClock()
+    host = Host(tmp_path / "data", clock, BrokerConfig(tmp_path / "data"), disk)
+    init(host)
+    clock.advance(TRANSACTIONAL_ID_EXPIRATION_MS + 1)
+    disk.room_bytes = 0
+    host.transactions.expire_ids()
+    assert "farshore-link" in host.transactions.transactions
+    assert "transactional id farshore-link could not be expired" in caplog.text
+    disk.room_bytes = None
+    host.transactions.expire_ids()
+    assert host.transactions.transactions == {}
+
+
+async def test_an_end_that_fails_while_the_timer_waits_is_tried_again(tmp_path: Path) -> None:
+    host = start(tmp_path, SystemClock())
+    host.create_topic("flights")
+    ended = asyncio.Event()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        timer = tasks.create_task(host.transactions.run())
+        producer = init(host)
+        add(host, producer)
+        produce(host, producer, 0, transactional=True)
+        await asyncio.sleep(0)  # the timer runs up to where it waits for this transaction's time-out, a minute away
+        host.log("flights").append_listeners.append(ended.set)
+        with host.offline("flights"):
+            assert end(host, producer, commit=True) is ErrorCode.NONE, "it is decided"
+        await ended.wait()
+        timer.cancel()
+    assert host.log("flights").last_stable_offset == 2
+
+
 def test_a_transactional_id_without_a_name_is_refused(tmp_path: Path) -> None:
     host = start(tmp_path)
     producer = init(host)
