@@ -1,0 +1,84 @@
+"""What is seen at the two sites, as it is, and which partitions' offsets mean nothing there any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.topics import delete_topics
+from failover.snapshot import GroupPartitionView
+from mirror.offsets.state import read_entries
+from tests.failover.stage import (
+    GROUP,
+    PARTITIONS,
+    RECORDS,
+    TOPIC,
+    Stage,
+    metadata_of,
+    mirrored,
+    two_sites,
+)
+from tests.mirror.harness import make_topic, some_records, write
+
+LATER = 3
+
+
+async def test_both_sites_as_they_are(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await write(stage.source, PARTITIONS[0], some_records(5000, LATER))
+        entries = await read_entries(stage.link, stage.target)
+        both, alone = await stage.sites.look(), await stage.without_source.look()
+
+        assert (both.link, both.source, both.target) == (stage.link.name, "east", "west")
+        assert (both.source_answers, alone.source_answers) == (True, False)
+        assert (both.link_state, both.operation_id, both.interrupted) == ("running", "", False)
+        for seen, ends in ((both, (RECORDS + LATER, RECORDS)), (alone, (None, None))):
+            assert [(view.topic, view.partition) for view in seen.partitions] == list(PARTITIONS)
+            assert tuple(view.source_end for view in seen.partitions) == ends
+            for view in seen.partitions:
+                assert (view.target_topic, view.seen_source_end, view.mirrored_source_next) == (TOPIC, RECORDS, RECORDS)
+                assert view.target_end is not None
+                assert view.target_end >= RECORDS
+                written = entries.checkpoints[view.topic, view.partition]
+                youngest = written.source_timestamp_ms  # -1 until a batch has landed
+                assert view.seen_timestamp_ms == (youngest if youngest >= 0 else None)
+                assert view.seen_at_ms == written.observed_at_ms
+                assert (view.trusted, view.has_local_writers) == (True, False)
+        assert [view.source_start for view in both.partitions] == [0, 0]
+        (group,) = both.groups
+        assert (group.group, group.source_state, group.target_state) == (GROUP, "Empty", "Empty")
+        assert (group.source_members, group.target_members) == (0, 0)
+        at_target = await stage.group_at(stage.target)  # behind the fence's markers there
+        assert group.partitions == tuple(
+            GroupPartitionView(*at, TOPIC, offset, at_target[at], at_target[at], metadata_of(at))
+            for at, offset in zip(PARTITIONS, (20, 30), strict=True)
+        )
+        (kept,) = alone.groups
+        assert kept.partitions == tuple(
+            GroupPartitionView(*at, TOPIC, None, None, at_target[at], metadata_of(at)) for at in PARTITIONS
+        )
+
+
+@pytest.mark.parametrize("site", ["source", "target"])
+async def test_offsets_of_a_topic_that_was_made_anew_are_not_trusted(tmp_path: Path, site: str) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        assert [view.trusted for view in (await stage.sites.look()).partitions] == [True, True]
+        await recreate(stage.source if site == "source" else stage.target)
+        assert await trusted(stage) == [False, False]
+
+
+async def recreate(cluster: Cluster) -> None:
+    assert not await delete_topics(cluster, [TOPIC])
+    await make_topic(cluster, TOPIC, len(PARTITIONS))
+
+
+async def trusted(stage: Stage) -> list[bool]:
+    snapshot = await stage.sites.look()
+    assert [at.translated_offset for group in snapshot.groups for at in group.partitions] == [None, None]
+    return [view.trusted for view in snapshot.partitions]
