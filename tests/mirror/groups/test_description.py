@@ -7,7 +7,7 @@ import pytest
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
-from mirror.groups.description import REASONS, carried_group
+from mirror.groups.description import REASONS, CarriedGroup, CarriedPartition, carried_group
 from mirror.link import Link
 from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, Written
 
@@ -41,3 +41,19 @@ def test_without_the_source_the_state_still_tells() -> None:
 @pytest.mark.parametrize("action", sorted(set(GroupAction) - SETTLED))
 def test_every_reason_to_wait_has_words(action: GroupAction) -> None:
     assert REASONS[action]
+
+
+def test_a_group_that_the_link_has_not_looked_at_yet_is_told_as_it_is_at_both_sites() -> None:
+    found = carried_group(LINK, "g", GroupSyncs({}), at(7, 3) | at(1, topic="other"), at(9, topic="east.t"))
+    assert found == CarriedGroup(
+        "g",
+        "l",
+        True,
+        None,
+        None,
+        "",
+        (
+            CarriedPartition("t", 0, 7, 9, None, None, "not_seen", ""),
+            CarriedPartition("t", 1, 3, None, None, None, "not_seen", ""),
+        ),
+    )
