@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -10,6 +11,8 @@ from broker.client.cluster import Cluster
 from broker.client.model import CommittedOffset
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
+from broker.wire.frames import RequestHeader
+from broker.wire.schema import Message
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.groups.sync import GroupSyncMemory, GroupSyncReport, sync_groups
@@ -94,6 +97,22 @@ async def test_a_commit_that_fails_again_and_again_is_written_once() -> None:
     await passes(east, west, memory)
     assert memory.by_group["g"].is_settled
     assert west.offsets == {"g": at(8)}
+
+
+class Unheard(GroupSite):
+    """Takes commits, and says nothing."""
+
+    def _write(self, writer: asyncio.StreamWriter, header: RequestHeader, reply: Message) -> None:
+        if header.api_key != ApiKey.OFFSET_COMMIT:
+            super()._write(writer, header, reply)
+
+
+async def test_a_commit_that_is_not_answered_in_time_is_told_by_group_and_site() -> None:
+    east, memory = GroupSite({"f": at(3), "g": at(3)}), GroupSyncMemory()
+    report, _ = await passes(east, Unheard(), memory)
+    told = {group: str(error) for group, error in report.failures.items()}
+    assert told == {group: f"group {group}: its commit at west took too long" for group in ("f", "g")}
+    assert {group: memory.by_group[group].failure for group in ("f", "g")} == told
 
 
 async def test_a_job_that_came_and_left_while_a_pass_looked_is_not_sent_back() -> None:
