@@ -52,6 +52,7 @@ def judge(
     if not action.startswith("target-"):
         vanished = [content for content in topic.mirrored_before if content not in there]
         _note(wrong, "records were at the target and are not any more", vanished, offsets)
+    wrong += [f"{gap.kind} is said of what happened to the other site" for gap in gaps if is_misplaced(gap, action)]
     if action not in SOURCE_LOSES:
         gone = [sent for sent in topic.sent if sent.content not in there and sent.content not in topic.cut_away]
         ledger = [gap for gap in gaps if gap.kind is GapKind.TRUNCATED_START and gap.status in CONSENTED]
@@ -62,6 +63,12 @@ def judge(
         if action in START_MOVES:
             wrong += wrongly_said(ledger, topic, there)
     return wrong
+
+
+def is_misplaced(gap: Gap, action: str) -> bool:
+    """Whether a site is said to have lost records to which nothing was done; a gap that went away said nothing."""
+    other = {GapKind.TARGET_TRUNCATED: "source-", GapKind.TRUNCATED_END: "target-"}.get(gap.kind)
+    return other is not None and action.startswith(other) and gap.status is not GapStatus.GONE
 
 
 def newest_copies(target: Sequence[Content], consented: set[Content]) -> list[Content]:

@@ -78,3 +78,12 @@ def test_what_was_mirrored_stays_when_the_source_loses_it() -> None:
     topic.mirrored_before = [content_of(record) for record in ALL]
     assert judge(topic, topic.action, [], ALL, []) == []
     assert any("not any more" in wrong for wrong in judge(topic, topic.action, [], ALL[1:], []))
+
+
+def test_the_site_to_which_nothing_was_done_is_not_blamed() -> None:
+    topic = written("source-cut-end")
+    assert judge(topic, topic.action, ALL, ALL, [passed(GapKind.TRUNCATED_END, 5, 3)]) == []
+    assert any(
+        "other site" in wrong
+        for wrong in judge(topic, topic.action, ALL, ALL, [passed(GapKind.TARGET_TRUNCATED, 5, 3)])
+    )
