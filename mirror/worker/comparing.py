@@ -18,10 +18,11 @@ from broker.wire.batch import verify_crc
 from broker.wire.errors import CorruptBatch
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.entries import Checkpoint
 from mirror.offsets.histories import EpochStart, judge
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import PartitionMap
-from mirror.offsets.recovery import Recovered
+from mirror.offsets.recovery import SEQUENCE_MASK, Recovered
 from mirror.worker.holds import Holds
 from mirror.worker.logs import Logs
 from mirror.worker.origins import OriginRegistry
@@ -123,7 +124,7 @@ def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int 
     elif agreed_to is not None and agreed_to < checkpoint.position:
         source_parted = f"by its leader epochs the source's log is another one from offset {agreed_to} on"
     elif not target_lost and found.last is not None and _differs(found.last.source_offset, found, probe):
-        if agreed_to is None or agreed_to <= found.last.source_offset:
+        if agreed_to is None or agreed_to <= found.last.source_offset or _stands_as_written(checkpoint, found, probe):
             source_parted = f"the source has another record at offset {found.last.source_offset} than was mirrored"
         else:  # by its epochs the source's log is the one that was read: it is the target's that changed
             target_lost = f"the mirrored record at the target's offset {found.last.target_offset} is another one now"
@@ -175,6 +176,23 @@ def _differs(source_offset: int, found: Recovered, probe: _Probe) -> bool:
     if theirs is None or ours is None or probe.target is None:
         return False
     return not is_copy(theirs, ours, stamped=probe.target.header.is_log_append_time)
+
+
+def _stands_as_written(checkpoint: Checkpoint, found: Recovered, probe: _Probe) -> bool:
+    """Whether the last mirrored record's sequence at the target is the one that the writer gave it.
+
+    Epochs vouch for a source that lost its end and grew again before anybody missed its leader. What a session wrote
+    over a loss at the target has a later sequence.
+    """
+    if found.last is None or probe.target is None:
+        return False
+    header = probe.target.header
+    if (header.producer_id, header.producer_epoch) != checkpoint.writer:
+        return False
+    if found.last != checkpoint.last:
+        return True  # found behind the checkpoint, by its sequence
+    sequence = header.base_sequence + found.last.target_offset - header.base_offset
+    return (sequence + 1 - checkpoint.sequence) & SEQUENCE_MASK == 0
 
 
 def _is_unseen(found: Recovered, probe: _Probe) -> bool:

@@ -288,6 +288,19 @@ def test_epochs_tell_where_no_copy_is_left_to_compare() -> None:
     histories.teardown()
 
 
+def test_a_source_that_was_cut_and_overtaken_in_one_epoch_is_not_blamed_on_the_target() -> None:
+    """A broker that is back before its controller missed it keeps its epoch: epochs vouch for what is not there."""
+    histories = begun()
+    histories.write_and_catch_up([4, 4])
+    assert histories.life is not None
+    histories.life.checkpoint()
+    source = histories.twins.source
+    source.cut(4)
+    source.write(range(1000, 1006))
+    assert stopped_at(histories) == (GapKind.TRUNCATED_END, 8, 4)
+    histories.teardown()
+
+
 def test_without_epochs_and_copies_all_that_the_source_has_is_mirrored_again() -> None:
     """What cannot be known is not guessed: nothing is left out for it."""
     histories = begun(epochs_hold=False)
