@@ -191,3 +191,26 @@ def test_what_is_paired_is_equal_and_in_order(ours: list[int], theirs: list[int]
         assert found.end == End(begins + len(theirs), len(theirs))
     else:
         assert theirs != ours[: len(theirs)]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_retention_takes_no_more_than_the_source_had_before_its_start(count: int) -> None:
+    target = [record(at, at) for at in range(6)]
+    found = adopt([record(5, 5), record(6, 6)], target, Nature(False, False, 5))
+    assert isinstance(found, Matched)
+    assert (found.first, found.end) == (Interval(5, 5), End(6, 6))
+    assert isinstance(adopt([record(5, 5), record(6, 6)], target, Nature(False, False, count)), Unmatched)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [([0, 1], [0, 3, 5]), ([0, 5], [0, 1, 2]), ([0, 1], [0, 1])],
+    ids=["not at the source", "there is room at both", "behind the last pair, not at the source"],
+)
+def test_compaction_takes_only_where_there_are_offsets_for_it(source: list[int], target: list[int]) -> None:
+    """Between two pairs, or behind the last, the target has a record with a key that the source writes again."""
+    here = [record(source[0], 0, key=0), record(source[1], 1, key=0), record(9, 2, key=0)]
+    numbers = [0, 7, 1][: len(target)]
+    there = [record(offset, number, key=0) for offset, number in zip(target, numbers, strict=True)]
+    found = adopt(here, there, Nature(True, True, 0))
+    assert isinstance(found, Matched) is (source == [0, 5])
