@@ -95,7 +95,8 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
             case OperationStep.FENCE:
                 fence = await promote_link(sites.link, sites.target, journal.operation_id)
                 not_fenced = unfenced(fence.left_out)
-                journal.record("fenced", {"left_out": {str(at): str(why) for at, why in fence.left_out.items()}})
+                if fence.left_out:
+                    journal.record("not_fenced", {str(at): str(why) for at, why in fence.left_out.items()})
                 snapshot = await _look(plan.operation, sites)
             case OperationStep.MOVE_GROUPS:
                 if plan.by_offset_map:

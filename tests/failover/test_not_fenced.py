@@ -43,5 +43,5 @@ async def test_a_partition_that_takes_no_marker_is_not_verified(
                 result = await stage.run(plan, stage.without_source)
     assert result.differences == (VerificationDifference(DifferenceKind.NOT_FENCED, TOPIC, 1, None, None),)
     assert not result.verified
-    (told,) = [entry for entry in read_journal(Path(result.journal)) if entry.event == "fenced"]
-    assert "NOT_ENOUGH_REPLICAS" in told.detail["left_out"][str(PARTITIONS[1])]
+    (told,) = [entry for entry in read_journal(Path(result.journal)) if entry.event == "not_fenced"]
+    assert "NOT_ENOUGH_REPLICAS" in told.detail[str(PARTITIONS[1])]
