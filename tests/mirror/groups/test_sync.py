@@ -73,6 +73,16 @@ async def test_what_is_equal_is_neither_committed_nor_written_again() -> None:
     assert [type(change) for change in changes] == [GroupSyncTimes]
 
 
+async def test_what_was_equal_before_the_link_looked_counts_as_written_by_it() -> None:
+    """Else a group that is set back at the source later would look as if it had moved on at the target."""
+    east, west, memory = GroupSite({"g": at(3)}), GroupSite({"g": at(8)}), GroupSyncMemory()
+    await passes(east, west, memory)
+    assert memory.by_group["g"].written == {WHERE: Written(3, 8)}
+    east.offsets = {"g": at(1)}
+    await passes(east, west, memory)
+    assert west.offsets == {"g": at(6)}
+
+
 async def test_a_group_with_members_at_the_target_is_left_alone() -> None:
     east, west, memory = GroupSite({"g": at(3)}), GroupSite({"g": at(6)}, states={"g": "Stable"}), GroupSyncMemory()
     await passes(east, west, memory)
