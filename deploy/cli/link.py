@@ -152,12 +152,19 @@ async def _starts(
 ) -> Mapping[tuple[str, int], int]:
     """Per partition the source offset to begin at; where nothing was written since that time, the log's end."""
     partitions = [TopicPartition(gap.topic, gap.partition) for gap in gaps]
-    if not isinstance(start_at, StartTime):
-        return dict.fromkeys(partitions, start_at)
+    if not isinstance(start_at, StartTime) and len(partitions) > 1:
+        text = f"offset {start_at} is one of one partition, and {len(partitions)} gaps are named"
+        raise CommandRefused(text, "name one --gap for each --start-at OFFSET, or a time for all of them")
     if source is None:
-        text = f"site {link.source.name} does not answer: it knows where its records of that time are"
-        raise CommandRefused(text, "name an offset, or try again when it answers")
+        text = f"site {link.source.name} does not answer: it knows where its records are"
+        raise CommandRefused(text, "try again when it answers")
     ends = await log_end_offsets(source, partitions)
+    if not isinstance(start_at, StartTime):
+        for where, end in ends.items():
+            if start_at > end:
+                text = f"offset {start_at} lies beyond the end of {where} at {link.source.name}, which is {end}"
+                raise CommandRefused(text, f"name an offset up to {end}, or a time")
+        return dict.fromkeys(partitions, start_at)
     found = await list_offsets(source, dict.fromkeys(partitions, start_at.timestamp_ms))
     return {
         where: await first_record_at(source, where, at.offset, ends[where], start_at.timestamp_ms)

@@ -89,6 +89,13 @@ class Checkpoint:
     last: LastRecord | None = None
     """None: nothing was mirrored yet, or an older version wrote this."""
     topic_ids: TopicIds = NO_TOPIC_IDS
+    epochs_to: int = -1
+    """The source offset up to which `leader_epochs` are those that were read; -1: up to `position`."""
+
+    @property
+    def epochs_end(self) -> int:
+        """What an answer about the last leader epoch is held against: behind it the epochs were not seen."""
+        return self.epochs_to if self.epochs_to >= 0 else self.position
 
 
 class GapKind(StrEnum):
@@ -322,6 +329,8 @@ def _value(entry: Entry) -> dict[str, Any]:
             return {"writer": entry.writer, "worker": entry.worker, "at_ms": entry.at_ms}
     in_key = {"topic", "partition", "source_from"}
     fields = {name: getattr(entry, name) for name in entry.__slots__ if name not in in_key}
+    if isinstance(entry, Checkpoint) and entry.epochs_to < 0:
+        del fields["epochs_to"]
     if isinstance(entry, Checkpoint) and entry.last is None and not entry.leader_epochs and not any(entry.topic_ids):
         for name in ("last", "leader_epochs", "topic_ids"):  # as versions before there were these wrote it, and read it
             del fields[name]

@@ -95,7 +95,7 @@ async def _agreed_by_epochs(
     read_to: dict[TopicPartition, int] = {}
     for where, found in subjects.items():
         if found.checkpoint is not None and found.checkpoint.leader_epochs:
-            read[where], read_to[where] = found.checkpoint.leader_epochs, found.checkpoint.position
+            read[where], read_to[where] = found.checkpoint.leader_epochs, found.checkpoint.epochs_end
     asked = {where: epochs[-1].leader_epoch for where, epochs in read.items()}
     agreed: dict[TopicPartition, int] = {}
     unasked: dict[TopicPartition, ClientError] = {}
@@ -121,7 +121,7 @@ def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int 
     source_parted = ""
     if source.end < found.position:
         source_parted = f"the source's log ends at {source.end}, the mirror had read to {found.position}"
-    elif agreed_to is not None and agreed_to < checkpoint.position:
+    elif agreed_to is not None and agreed_to < checkpoint.epochs_end:
         source_parted = f"by its leader epochs the source's log is another one from offset {agreed_to} on"
     elif not target_lost and found.last is not None and _differs(found.last.source_offset, found, probe):
         if agreed_to is None or agreed_to <= found.last.source_offset or _stands_as_written(checkpoint, found, probe):
@@ -133,7 +133,7 @@ def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int 
         target_lost=target_lost,
         agreed_to=source.start,
         last=None,
-        epochs_stand=agreed_to is not None and agreed_to == checkpoint.position == found.position,
+        epochs_stand=agreed_to is not None and agreed_to == checkpoint.epochs_end == found.position,
     )
 
 

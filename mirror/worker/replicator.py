@@ -63,6 +63,8 @@ class History:
     last: LastRecord | None = None
     topic_ids: TopicIds = NO_TOPIC_IDS
     epochs_stand: bool = False
+    epochs_to: int = -1
+    """As in `Checkpoint`, while the position is the one that the session began at."""
 
     def read(self, began: Sequence[EpochStart], position: int) -> None:
         """These epochs began; of those before `position` the newest are kept.
@@ -90,6 +92,7 @@ class Replicator:
         "_acknowledged_sequence",
         "_outlet",
         "_shared",
+        "_start",
         "acknowledged_bytes",
         "acknowledged_records",
         "blocker",
@@ -147,6 +150,7 @@ class Replicator:
         self._acknowledged_sequence = 0
         self._outlet = outlet
         self._shared = shared
+        self._start = found.position
 
     @property
     def writer(self) -> Writer:
@@ -336,6 +340,7 @@ class Replicator:
             leader_epochs=newest_epochs(self.history.leader_epochs, self.position),
             last=self.history.last,
             topic_ids=self.history.topic_ids,
+            epochs_to=self.history.epochs_to if self.position == self._start else -1,
         )
 
     def _drop(self, batch: ProducerBatch) -> None:

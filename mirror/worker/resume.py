@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import (
+    NO_TOPIC_IDS,
     Block,
     Checkpoint,
     Gap,
@@ -139,9 +140,14 @@ def _open_first(evidence: Evidence, writer: Writer) -> Opening:
     """The partition was never mirrored: begin at the source's start, unless somebody wrote into the target."""
     kind, start = GapKind.TARGET_NOT_EMPTY, evidence.source.start
     accepted = next((gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind is kind), None)
-    if evidence.occupant and accepted is None:
-        gap = _gap(evidence, kind, (start, start), evidence.tail.log_end, evidence.occupant)
-        return _stand_still(evidence, Recovered(End(start, evidence.tail.log_end), start, (), (), 0), gap)
+    beyond = ""
+    if accepted is not None and accepted.source_to > evidence.source.end:
+        beyond = f"; it was to begin at {accepted.source_to}, and the source's log ends at {evidence.source.end}"
+    if evidence.occupant and (accepted is None or beyond):
+        gap = _gap(evidence, kind, (start, start), evidence.tail.log_end, evidence.occupant + beyond)
+        opening = _stand_still(evidence, Recovered(End(start, evidence.tail.log_end), start, (), (), 0), gap)
+        stale = [_gone(old) for old in evidence.of(GapStatus.ACCEPTED) if (old.kind, old.source_from) != (kind, start)]
+        return replace(opening, changes=(*opening.changes, *stale))
     passed: tuple[Gap, ...] = ()
     if evidence.occupant and accepted is not None:
         start = max(start, accepted.source_to)
@@ -218,7 +224,11 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
     position = max(position, source.start)
     if position == found.position:
         refused = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind in RETRIED_KINDS]
-        ahead = sorted((gap for gap in refused if gap.source_from >= position), key=lambda gap: gap.source_from)
+        # The target's end must be the one at which it stopped: else records before the gap were lost there since, and
+        # stepping over would lose them at the source, too. Then it is not passed, but met again.
+        end = found.end.target_next
+        ahead = [gap for gap in refused if gap.source_from >= position and gap.target_offset == end]
+        ahead.sort(key=lambda gap: gap.source_from)
         passed = [*passed, *(replace(gap, status=GapStatus.PASSED) for gap in ahead[:1])]
         position = ahead[0].source_to if ahead else position
     behind = found
@@ -270,11 +280,20 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
         observed_at_ms=evidence.now_ms,
         leader_epochs=newest_epochs(read, found.position),
         last=found.last,
-        topic_ids=TopicIds(evidence.source.topic_id, evidence.target_topic_id),
+        topic_ids=_topic_ids(evidence),
+        epochs_to=before.epochs_end if read and before and before.epochs_end < found.position else -1,
     )
     changes.append(checkpoint)
     stand = evidence.comparison.epochs_stand and not force
     return Opening(found.end, found.position, intervals, tuple(changes), checkpoint=checkpoint, epochs_stand=stand)
+
+
+def _topic_ids(evidence: Evidence) -> TopicIds:
+    """As they are now; one that a cluster did not tell is still the one that is known: or any later one would do."""
+    known = evidence.checkpoint.topic_ids if evidence.checkpoint is not None else NO_TOPIC_IDS
+    return TopicIds(
+        evidence.source.topic_id or evidence.source.known_topic_id, evidence.target_topic_id or known.target
+    )
 
 
 def _still_before(block: Block, end: End) -> tuple[Interval, ...]:

@@ -152,6 +152,8 @@ class Twins:
     source: MemoryLog = field(default_factory=MemoryLog)
     target: MemoryLog = field(default_factory=MemoryLog)
     producer_epoch: int = 0
+    tells_ids: bool = True
+    """Whether the clusters tell their topics' ids now."""
     holds: Holds = field(default_factory=lambda: Holds(Attempts(WorkerLimits(), SystemClock()), SystemClock()))
     folding: _Folding = field(default_factory=lambda: _Folding(Link("l", None, None, ("flights",))))  # type: ignore[arg-type]
 
@@ -179,7 +181,7 @@ class Twins:
             source=SourceLog(
                 self.source.start,
                 self.source.end,
-                f"source-{self.source.topic_number}",
+                f"source-{self.source.topic_number}" if self.tells_ids else "",
                 checkpoint.topic_ids.source if checkpoint else "",
             ),
             tail=self._tail(checkpoint),
@@ -188,7 +190,7 @@ class Twins:
             checkpoint=checkpoint,
             now_ms=0,
             gaps=entries.undecided_gaps(*WHERE),
-            target_topic_id=f"target-{self.target.topic_number}",
+            target_topic_id=f"target-{self.target.topic_number}" if self.tells_ids else "",
         )
         compared = await compare_logs((self.source, self.target), {WHERE: evidence}, {WHERE: WHERE}, None, self.holds)
         opening = open_partition(replace(evidence, comparison=compared.get(WHERE, evidence.comparison)), writer)
