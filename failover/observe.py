@@ -43,8 +43,8 @@ async def _partitions(
     mirrored = {TopicPartition(*at) for at in state.map.partitions()}
     topics = await _selected(link, source) if source else {}
     at_source = {TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions}
-    doubted = state.entries.in_doubt(asks_source=source is not None)
-    recreated = {name for name, topic in topics.items() if _is_recreated(topic, state.entries.topic_ids.get(name))}
+    entries = state.entries
+    doubted = entries.doubts(topics).keys() if source is not None else entries.in_doubt(asks_source=False).keys()
     wanted = sorted(at for at in mirrored | at_source if at.topic != link.canary_topic)
     source_ends = await log_end_offsets(source, sorted(at_source)) if source else {}
     source_starts = await log_start_offsets(source, sorted(at_source)) if source else {}
@@ -75,7 +75,7 @@ async def _partitions(
                 max(end.source_next, state.map.partition(*at).position) if end else None,
                 target_end,
                 source_starts.get(at),
-                trusted=not (cut or at.topic in recreated or at in doubted),
+                trusted=not (cut or at in doubted),
                 has_local_writers=any(back.selects_topic(at.topic) for back in link.reverse_links),
             )
         )
@@ -85,10 +85,6 @@ async def _partitions(
 async def _selected(link: Link, source: Cluster) -> dict[str, Topic]:
     topics = await list_topics(source)
     return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
-
-
-def _is_recreated(topic: Topic, known_id: str | None) -> bool:
-    return bool(topic.topic_id and known_id) and str(topic.topic_id) != known_id
 
 
 async def _groups(

@@ -23,7 +23,6 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.log import FetchLimits, fetch_each, records_of
-from broker.client.model import Topic
 from broker.client.offsets import list_each_offset, log_spans
 from broker.client.topics import describe_each_topic, list_topics
 from broker.wire.api import ApiKey
@@ -35,8 +34,7 @@ from broker.wire.vocabulary import LATEST, MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VE
 from mirror.errors import OffsetDeclined
 from mirror.limits import LAG_SCAN_MAX_BYTES
 from mirror.link import Link
-from mirror.offsets.doubt import in_words
-from mirror.offsets.state import LinkState, StateEntries, load_link_state
+from mirror.offsets.state import LinkState, load_link_state
 from mirror.topics.plan import select_topics
 from mirror.topics.seen import has_legal_name
 
@@ -157,7 +155,9 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
         for partition in topics[name].partitions
     ]
     target_ends, unasked = await _target_ends(link, target, partitions)
-    unknown: dict[TopicPartition, FarshoreError] = {**unasked, **_in_doubt(state.entries, topics)}
+    unknown: dict[TopicPartition, FarshoreError] = dict(unasked)
+    for (name, number), why in state.entries.doubts(topics).items():
+        unknown[TopicPartition(name, number)] = OffsetDeclined(f"{name}-{number}: {why}")
     unknown |= {TopicPartition(*where): error for where, error in state.unread.items()}
     spans, failures = split_failures(await log_spans(source, partitions, IsolationLevel.READ_COMMITTED))
     unknown |= failures
@@ -177,17 +177,6 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
     now_ms = source.clock.now_ms()
     lags = tuple(measure_lag(link, where, found, samples.get(where), now_ms) for where, found in ends.items())
     return LagReport(lags, {where: unknown[where] for where in partitions if where in unknown})
-
-
-def _in_doubt(entries: StateEntries, topics: Mapping[str, Topic]) -> dict[TopicPartition, OffsetDeclined]:
-    """The partitions whose position says nothing about the source's log as it is now, and why."""
-    reasons = {where: in_words(found) for where, found in entries.in_doubt(asks_source=True).items()}
-    for where, checkpoint in entries.checkpoints.items():
-        known = checkpoint.topic_ids.source or entries.topic_ids.get(where[0], "")
-        topic = topics.get(where[0])
-        if topic is not None and topic.topic_id and known and str(topic.topic_id) != known:
-            reasons.setdefault(where, f"the source topic's id was {known} and is {topic.topic_id}")
-    return {TopicPartition(*where): OffsetDeclined(f"{where[0]}-{where[1]}: {why}") for where, why in reasons.items()}
 
 
 async def _target_ends(

@@ -56,7 +56,8 @@ class LinkStatus:
 
     `worker` is the one whose heartbeat stands in the link's state, "" where none does; `heartbeat_age_ms` is by the
     clock of who looked. `partition_lags` begins with the partitions that stand still. `groups_waiting` are the groups
-    with an offset that is not carried over, those that failed as a whole among them. `holds` are the partitions, or
+    with an offset that is not carried over, those that failed as a whole among them; while one was never synced there
+    is no `oldest_group_sync_at_ms`. `holds` are the partitions, or
     whole topics, that should be mirrored and are not, beside those at gaps; None while a site does not answer.
     """
 
@@ -84,6 +85,7 @@ class LinkStatus:
     groups_waiting: int
     groups_failed: int
     groups_looked_at_ms: int | None
+    groups_never_synced: int
     oldest_group_sync_at_ms: int | None
     findings: tuple[LinkFinding, ...]
     holds: tuple[Hold, ...] | None
@@ -163,7 +165,8 @@ def summarise(
         groups_waiting=len(groups.waiting()),
         groups_failed=sum(bool(entry.failure) for entry in groups.by_group.values()),
         groups_looked_at_ms=groups.looked_at_ms,
-        oldest_group_sync_at_ms=min(synced.values(), default=None),
+        groups_never_synced=len(groups.names - synced.keys()),
+        oldest_group_sync_at_ms=min(synced.values(), default=None) if groups.names <= synced.keys() else None,
         findings=link_findings(link, answers, entries, look, heartbeat, trouble),
         holds=holds,
         gaps=tuple(entries.gaps.values()) if entries is not None else (),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
+from broker.client.model import Topic
 from broker.client.offsets import list_each_offset, log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics, list_topics
@@ -16,7 +17,7 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import Link
-from mirror.offsets.doubt import is_in_doubt
+from mirror.offsets.doubt import in_words, is_in_doubt
 from mirror.offsets.entries import (
     UNDECIDED,
     Block,
@@ -92,6 +93,16 @@ class StateEntries:
             and (gap.kind is not GapKind.DELETED or (gap.topic, gap.partition) not in self.checkpoints)
         ]
         return sorted(closed, key=lambda gap: gap.at_ms)[: max(0, len(closed) - CLOSED_GAPS_MAX)]
+
+    def doubts(self, source_topics: Mapping[str, Topic]) -> dict[Where, str]:
+        """As `in_doubt`, in words, beside the source's topics as they are now: a gap is told only by a session."""
+        found = {where: in_words(entry) for where, entry in self.in_doubt(asks_source=True).items()}
+        for where, checkpoint in self.checkpoints.items():
+            known = checkpoint.topic_ids.source or self.topic_ids.get(where[0], "")
+            topic = source_topics.get(where[0])
+            if topic is not None and topic.topic_id and known and str(topic.topic_id) != known:
+                found.setdefault(where, f"the source topic's id was {known} and is {topic.topic_id}")
+        return found
 
     def undecided_gaps(self, topic: str, partition: int) -> tuple[Gap, ...]:
         """Where a partition stands still, and what an operator accepted of it and the link has not yet passed."""

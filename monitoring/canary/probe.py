@@ -106,16 +106,22 @@ class CanaryProbe:
     async def _prove(self) -> None:
         """Ask the link's map, where a record is overdue, whether the mirror has gone past it.
 
-        What the map says holds for what has been read to the end that it speaks of, and no further.
+        What the map says holds for what has been read to the end that it speaks of, and no further; and not where
+        the source's offsets are in doubt: a position in a topic that is gone says nothing about the one that is there.
         """
         if not self.judge.overdue_records:
             return
+        topic = self.link.canary_topic
         try:
             async with Cluster(self.link.target, client_id=CLIENT_ID) as target:
                 state = await load_partial_state(self.link, target)
+            async with Cluster(self.link.source, client_id=CLIENT_ID) as source:
+                topics = await describe_topics(source, [topic])
         except (FarshoreError, OSError):
             return  # nothing is proved: the records stay late
-        end = state.map.mirrored_end(self.link.canary_topic, 0)
+        if topic not in topics or (topic, 0) in state.entries.doubts(topics):
+            return
+        end = state.map.mirrored_end(topic, 0)
         if end is not None and self._position is not None and self._position >= end.target_next:
             self.judge.passed(end.source_next)
 

@@ -144,7 +144,10 @@ def test_it_was_last_seen_by_its_newest_checkpoint_and_is_as_synced_as_its_oldes
     )
     status = seen(found, [])
     assert status.last_seen_at_ms == 900
-    assert (status.groups, status.oldest_group_sync_at_ms) == (3, 200)
+    assert (status.groups, status.groups_never_synced, status.oldest_group_sync_at_ms) == (3, 0, 200)
+    waiting = {"app-4": GroupSync("app-4", 900, waiting={("flights", 0): GroupAction.SKIP_ACTIVE})}
+    never = seen(replace(found, groups=replace(found.groups, by_group=waiting)), [])
+    assert (never.groups, never.groups_never_synced, never.oldest_group_sync_at_ms) == (4, 1, None)
 
 
 def test_groups_that_wait_are_counted_and_those_that_fail_are_findings() -> None:

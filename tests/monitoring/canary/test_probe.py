@@ -16,7 +16,7 @@ from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint
+from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, TopicIds
 from mirror.offsets.fence import fence_link
 from mirror.offsets.intervals import End
 from mirror.offsets.state_writer import StateLog, ensure_own_topics
@@ -99,6 +99,16 @@ async def test_what_does_not_arrive_is_late_and_lost_once_the_map_has_passed_it(
         assert (unread.lost_records, unread.late_records) == (0, unread.sent_records), "seven were not looked through"
         end = End(source_next=1_000_000, target_next=0)
         await log.append([Checkpoint(link.canary_topic, 0, end, end.source_next, writer, 0, 0, -1, now_ms())])
+        stands = Gap(link.canary_topic, 0, GapKind.RECREATED, 9, 0, 0, GapStatus.STOPPED, now_ms(), "another id")
+        await log.append([stands])
+        doubted = await short_run(link)
+        assert (doubted.lost_records, doubted.late_records) == (0, doubted.sent_records), "its offsets are in doubt"
+        ids = TopicIds(str(uuid.uuid4()), "")
+        seen = Checkpoint(link.canary_topic, 0, end, end.source_next, writer, 0, 0, -1, now_ms())
+        await log.append([replace(stands, status=GapStatus.GONE), replace(seen, topic_ids=ids)])
+        another = await short_run(link)
+        assert (another.lost_records, another.late_records) == (0, another.sent_records), "the topic is another one"
+        await log.append([seen])
         lost = await short_run(link)
         assert (lost.lost_records, lost.late_records, lost.waiting_records) == (lost.sent_records, 0, 0)
 
