@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +21,7 @@ from broker.client.site import Site
 from broker.config import BrokerConfig
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from deploy.errors import ConfigError
-from deploy.topology import reverse_links, shared_targets, topology_problems
+from deploy.topology import connect, topology_problems
 from mirror.link import Link, TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
@@ -130,12 +129,7 @@ class Configuration:
         }
         problems = list(_reference_problems(model))
         if not problems:
-            links = [self._link(table) for table in model.links]
-            shared = shared_targets(links)
-            self._links = tuple(
-                replace(link, shared_targets=link.name in shared, reverse_links=reverse_links(link, links))
-                for link in links
-            )
+            self._links = connect([self._link(table) for table in model.links])
             problems = [f"links: {problem}" for problem in topology_problems(self._links)]
             problems += [*_shared_addresses(self._sites.values()), *_broker_problems(self)]
         if problems:

@@ -1,66 +1,166 @@
-"""Which links feed each other: shared targets, and loops that nothing would cut. Pure functions of links."""
+"""Which links feed each other: what follows for each from the others, and what cannot run together. Pure.
+
+It is decided over sets of names (`mirror/names.py`) and, for topics that keep their names, by following the records of
+each site along the links as these will themselves decide (`judge_batches`). Where the sets cannot tell, the file is
+refused: no loop passes.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from mirror.link import Link
-
-# Two times around shows whether a name that came back is taken again.
-ROUNDS = 2
-_LITERAL = re.compile(r"[a-zA-Z0-9_-]+")
+from mirror.names import EVERYTHING, Names, all_of, is_exact, may_have_any, none_of
+from mirror.origins import Verdict, judge_batches, may_share_a_topic, may_write_one_topic
 
 
-def shared_targets(links: Sequence[Link]) -> frozenset[str]:
-    """Names of the links whose target topics have local writers: a link back, with the same topic names, exists."""
-    return frozenset(link.name for link in links if reverse_links(link, links))
+def connect(links: Sequence[Link]) -> tuple[Link, ...]:
+    """Each link with what follows for it from the others."""
+    sites = frozenset(site.name for link in links for site in (link.source, link.target))
+    return tuple(_connected(link, [other for other in links if other is not link], sites) for link in links)
 
 
-def reverse_links(link: Link, links: Sequence[Link]) -> tuple[Link, ...]:
-    """The links back that may write topics of this link's source by the same names."""
-    return tuple(
-        back
-        for back in links
-        if _is_reverse(link, back) and _all_same((link, back)) and _same_name_may_go_round((link, back))
+def _connected(link: Link, others: Iterable[Link], sites: frozenset[str]) -> Link:
+    backs, sides = [], []
+    for other in others:
+        if link.topic_names == other.topic_names == "same" and may_share_a_topic(link, other):
+            if (other.source, other.target) == (link.target, link.source):
+                backs.append(other)
+            elif other.target == link.target and other.source != link.source:
+                sides.append(other)
+    return replace(
+        link,
+        shared_targets=bool(backs or sides),
+        reverse_links=tuple(backs),
+        side_links=tuple(sides),
+        known_sites=sites,
     )
 
 
 def topology_problems(links: Sequence[Link]) -> list[str]:
-    """Why these links cannot run together: one sentence for each loop and each pair of links that write one topic."""
-    return [*_collisions(links), *_loops(links)]
+    """Why these (connected) links cannot run together, a sentence for each reason."""
+    return [*_returns(links), *_collisions(links), *_misroutings(links)]
 
 
-def _loops(links: Sequence[Link]) -> Iterator[str]:
+def _returns(links: Sequence[Link]) -> Iterator[str]:
+    """Topics that come back to where they were, under other names: nothing tells their records from new ones."""
     for cycle in cycles(links):
-        way = " -> ".join([*(link.source.name for link in cycle), cycle[0].source.name])
-        names = ", ".join(link.name for link in cycle)
-        if _all_same(cycle):
-            if len(cycle) > 2 and _same_name_may_go_round(cycle):
-                yield (
-                    f"{names}: records would go around {way} for ever, because a link knows the site it got a record "
-                    'from and not the first one; use topic_names = "prefixed", or leave out one link'
-                )
-        elif not (len(cycle) == 2 and all(link.topic_names == "prefixed" for link in cycle)) and _goes_round(cycle):
-            yield f"{names}: topics would come back to {way} under ever longer names; narrow the links' topics"
+        if not _all_same(cycle) and any(_comes_back((*cycle[at:], *cycle[:at])) for at in range(len(cycle))):
+            what = f"topics would come back to {_way(cycle)} under longer names"
+            yield f"{_names(cycle)}: {what}; narrow the links' topics"
+
+
+def _comes_back(cycle: Sequence[Link]) -> bool:
+    names: Names = EVERYTHING
+    for link in cycle:
+        names = link.target_names(names)
+    return may_have_any(names)
 
 
 def _collisions(links: Sequence[Link]) -> Iterator[str]:
-    """Links that would both write the same topic at one target: neither could predict the other's offsets."""
+    """Links that would both write the same topic at one target, and are no two ways to the same set of records."""
     for index, first in enumerate(links):
         for second in links[index + 1 :]:
-            if first.target != second.target:
-                continue
             both = (first, second)
-            if first.source == second.source and first.topic_names == second.topic_names:
-                clash = _same_name_may_go_round(both)
-            else:
-                clash = _all_same(both) and _same_name_may_go_round(both)
-            if clash:
+            if first.target != second.target or (_all_same(both) and first.source != second.source):
+                continue
+            if may_write_one_topic(first, second):
+                yield _collision(both)
+
+
+def _collision(both: Sequence[Link]) -> str:
+    return (
+        f"{_names(both)}: both would write the same topics at {both[0].target.name}; "
+        'narrow one link\'s topics, or use topic_names = "prefixed"'
+    )
+
+
+def _misroutings(links: Sequence[Link]) -> Iterator[str]:
+    """Where records of topics that keep their names would go around, or come twice or not at all."""
+    same = [link for link in links if link.topic_names == "same"]
+    told: set[str] = set()
+    for group in _common_topics(same):
+        for problem in _Flow(group).problems():
+            if problem not in told:
+                told.add(problem)
+                yield problem
+
+
+def _common_topics(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
+    """Every set of links that may all select a topic which the others do not select."""
+    alike: dict[tuple[str, ...], list[Link]] = {}
+    for link in links:
+        alike.setdefault(link.topics, []).append(link)
+    atoms: list[tuple[Names, tuple[Link, ...]]] = [(EVERYTHING, ())]
+    for topics, those in alike.items():
+        selected = those[0].selected_names()
+        # What an inexact pattern may select it may also not select: sets that are too large find more to refuse.
+        others = none_of(selected) if all(map(is_exact, topics)) else EVERYTHING
+        split = []
+        for names, chosen in atoms:
+            split += [(all_of([names, selected]), (*chosen, *those)), (all_of([names, others]), chosen)]
+        atoms = [atom for atom in split if may_have_any(atom[0])]
+    found = {tuple(link.name for link in chosen): chosen for _, chosen in atoms if len(chosen) > 1}
+    yield from found.values()
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """The records of one topic that all these links carry under its own name."""
+
+    links: tuple[Link, ...]
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the way of any site's records."""
+        for cycle in cycles(self.links):
+            if len(cycle) > 2 and any(link.target.name in self._origins(link) for link in cycle):
                 yield (
-                    f"{first.name}, {second.name}: both would write the same topics at {first.target.name}; "
-                    'narrow one link\'s topics, or use topic_names = "prefixed"'
+                    f"{_names(cycle)}: records would go around {_way(cycle)}, because a link does not know the first "
+                    "site of what another link brought; link each pair of these sites directly in both directions, use "
+                    'topic_names = "prefixed", or leave out one link'
                 )
+        for index, first in enumerate(self.links):
+            for second in self.links[index + 1 :]:
+                both = (first, second)
+                if first.target == second.target and first.source != second.source and not self._agree(both):
+                    yield _collision(both)
+
+    def _agree(self, both: Sequence[Link]) -> bool:
+        """Whether two links into one site bring each what the other does not, and all their sites hold the same."""
+        if not self._origins(both[0]).isdisjoint(self._origins(both[1])):
+            return False
+        sites = {both[0].source.name, both[1].source.name, both[0].target.name}
+        return all(sites <= self._held_at(name) for name in sites)
+
+    def _held_at(self, site: str) -> frozenset[str]:
+        """The sites whose records come to a site, and its own."""
+        into = [self._origins(link) for link in self.links if link.target.name == site]
+        return frozenset({site}).union(*into)
+
+    def _origins(self, link: Link) -> frozenset[str]:
+        return self._brought[link.name]
+
+    @cached_property
+    def _brought(self) -> dict[str, frozenset[str]]:
+        """Per link the sites whose records it brings: the least that agrees with what each link decides."""
+        found = {link.name: frozenset({link.source.name}) for link in self.links}
+        while True:
+            following = {link.name: self._brought_by(link, found) for link in self.links}
+            if following == found:
+                return found
+            found = following
+
+    def _brought_by(self, link: Link, found: dict[str, frozenset[str]]) -> frozenset[str]:
+        sides = (side for side in self.links if side.target == link.target and side.source != link.source)
+        direct = frozenset(side.source.name for side in sides)
+        brought = found[link.name]
+        for into in self.links:
+            if into.target == link.source:
+                verdict = judge_batches(link, into.source.name, found[into.name], direct)
+                brought |= frozenset() if verdict is Verdict.LEAVE_OUT else found[into.name]
+        return brought
 
 
 def cycles(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
@@ -84,44 +184,13 @@ def cycles(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
             yield from extend((link,), frozenset({link.source.name, link.target.name}))
 
 
-def _is_reverse(link: Link, other: Link) -> bool:
-    return link.source == other.target and link.target == other.source
-
-
 def _all_same(links: Sequence[Link]) -> bool:
     return all(link.topic_names == "same" for link in links)
 
 
-def _same_name_may_go_round(links: Sequence[Link]) -> bool:
-    """Whether one topic name may be selected by all links.
-
-    Whether two regular expressions have a common word is not computed: they are taken to have one, unless a link
-    selects by plain names only and none of those suits the others.
-    """
-    for link in links:
-        if all(_LITERAL.fullmatch(topic) for topic in link.topics):
-            return any(all(other.selects_topic(name) for other in links) for name in link.topics)
-    return True
+def _names(links: Iterable[Link]) -> str:
+    return ", ".join(link.name for link in links)
 
 
-def _goes_round(cycle: Sequence[Link]) -> bool:
-    """Whether a topic comes back to where it began and is taken again; tried with names the patterns suggest."""
-    for start in range(len(cycle)):
-        ways = (*cycle[start:], *cycle[:start]) * ROUNDS
-        if any(_survives(ways, sample) for pattern in ways[0].topics for sample in _samples(pattern)):
-            return True
-    return False
-
-
-def _survives(ways: Sequence[Link], name: str) -> bool:
-    for link in ways:
-        if not link.selects_topic(name):
-            return False
-        name = link.target_topic(name)
-    return True
-
-
-def _samples(pattern: str) -> list[str]:
-    """Names that a pattern matches, found by putting a letter for its wildcards."""
-    candidate = re.sub(r"\.[*+]\??", "x", pattern).replace("\\", "")
-    return [candidate] if re.fullmatch(pattern, candidate) else []
+def _way(cycle: Sequence[Link]) -> str:
+    return " -> ".join([*(link.source.name for link in cycle), cycle[0].source.name])

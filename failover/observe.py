@@ -12,13 +12,24 @@ from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import list_topics
 from broker.wire.vocabulary import TopicPartition
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
-from mirror.api import GroupMap, Link, LinkState, Written, load_group_map, load_link_state, read_at_target
+from mirror.api import (
+    GroupMap,
+    Link,
+    LinkState,
+    Written,
+    complete_link,
+    load_group_map,
+    load_link_state,
+    read_at_target,
+)
 
 
 async def observe(
     link: Link, source: Cluster | None, target: Cluster, groups: tuple[str, ...], now_ms: int
 ) -> Snapshot:
     """One look. `source` None: it does not answer. `groups`: only these (empty: all that the link selects)."""
+    if source is not None:
+        link = await complete_link(link, source, target)
     state = await load_link_state(link, target)
     entries = state.entries
     partitions = await _partitions(link, state, source, target)

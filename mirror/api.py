@@ -20,6 +20,7 @@ from mirror.offsets.state import (
     read_entries,
 )
 from mirror.status import LinkCondition, condition_now
+from mirror.worker.origins import complete_link
 
 __all__ = [
     "CHAOS_PREFIX",
@@ -39,6 +40,7 @@ __all__ = [
     "StateEntries",
     "StateReader",
     "Written",
+    "complete_link",
     "condition_now",
     "link_lag",
     "load_group_map",

@@ -2,6 +2,7 @@
 
 MirrorError
 ├── LinkInvalid                 a link that cannot work as declared
+├── TargetTaken                 a link that runs now brings the same records to the same topics
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── SourceTruncated             the source lost records while they were read
@@ -27,6 +28,12 @@ class LinkInvalid(MirrorError):
     """A link that cannot work as it is declared."""
 
     hint = "correct farshore.toml and run `farshore config validate`"
+
+
+class TargetTaken(MirrorError):
+    """Another link, maybe of another file, writes these topics now. Tried again until it does so no more."""
+
+    hint = "stop one of the two links, or narrow its topics; declared in one farshore.toml they are checked together"
 
 
 class LinkFenced(MirrorError):

@@ -9,6 +9,18 @@ from typing import Final, Literal
 
 from broker.client.site import Site
 from mirror.errors import LinkInvalid
+from mirror.names import (
+    EVERYTHING,
+    Names,
+    all_of,
+    any_of,
+    containing,
+    joined,
+    literal,
+    matching,
+    none_of,
+    starting_with,
+)
 
 TopicNames = Literal["same", "prefixed"]
 """How a topic is called at the target: as at the source, or "east.flights"."""
@@ -24,8 +36,10 @@ PRODUCERS_TOPIC: Final = "__farshore-producers"
 class Link:
     """One direction of mirroring. `topics` and `groups` are full-match regular expressions.
 
-    `shared_targets`: the target topics also have local writers, because a link in the other direction with the same
-    topic names exists. `reverse_links` are those links, which group offsets cannot be translated without.
+    `shared_targets`: the target topics also have other writers, because a link in the other direction with the same
+    topic names exists. `reverse_links` are those links, which group offsets cannot be translated without. `side_links`
+    bring the same topics to the target from other sites: what those bring of their own, this link leaves out.
+    `known_sites`: names that, at the beginning of a topic's name, say where the topic came from.
     """
 
     name: str
@@ -36,6 +50,8 @@ class Link:
     groups: tuple[str, ...] = ()
     shared_targets: bool = False
     reverse_links: tuple[Link, ...] = ()
+    side_links: tuple[Link, ...] = ()
+    known_sites: frozenset[str] = frozenset()
 
     @property
     def canary_topic(self) -> str:
@@ -56,7 +72,8 @@ class Link:
         """Whether the source's topic `name` is mirrored.
 
         Never an internal topic ("__...") but the canary's, and never, with prefixed names, a topic that came from the
-        target site: that would be a loop. A chaos run's topic, or a copy of it, only where it is declared by its name.
+        target site, or that is a copy of the source's own: that would be a loop. A chaos run's topic, or a copy of it,
+        only where it is declared by its name.
         """
         if name == self.canary_topic:
             return True
@@ -64,9 +81,36 @@ class Link:
             return name in self.topics
         if name.startswith(INTERNAL_PREFIX):
             return False
-        if self.topic_names == "prefixed" and name.startswith(f"{self.target.name}."):
+        return not self._comes_round(name) and _matches(self.topics, name)
+
+    def _comes_round(self, name: str) -> bool:
+        """Whether the prefixes of a name say that a link with prefixed names must not take it.
+
+        A name that begins with a site's name is taken to be a mirrored one, and then any part of it but the last may be
+        a site it came through. So no topic goes around for ever, whoever declared the links.
+        """
+        if self.topic_names == "same":
             return False
-        return _matches(self.topics, name)
+        first, *through = name.split(".")[:-1] or [""]
+        ends = {self.source.name, self.target.name}
+        return first == self.target.name or (first in self.known_sites | ends and not ends.isdisjoint(through))
+
+    def selected_names(self) -> Names:
+        """All names that `selects_topic` says yes to, or more; without the canary's, which no other link selects."""
+        chosen = any_of(map(matching, self.topics))
+        declared = [literal(name) for name in self.topics if CHAOS_PREFIX in name]
+        left_out = [starting_with(INTERNAL_PREFIX), containing(CHAOS_PREFIX)]
+        if self.topic_names == "prefixed":
+            ends = any_of(literal(f"{site.name}.") for site in (self.source, self.target))
+            known = any_of(literal(f"{site}.") for site in {*self.known_sites, self.source.name})
+            between = any_of([literal(""), joined([EVERYTHING, literal(".")])])
+            left_out += [starting_with(f"{self.target.name}."), joined([known, between, ends, EVERYTHING])]
+        return any_of([all_of([chosen, none_of(any_of(left_out))]), *declared])
+
+    def target_names(self, names: Names = EVERYTHING) -> Names:
+        """The target's names of those of the source's topics that are selected."""
+        prefix = "" if self.topic_names == "same" else f"{self.source.name}."
+        return joined([literal(prefix), all_of([names, self.selected_names()])])
 
     def selects_group(self, name: str) -> bool:
         """Whether the group's offsets are carried over."""

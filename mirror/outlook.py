@@ -21,7 +21,7 @@ from mirror.topics.plan import pair_topics
 from mirror.worker.evidence import gather_evidence, partition_pairs
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
-from mirror.worker.origins import OriginRegistry
+from mirror.worker.origins import Passage
 from mirror.worker.resume import Evidence, Opening, open_partition, recover_partition
 
 _NOBODY = Writer(-1, -1)
@@ -89,11 +89,13 @@ async def _evidence(
     mirrored = pair_topics(link, topics, await describe_topics(target, map(link.target_topic, topics)))
     stopped = {(gap.topic, gap.partition) for gap in gaps}
     pairs = {where: there for where, there in partition_pairs(mirrored).items() if where in stopped}
-    registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
+    passage = Passage(link, source, target)
+    await passage.look(target)
+    link = passage.link
     holds = Holds(
         Attempts(WorkerLimits(), target.clock), target.clock
     )  # of what cannot be asked now, the record stands
-    return await gather_evidence(link, (source, target), entries, mirrored, pairs, registry, holds, fenced=False)
+    return await gather_evidence(link, (source, target), entries, mirrored, pairs, passage, holds, fenced=False)
 
 
 async def _outlook(link: Link, clusters: tuple[Cluster, Cluster], evidence: Evidence, gap: Gap) -> GapOutlook:

@@ -10,7 +10,7 @@ attributes on, so the base offset and the leader epoch can be changed without a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
@@ -46,6 +46,8 @@ _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
 _POSITION = struct.Struct(">qiibI")
 _PRODUCER = struct.Struct(">qhi")
+_LENGTH_TO_PRODUCER = struct.Struct(">i4xb26xqh")
+"""From the batch length on: it, the magic byte, the producer's id and epoch."""
 
 Writable: TypeAlias = bytearray | memoryview
 """A buffer that can be patched in place (a memoryview must be of something writable)."""
@@ -213,3 +215,18 @@ def pack_header(batch: Writable, header: BatchHeader) -> None:
     """Write all header fields but the CRC, which is computed from the batch as it then stands."""
     _HEADER.pack_into(batch, 0, *header)
     renew_crc(batch)
+
+
+def only_from(records: memoryview, producers: Container[tuple[int, int]]) -> bool:
+    """Whether every whole batch of the current format is one of these producers' (id, epoch), or no producer's.
+
+    A look at two fields for each batch, where reading whole headers would show. False also where the bytes are no such
+    batches: then somebody has to read them.
+    """
+    at, end = 0, len(records)
+    while end - at >= HEADER_BYTES:
+        length, magic, producer_id, epoch = _LENGTH_TO_PRODUCER.unpack_from(records, at + 8)
+        if magic != MAGIC or length < MIN_BATCH_LENGTH or (producer_id >= 0 and (producer_id, epoch) not in producers):
+            return False
+        at += LOG_OVERHEAD + length
+    return True

@@ -18,6 +18,7 @@ REASONS: Mapping[GroupAction, str] = {
     GroupAction.HOLD_NOT_MIRRORED: "it has read further than is mirrored: wait for the mirror, or see farshore status",
     GroupAction.HOLD_BEFORE_MIRROR: "it stands before the first mirrored record: no offset at the target is equal",
     GroupAction.HOLD_OFFSETS_IN_DOUBT: "it may mean another record than the mirrored one: see farshore status",
+    GroupAction.HOLD_MORE_SITES: "a third site writes the topic, too, and which of its records were read is not known",
     GroupAction.SKIP_ACTIVE: "it has members at the target: their own offsets hold",
     GroupAction.SKIP_MOVED_ON: "it has read further at the target than at the source",
     GroupAction.SKIP_SET_BACK: "it was set back at the target, and has not moved at the source since",

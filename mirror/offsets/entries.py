@@ -117,6 +117,8 @@ class GapKind(StrEnum):
     """The target lost what it had acknowledged (a topic recreated there, an unclean election)."""
     TARGET_NOT_EMPTY = "target_not_empty"
     """The link never mirrored the partition, as its state says, and its target has records that it must not have."""
+    MIXED_ORIGINS = "mixed_origins"
+    """Another mirror brought records under one producer id, of which some came from the target and some did not."""
     DELETED = "deleted"
     """The source has the partition no more; the range is what the mirror had seen of it and not mirrored."""
 

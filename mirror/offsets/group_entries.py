@@ -22,6 +22,8 @@ class GroupAction(StrEnum):
     """The group stands before the first record that was mirrored."""
     HOLD_OFFSETS_IN_DOUBT = "hold_offsets_in_doubt"
     """The offset may mean another record than the mirrored one (`doubt.py`): a log was recreated, cut, or is held."""
+    HOLD_MORE_SITES = "hold_more_sites"
+    """More than the link's two sites write the topic: which of a third one's records a group has read is not known."""
     SKIP_ACTIVE = "skip_active"
     """The group has members at the target."""
     SKIP_MOVED_ON = "skip_moved_on"

@@ -53,6 +53,8 @@ _UNSEEN = Examined()
 class GroupMap:
     """An offset map for groups. `reverse_links`: the links back that write the same topics, each with its map.
 
+    `side_links` bring the same topics from other sites: of those no offset is translated.
+
     `in_doubt` are the source partitions where an offset may mean another record than the maps speak of. `examined` is
     by target partition.
     """
@@ -61,6 +63,7 @@ class GroupMap:
     reverse_links: tuple[tuple[Link, OffsetMap], ...] = ()
     in_doubt: frozenset[Where] = frozenset()
     examined: Mapping[TopicPartition, Examined] = field(default_factory=dict)
+    side_links: tuple[Link, ...] = ()
     _unknown: dict[Where, int] = field(default_factory=dict, repr=False)
 
     def to_target(self, topic: str, partition: int, source_offset: int, read_to: int = 0) -> int | None:
@@ -68,7 +71,7 @@ class GroupMap:
 
         `read_to` is the target offset up to which the group has read there. It counts only in a shared topic.
         """
-        if (topic, partition) in self.in_doubt:
+        if (topic, partition) in self.in_doubt or self._has_more_sites(topic):
             return None
         plain = self._plain(topic, partition, source_offset)
         back = self._back(topic, partition)
@@ -98,10 +101,15 @@ class GroupMap:
         """Why `to_target` has no answer."""
         if (topic, partition) in self.in_doubt:
             return GroupAction.HOLD_OFFSETS_IN_DOUBT
+        if self._has_more_sites(topic):
+            return GroupAction.HOLD_MORE_SITES
         own = self.own.find(topic, partition)
         if own is not None and own.intervals and source_offset < own.intervals[0].source_start:
             return GroupAction.HOLD_BEFORE_MIRROR
         return GroupAction.HOLD_NOT_MIRRORED
+
+    def _has_more_sites(self, topic: str) -> bool:
+        return any(link.selects_topic(topic) for link in self.side_links)
 
     def is_shared(self, topic: str) -> bool:
         """Whether the target's topic has writers of its own."""
@@ -174,11 +182,11 @@ async def load_group_map(
         backs.append((back, state.map))
         doubted |= state.entries.in_doubt(asks_source=True).keys() | state.unread.keys()
     in_doubt = frozenset(doubted)
-    found = GroupMap(own, tuple(backs), in_doubt, examined)
+    found = GroupMap(own, tuple(backs), in_doubt, examined, link.side_links)
     for _ in range(EXAMINED_ROUNDS):
         if not await examine(target, found.unexplained(), examined):
             break
-        found = GroupMap(own, tuple(backs), in_doubt, examined)
+        found = GroupMap(own, tuple(backs), in_doubt, examined, link.side_links)
     return found
 
 

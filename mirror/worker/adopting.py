@@ -17,9 +17,10 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import Gap, TopicIds
+from mirror.origins import Verdict
 from mirror.worker.logs import ClusterLogs, Logs
 from mirror.worker.matching import Matched, Nature, Seen, Unmatched, find_first, match
-from mirror.worker.origins import OriginRegistry
+from mirror.worker.origins import Passage
 
 Report = Callable[[int, int], None]
 """Is told how many of the target's offsets were read, and how many there are."""
@@ -79,25 +80,26 @@ class _Reading:
         self._where = where
         self._spans = spans
         self._report = report
-        self._foreign = OriginRegistry(source, link.target.name) if link.shared_targets else None
-        self._registry = OriginRegistry(target, link.target.name)
+        self._passage = Passage(link, source, target)
+        self._at_target = target
         self.writers: frozenset[int] = frozenset()
 
     async def learn_writers(self) -> None:
         """Find out which of the target's producers are links that read from the source."""
-        await self._registry.refresh()
+        await self._passage.look(self._at_target)
+        self._link = self._passage.link
         origin = self._link.source.name
-        registered = self._registry.writers.items()
-        self.writers = frozenset(pid for pid, writer in registered if writer.origin == origin)
+        registered = self._passage.at_target.registered()
+        self.writers = frozenset(known.producer_id for known in registered if known.source.name == origin)
 
     async def source(self, start: int) -> AsyncIterator[Seen]:
         """What there is to mirror from `start` on."""
         (logs, _), (where, _), (span, _) = self._logs, self._where, self._spans
+        judge = self._passage.judge(where.topic)
         async for header, batch in logs.read_batches(where, start, span.end, IsolationLevel.READ_COMMITTED):
-            if self._foreign is not None:
-                await self._foreign.learn(batch)
-                if header.producer_id >= 0 and self._foreign.is_foreign(header.producer_id):
-                    continue
+            await self._passage.at_source.learn(batch)
+            if judge(header.producer_id) is not Verdict.CARRY:
+                continue
             for record in decode_records(batch):
                 if start <= record.offset < span.end:
                     yield _seen(record, header.producer_id, is_stamped=False)

@@ -25,7 +25,7 @@ from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import SEQUENCE_MASK, Recovered
 from mirror.worker.holds import Holds
 from mirror.worker.logs import Logs
-from mirror.worker.origins import OriginRegistry
+from mirror.worker.origins import Passage
 from mirror.worker.parting import Copies, Parting, find_parting, is_copy
 from mirror.worker.resume import Comparison, Evidence, recover_partition
 
@@ -42,7 +42,7 @@ async def compare_logs(
     logs: tuple[Logs, Logs],
     evidence: Mapping[TopicPartition, Evidence],
     pairs: Mapping[TopicPartition, TopicPartition],
-    registry: OriginRegistry | None,
+    passage: Passage,
     holds: Holds,
 ) -> dict[TopicPartition, Comparison]:
     """Per source partition with a checkpoint what both logs say of it; one that cannot be read is held, and left out.
@@ -69,7 +69,7 @@ async def compare_logs(
             continue
         probe = _Probe(at_source.get(where), at_target.get(pairs[where]))
         comparison = _doubts(found, recovered[where], probe, agreed.get(where))
-        copies = _copies(logs, found, recovered[where], (where, pairs[where]), registry)
+        copies = _copies(logs, found, recovered[where], (where, pairs[where]), passage)
         try:
             if comparison.is_doubted and not found.target_is_recreated:
                 below = min(recovered[where].position, found.source.end)
@@ -217,10 +217,10 @@ def _copies(
     evidence: Evidence,
     found: Recovered,
     where: tuple[TopicPartition, TopicPartition],
-    registry: OriginRegistry | None,
+    passage: Passage,
 ) -> Copies:
     known = PartitionMap(list(found.intervals), found.end, found.position)
-    return Copies(logs, where, known, evidence.source.start, (evidence.tail.log_start, evidence.tail.log_end), registry)
+    return Copies(logs, where, known, evidence.source.start, (evidence.tail.log_start, evidence.tail.log_end), passage)
 
 
 def _seen(undoubted: Comparison, parting: Parting) -> Comparison:

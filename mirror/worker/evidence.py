@@ -14,12 +14,13 @@ from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.link import Link
 from mirror.offsets.state import StateEntries
 from mirror.offsets.tail import Tail, read_tails
+from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Holds
 from mirror.worker.logs import ClusterLogs
 from mirror.worker.occupants import find_occupants
-from mirror.worker.origins import OriginRegistry, RegisteredLink
+from mirror.worker.origins import Passage
 from mirror.worker.resume import Evidence, SourceLog
 
 
@@ -38,7 +39,7 @@ async def gather_evidence(
     entries: StateEntries,
     mirrored: Iterable[MirroredTopic],
     pairs: Mapping[TopicPartition, TopicPartition],
-    registry: OriginRegistry | None,
+    passage: Passage,
     holds: Holds,
     *,
     fenced: bool = True,
@@ -85,19 +86,19 @@ async def gather_evidence(
             target_topic_id=target_ids.get(there.topic, ""),
             fenced=fenced,
         )
-    return await _compared(clusters, evidence, pairs, registry, holds)
+    return await _compared(clusters, evidence, pairs, passage, holds)
 
 
 async def _compared(
     clusters: tuple[Cluster, Cluster],
     evidence: Mapping[TopicPartition, Evidence],
     pairs: Mapping[TopicPartition, TopicPartition],
-    registry: OriginRegistry | None,
+    passage: Passage,
     holds: Holds,
 ) -> dict[TopicPartition, Evidence]:
     """With what both logs say; without those whose logs cannot be read."""
     logs = (ClusterLogs(clusters[0]), ClusterLogs(clusters[1]))
-    compared = await compare_logs(logs, evidence, pairs, registry, holds)
+    compared = await compare_logs(logs, evidence, pairs, passage, holds)
     return {
         where: replace(found, comparison=compared[where]) if where in compared else found
         for where, found in evidence.items()
@@ -111,7 +112,7 @@ async def with_occupants(
     evidence: Mapping[TopicPartition, Evidence],
     pairs: Mapping[TopicPartition, TopicPartition],
     entries: StateEntries,
-    writers: Mapping[int, RegisteredLink],
+    writers: Mapping[int, Registration],
     holds: Holds,
 ) -> dict[TopicPartition, Evidence]:
     """With who wrote where the link never did; one of which that cannot be said is held, and left out."""

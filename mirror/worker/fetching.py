@@ -20,6 +20,7 @@ from mirror.worker.limits import WorkerLimits
 from mirror.worker.plan import Blocker, plan_batches
 from mirror.worker.replicator import Replicator
 from mirror.worker.session import Session
+from mirror.worker.watching import refuse_other_origins
 
 
 async def run_fetcher(session: Session, node_id: int, replicators: list[Replicator]) -> None:
@@ -88,8 +89,8 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
             records = records_of(data)
             size_bytes += len(records)
             brought.append((replicator, data, records))
-            if session.registry is not None and len(records):
-                await session.registry.learn(records)
+            if len(records) and await session.passage.at_source.learn(records):
+                refuse_other_origins(session)
     _plan(session, brought, size_bytes)
     return size_bytes
 

@@ -18,7 +18,7 @@ from broker.client.scan import OffsetSpan, scan_each
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.worker.origins import RegisteredLink
+from mirror.origins import Registration
 
 WINDOW_OFFSETS: Final = 1_000
 """Looked at before it is asked whether that was enough: a fence's marker is one, and an idle partition has many."""
@@ -28,7 +28,7 @@ async def find_occupants(
     link: Link,
     target: Cluster,
     partitions: Iterable[TopicPartition],
-    writers: Mapping[int, RegisteredLink],
+    writers: Mapping[int, Registration],
     *,
     state_is_new: bool,
 ) -> dict[TopicPartition, str | ClientError]:
@@ -38,7 +38,7 @@ async def find_occupants(
     link's source counts, and is looked for only where it can be: the link's state is new, though a link from that
     source was registered before (`writers`). Raises ClientError when the target does not answer at all.
     """
-    earlier = {producer_id for producer_id, writer in writers.items() if writer.origin == link.source.name}
+    earlier = {producer_id for producer_id, writer in writers.items() if link.source.name in writer.origins}
     if link.shared_targets and not (state_is_new and earlier):
         return {}
     spans, failures = split_failures(await log_spans(target, partitions))
@@ -63,10 +63,10 @@ async def find_occupants(
     return found
 
 
-def _words(link: Link, header: BatchHeader, writers: Mapping[int, RegisteredLink]) -> str:
+def _words(link: Link, header: BatchHeader, writers: Mapping[int, Registration]) -> str:
     at = f"the target has records at offset {header.base_offset} on, and the link's state knows of none"
     writer = writers.get(header.producer_id)
     if writer is None:
         return f"{at}: written by a local producer"
     who = "this link wrote them earlier" if writer.link == link.name else f"link {writer.link} wrote them"
-    return f"{at}: {who}, from {writer.origin}"
+    return f"{at}: {who}, from {writer.source.name}"

@@ -1,73 +1,91 @@
 """Where batches come from: the registry of the mirrors' producer ids on each target cluster.
 
-A link registers its producer id, with its source site as origin, before its first batch. A link in the other
-direction leaves batches out whose origin is its own target: that is the loop cut. No header is added to any record.
+A link registers its producer id, and the sites whose records it brings, before its first batch. Every link asks the
+registry at its source about each producer it meets there, and leaves out what its target has: that is the loop cut. No
+header is added to any record.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
-from broker.wire.batch import BatchHeader
+from broker.wire.batch import BatchHeader, only_from
 from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import TopicPartition
-from mirror.errors import StateDamaged
+from mirror.errors import StateDamaged, TargetTaken
+from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import REGISTRY_CONTENT, check_compacted
+from mirror.origins import (
+    Registration,
+    SiteIdentity,
+    Verdict,
+    decode_producer_id,
+    decode_registration,
+    direct_sites,
+    encode_registration,
+    judge_batches,
+    may_write_one_topic,
+    origins_of,
+    with_registered,
+    writer_of,
+)
 
-REGISTRY_VERSION = 1
 _REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
 
 
-class RegisteredLink(NamedTuple):
-    """Whose a registered producer id is: a link's name, and the site that it reads from."""
-
-    link: str
-    origin: str
+def identify(cluster: Cluster) -> SiteIdentity:
+    """The cluster as it is called here, and as what it says of itself."""
+    addresses = frozenset(f"{node.host}:{node.port}" for node in cluster.nodes.values())
+    return SiteIdentity(cluster.site.name, cluster.cluster_id, addresses)
 
 
 class OriginRegistry:
-    """The registered producer ids of one cluster, read as far as was needed."""
+    """The registered producer ids of one cluster, read as far as was needed. Sites are called as `seen_by` says."""
 
-    def __init__(self, cluster: Cluster, own_origin: str) -> None:
+    def __init__(self, cluster: Cluster, seen_by: Iterable[SiteIdentity] = ()) -> None:
         self._cluster = cluster
-        self._own_origin = own_origin
-        self._writers: dict[int, RegisteredLink] = {}
-        self._local: set[int] = set()
+        self._seen_by = tuple(seen_by)
+        self._registered: dict[int, Registration] = {}
+        self._asked: set[tuple[int, int]] = set()
         self._read_to = 0
 
-    def is_foreign(self, producer_id: int) -> bool:
-        """Whether the batches of this producer were mirrored from the link's own target. Call `learn` first."""
-        writer = self._writers.get(producer_id)
-        return writer is not None and writer.origin == self._own_origin
+    def registered(self) -> tuple[Registration, ...]:
+        """All that is known now."""
+        return tuple(self._registered.values())
 
-    async def learn(self, records: memoryview) -> None:
-        """Make sure that the origin of every producer in these batches is known, reading the registry if not.
+    def find(self, producer_id: int) -> Registration | None:
+        """None: a local producer's, or no producer's. Call `learn` first."""
+        return self._registered.get(producer_id)
 
-        A producer id is registered before its first data batch, so one that has written data and is not there now is a
-        local producer's for ever. Raises ClientError.
+    async def learn(self, records: memoryview) -> bool:
+        """Make sure that the origin of every producer in these batches is known -> whether the registry was asked.
+
+        A link registers before its first data batch and, where it brings more than before, before the first with a new
+        epoch: so a producer that has written data with an epoch is asked about once. Raises ClientError.
         """
-        unknown: set[int] = set()
+        if only_from(records, self._asked):
+            return False
+        unasked: set[tuple[int, int]] = set()
         with suppress(WireError):  # what is damaged is told by who reads it; nothing behind it is taken
             for header, _ in iter_fetched(records):
-                producer_id = header.producer_id
-                if producer_id < 0 or header.is_control:
-                    continue  # a fence's marker stands before the registration that follows the fence
-                if producer_id not in self._local and producer_id not in self._writers:
-                    unknown.add(producer_id)
-        if unknown:
+                producer = (header.producer_id, header.producer_epoch)
+                # A fence's marker stands before the registration that follows the fence.
+                if header.producer_id >= 0 and not header.is_control and producer not in self._asked:
+                    unasked.add(producer)
+        if unasked:
             await self.refresh()
-            self._local |= unknown - self._writers.keys()
+            self._asked |= unasked
+        return bool(unasked)
 
     async def check_kept(self) -> None:
         """Refuse to run where retention would delete registrations: records would go round. Raises ClientError."""
@@ -90,36 +108,117 @@ class OriginRegistry:
 
     def _apply(self, record: Record) -> None:
         try:
-            producer_id = int(json.loads(record.key or b"")[1])
+            producer_id = decode_producer_id(record.key or b"")
             if record.value is None:
-                self._writers.pop(producer_id, None)
+                self._registered.pop(producer_id, None)
                 return
-            fields = json.loads(record.value)
-            if fields["v"] != REGISTRY_VERSION:
-                raise ValueError("written by a newer version")
-            self._writers[producer_id] = RegisteredLink(str(fields["link"]), str(fields["origin"]))
+            registered = decode_registration(producer_id, record.value)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             where = f"{PRODUCERS_TOPIC} offset {record.offset} at {self._cluster.site.name}"
             raise StateDamaged(f"{where}: {error}") from error
-
-    @property
-    def writers(self) -> Mapping[int, RegisteredLink]:
-        """By producer id, as far as was read."""
-        return dict(self._writers)
+        for site in self._seen_by:
+            registered = registered.as_seen_by(site)
+        self._registered[producer_id] = registered
 
 
-async def register_producer(target: Cluster, link: Link, producer_id: int) -> Mapping[int, RegisteredLink]:
-    """Register the link's producer id on its target if it is not there, and wait for it -> who was there before.
+class Passage:
+    """What one link lets pass: the registry at its source, and what the link said at its target that it brings.
 
-    Raises ClientError.
+    `link` is the link as both registries complete it, `origins` are the sites whose records it brings.
     """
-    registry = OriginRegistry(target, link.target.name)
-    await registry.refresh()
-    before = registry.writers
-    if producer_id in before:
+
+    def __init__(self, link: Link, source: Cluster, target: Cluster) -> None:
+        sites = (identify(source), identify(target))
+        self._declared = link
+        self.at_source = OriginRegistry(source, sites)
+        self.at_target = OriginRegistry(target, sites)
+        self.link = link
+        self._sides: tuple[Registration, ...] = ()
+        self.origins = frozenset({link.source.name})
+        self._topics: tuple[str, ...] = ()
+
+    async def look(self, target: Cluster) -> None:
+        """Read both registries, and complete the link by them. Raises ClientError, StateDamaged."""
+        await self.at_source.check_kept()
+        await self.at_source.refresh()
+        await self.at_target.refresh()
+        self._sides = await self._living(target)
+        self.link = with_registered(self._declared, self.at_source.registered(), self._sides)
+
+    async def _living(self, target: Cluster) -> tuple[Registration, ...]:
+        """The registrations of other links at the target that may write the same topics, and whose workers live now."""
+        known = {side.name for side in self._declared.side_links} | {self._declared.name}
+        alive: dict[str, bool] = {}
+        for registered in self.at_target.registered():
+            if registered.link not in known | alive.keys() and registered.topics is not None:
+                other = writer_of(registered, target.site)
+                entries = await read_entries(other, target) if may_write_one_topic(self._declared, other) else None
+                owner = entries.owner if entries is not None else None
+                alive[registered.link] = judge_heartbeat(owner, target.clock.now_ms()).pulse is Pulse.ALIVE
+        return tuple(registered for registered in self.at_target.registered() if alive.get(registered.link, False))
+
+    async def take(self, target: Cluster, topics: Iterable[str]) -> None:
+        """These topics of the source are mirrored. Raises TargetTaken, ClientError."""
+        self._topics = tuple(topics)
+        self.origins = origins_of(self.link, self.at_source.registered(), self._topics)
+        await self.refuse_rivals(target)
+
+    async def register(self, target: Cluster, source: SiteIdentity, producer_id: int) -> dict[int, Registration]:
+        """Say at the target what this link's producer id brings, and wait for it -> who was registered there before.
+
+        What it once brought stays said: those records are there. Raises ClientError.
+        """
+        before = {registered.producer_id: registered for registered in self.at_target.registered()}
+        known = before.get(producer_id)
+        brought = self.origins | (known.origins if known is not None else frozenset())
+        link = self._declared
+        registered = Registration(producer_id, link.name, source, brought, link.topics, link.topic_names)
+        if registered != known:
+            record = Record(0, target.clock.now_ms(), *encode_registration(registered))
+            await append(target, _REGISTRY, encode_batch([record]))
         return before
-    key = json.dumps(["producer", producer_id]).encode()
-    value = json.dumps({"v": REGISTRY_VERSION, "link": link.name, "origin": link.source.name}).encode()
-    batch = encode_batch([Record(0, target.clock.now_ms(), key, value)])
-    await append(target, _REGISTRY, batch)
-    return before
+
+    async def refuse_rivals(self, target: Cluster) -> None:
+        """Raise TargetTaken where a link that runs now brings records to the target that this one would bring, too.
+
+        To be called again when this link has said what it brings, and that it lives: of two that start together one
+        sees the other.
+        """
+        await self.at_target.refresh()
+        link = self.link
+        for registered in await self._living(target):
+            twice = sorted(registered.origins & self.origins)
+            is_same = registered.topic_names == link.topic_names == "same"
+            if twice or not is_same or not link.reverse_links:
+                what = f"records of {', '.join(twice)}" if twice else "records of its own"
+                text = f"link {link.name}: link {registered.link}, which runs now, brings {what} to the same topics"
+                raise TargetTaken(f"{text} of {link.target.name}")
+
+    def judge(self, topic: str) -> Callable[[int], Verdict]:
+        """What becomes of the batches of a producer id in a topic of the source. Call the registry's `learn` first."""
+        direct = direct_sites(self.link, topic)
+
+        def judge(producer_id: int) -> Verdict:
+            found = self.at_source.find(producer_id)
+            if found is None:
+                return Verdict.CARRY
+            return judge_batches(self.link, found.source.name, found.origins, direct)
+
+        return judge
+
+    def find_change(self) -> str | None:
+        """Why a session that stands on this is out of date, by what the registry at the source says now."""
+        now = with_registered(self._declared, self.at_source.registered(), self._sides)
+        if len(now.reverse_links) > len(self.link.reverse_links):
+            return f"link {now.reverse_links[-1].name} mirrors the same topics back"
+        if now.known_sites != self.link.known_sites:
+            return f"records of {', '.join(sorted(now.known_sites - self.link.known_sites))} come to {now.source.name}"
+        more = origins_of(self.link, self.at_source.registered(), self._topics) - self.origins
+        return f"records of {', '.join(sorted(more))} come along" if more else None
+
+
+async def complete_link(link: Link, source: Cluster, target: Cluster) -> Link:
+    """The link with what both clusters say of others now. Raises ClientError, StateDamaged."""
+    passage = Passage(link, source, target)
+    await passage.look(target)
+    return passage.link

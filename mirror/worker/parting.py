@@ -11,8 +11,9 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.entries import LastRecord
 from mirror.offsets.offset_map import PartitionMap
+from mirror.origins import Verdict
 from mirror.worker.logs import Logs
-from mirror.worker.origins import OriginRegistry
+from mirror.worker.origins import Passage
 
 FIRST_WINDOW_OFFSETS: Final = 256
 WINDOW_MAX_OFFSETS: Final = 65_536
@@ -22,8 +23,8 @@ WINDOW_MAX_OFFSETS: Final = 65_536
 class Copies:
     """A source partition, its target partition, and the map that says where the copies should be.
 
-    `logs` and `where` are (source, target), `target_log` is (start, end). With a `registry`, source records that
-    came from the target itself were never mirrored.
+    `logs` and `where` are (source, target), `target_log` is (start, end). What does not pass `passage` was never
+    mirrored.
     """
 
     logs: tuple[Logs, Logs]
@@ -31,7 +32,7 @@ class Copies:
     map: PartitionMap
     source_start: int
     target_log: tuple[int, int]
-    registry: OriginRegistry | None
+    passage: Passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +163,15 @@ def _compare(record: Record, found: tuple[Record, bool] | None) -> _Copy:
 
 
 async def _read_source(copies: Copies, low: int, high: int) -> list[Record]:
-    """The committed records of [low, high) that did not come from the target; at damage, those before it."""
-    logs, where, registry = copies.logs[0], copies.where[0], copies.registry
+    """The committed records of [low, high) that the link carries; at damage, those before it."""
+    logs, where, passage = copies.logs[0], copies.where[0], copies.passage
+    judge = passage.judge(where.topic)
     records: list[Record] = []
     try:
         async for header, batch in logs.read_batches(where, low, high, IsolationLevel.READ_COMMITTED):
-            if registry is not None:
-                await registry.learn(batch)
-                if header.producer_id >= 0 and registry.is_foreign(header.producer_id):
-                    continue
+            await passage.at_source.learn(batch)
+            if header.producer_id >= 0 and judge(header.producer_id) is not Verdict.CARRY:
+                continue
             records += [record for record in decode_records(batch) if low <= record.offset < high]
     except CorruptBatch:
         return records

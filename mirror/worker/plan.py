@@ -22,6 +22,7 @@ from mirror.offsets.entries import Block, GapKind, Writer
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
 from mirror.offsets.recovery import SEQUENCE_MASK
+from mirror.origins import Verdict
 from mirror.worker.budget import Lease
 
 
@@ -65,11 +66,11 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every batch of a partition. `is_foreign` knows the producer ids whose batches came from here."""
+    """What holds for every batch of a partition. `judge` says what becomes of a producer id's batches."""
 
     writer: Writer
     max_batch_bytes: int
-    is_foreign: Callable[[int], bool] | None = None
+    judge: Callable[[int], Verdict] = field(default=lambda _producer_id: Verdict.CARRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ def plan_batches(
     except CorruptBatch as error:
         source_to = max(source_to, cursor.position + 1, error.next_offset or 0)
         plan.blocker = Blocker(GapKind.UNREADABLE_BATCH, cursor.position, source_to, str(error))
+    except OriginUnclear as error:
+        plan.blocker = Blocker(GapKind.MIXED_ORIGINS, cursor.position, source_to, str(error))
     except RecordTooLarge as error:
         source_from = max(cursor.position, cursor.end.source_next)  # behind the part of the batch that did fit
         plan.blocker = Blocker(GapKind.REFUSED_BATCH, source_from, error.offset + 1, str(error))
@@ -131,12 +134,22 @@ def _note_epoch(plan: Plan, header: BatchHeader) -> None:
 def _holds_data(
     header: BatchHeader, batch: memoryview, committed: CommittedFilter, cursor: Cursor, rules: Rules
 ) -> bool:
-    """Whether the batch has records to mirror. Raises CorruptBatch: damage is never passed on."""
+    """Whether the batch has records to mirror. Raises CorruptBatch: damage is never passed on; OriginUnclear."""
     if header.next_offset > cursor.position:
         verify_crc(batch)
     if committed.drops(header, batch) or header.next_offset <= cursor.position or not header.record_count:
         return False
-    return rules.is_foreign is None or header.producer_id < 0 or not rules.is_foreign(header.producer_id)
+    if header.producer_id < 0:
+        return True
+    verdict = rules.judge(header.producer_id)
+    if verdict is Verdict.UNCLEAR:
+        text = f"producer {header.producer_id} brought records that the target has, and others, under one id"
+        raise OriginUnclear(f"{text}; link the sites directly, or leave out a link of the circle")
+    return verdict is Verdict.CARRY
+
+
+class OriginUnclear(Exception):
+    """A batch of which nothing says whether the target has it: to mirror it may begin a loop, not to may lose it."""
 
 
 class RecordTooLarge(Exception):

@@ -118,6 +118,8 @@ def _account(
         replicator.acknowledge(answer.base_offset)
         if replicator.gap is None:
             session.count_acknowledged(len(batch.batch))
+        else:
+            session.look_due.set()  # a link back that has just begun would explain another writer
         return
     refusal = KafkaError(answer.error_code, what, answer.error_message)
     if refusal.code in FENCED_CODES:

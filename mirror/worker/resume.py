@@ -24,7 +24,7 @@ from mirror.offsets.recovery import Recovered, recover, step_over
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail
 
-RETRIED_KINDS = frozenset({GapKind.UNREADABLE_BATCH, GapKind.REFUSED_BATCH})
+RETRIED_KINDS = frozenset({GapKind.UNREADABLE_BATCH, GapKind.REFUSED_BATCH, GapKind.MIXED_ORIGINS})
 """A new session tries these again by itself: the batch may be readable, or the target willing, by now."""
 UNDECIDED_KINDS = RETRIED_KINDS | {GapKind.DELETED}
 """A gap of these kinds that is not there any more needs nobody's decision: a topic that is back was only hidden."""
@@ -128,8 +128,7 @@ def open_partition(evidence: Evidence, writer: Writer) -> Opening:
     accepted = {gap.kind: gap for gap in evidence.of(GapStatus.ACCEPTED)}
     stopping = next((gap for gap in gaps if gap.kind not in accepted), None)
     if stopping is None and not gaps:
-        waiting = (gap for gap in evidence.of(GapStatus.STOPPED) if gap.kind not in UNDECIDED_KINDS)
-        stopping = next(waiting, None)
+        stopping = next((gap for gap in evidence.of(GapStatus.STOPPED) if _waits(gap, evidence)), None)
     if stopping is not None:
         return _stand_still(evidence, found, stopping)
     passed = [replace(gap, source_from=accepted[gap.kind].source_from, status=GapStatus.PASSED) for gap in gaps]
@@ -155,6 +154,12 @@ def _open_first(evidence: Evidence, writer: Writer) -> Opening:
     opening = _go_on(evidence, writer, Recovered(End(start, evidence.tail.log_end), start, (), (), 0))
     gone = [_gone(gap) for gap in evidence.gaps if not passed or gap != accepted]
     return replace(opening, changes=(*opening.changes, *passed, *gone), passed=passed)
+
+
+def _waits(gap: Gap, evidence: Evidence) -> bool:
+    """Whether a gap that stopped the partition before, and does not show now, still needs a person's decision."""
+    explained = gap.kind is GapKind.FOREIGN_WRITER and evidence.shared  # by a link back that was not known then
+    return gap.kind not in UNDECIDED_KINDS and not explained
 
 
 def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> list[Gap]:

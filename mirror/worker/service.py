@@ -27,7 +27,7 @@ from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hol
 from mirror.worker.fetching import run_fetcher
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
-from mirror.worker.origins import OriginRegistry
+from mirror.worker.origins import Passage
 from mirror.worker.producing import run_producer
 from mirror.worker.session import Session
 from mirror.worker.startup import Opened, Restarts, open_link, refuse_promoted
@@ -135,9 +135,9 @@ async def _run_session(
                 await wait_for_source(link, target, restarts, settings.limits.heartbeat_interval_ms)
             source = Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock)
             await sites.enter_async_context(source)
-            registry = OriginRegistry(source, link.target.name) if link.shared_targets else None
-            opened = await open_link(link, source, target, registry, tell, restarts, Holds(attempts, settings.clock))
-            session = Session(link, (source, target), opened, registry, settings.limits, tell)
+            passage = Passage(link, source, target)
+            opened = await open_link(link, source, target, passage, tell, restarts, Holds(attempts, settings.clock))
+            session = Session(passage, (source, target), opened, settings.limits, tell)
             _tell_start(session, opened)
             for gap in opened.passed:
                 tell(Event.GAP_PASSED, topic=gap.topic, partition=gap.partition, source_from=gap.source_from)

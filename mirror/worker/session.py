@@ -16,7 +16,6 @@ from broker.client.errors import ClientError, KafkaError
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.groups.sync import GroupSyncMemory
-from mirror.link import Link
 from mirror.offsets.doubt import is_in_doubt
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.offset_map import OffsetMap
@@ -25,7 +24,7 @@ from mirror.topics.sync import TopicSyncReport
 from mirror.worker.budget import Budget
 from mirror.worker.events import Event, EventSink, tell_hold
 from mirror.worker.limits import WorkerLimits
-from mirror.worker.origins import OriginRegistry
+from mirror.worker.origins import Passage
 from mirror.worker.replicator import Replicator
 from mirror.worker.startup import Opened
 
@@ -35,18 +34,17 @@ class Session:
 
     def __init__(
         self,
-        link: Link,
+        passage: Passage,
         clusters: tuple[Cluster, Cluster],
         opened: Opened,
-        registry: OriginRegistry | None,
         limits: WorkerLimits,
         tell: EventSink,
     ) -> None:
-        self.link = link
+        self.passage = passage
+        self.link = passage.link
         self.source, self.target = clusters
         self.limits = limits
         self.tell = tell
-        self.registry = registry
         self.owner = opened.owner
         self.started_s = self.target.clock.monotonic()
         self.topics = opened.topics

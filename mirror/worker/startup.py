@@ -26,7 +26,7 @@ from mirror.worker.deletion import review_deletions
 from mirror.worker.events import EventSink
 from mirror.worker.evidence import gather_evidence, partition_pairs, with_occupants
 from mirror.worker.holds import Holds
-from mirror.worker.origins import OriginRegistry, register_producer
+from mirror.worker.origins import Passage, identify
 from mirror.worker.plan import Rules
 from mirror.worker.replicator import History, Outlet, Replicator
 from mirror.worker.resume import Opening, open_partition
@@ -90,23 +90,24 @@ async def open_link(
     link: Link,
     source: Cluster,
     target: Cluster,
-    registry: OriginRegistry | None,
+    passage: Passage,
     tell: EventSink,
     restarts: Restarts,
     holds: Holds,
 ) -> Opened:
-    """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, StateDamaged, ClientError.
+    """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, TargetTaken, StateDamaged, ClientError.
 
     A partition that cannot be taken in now is put into `holds`, and holds up no other.
     """
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
-    if registry is not None:
-        await registry.check_kept()
+    await passage.look(target)
+    link = passage.link
     refuse_promoted(await read_entries(link, target))
     topics = await sync_topics(link, source, target)
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
         holds.add(hold)
+    await passage.take(target, [topic.source_topic for topic in topics.mirrored])
     pairs = {where: there for where, there in partition_pairs(topics.mirrored).items() if where not in holds.current}
     claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
     fence = await fence_link(target, link, pairs.values(), since=claim.owner.writer)
@@ -115,21 +116,22 @@ async def open_link(
     writer = fence.writer
     entries = await read_entries(link, target)
     refuse_promoted(entries)
-    writers = await register_producer(target, link, writer.producer_id)
+    writers = await passage.register(target, identify(source), writer.producer_id)
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = StateLog(target, link, writer)
-    evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, registry, holds)
+    evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, passage, holds)
     evidence = await with_occupants(link, target, evidence, pairs, entries, writers, holds)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
     deletions = await review_deletions(link, (source, target), entries, topics.seen)
     await state_log.append([*changes, *deletions.changes, *holds.begin(entries.holds)])
+    await passage.refuse_rivals(target)
     limits = await _max_message_bytes(target, topics.mirrored)
     opened = Opened(owner, StateWriter(state_log), entries, topics, holds, deletions.stopped)
     opened.passed += deletions.passed
     outlet = Outlet(link.name, opened.state_writer.submit, tell, target.clock)
     for where, opening in openings.items():
-        rules = Rules(writer, limits[where.topic], registry.is_foreign if registry else None)
+        rules = Rules(writer, limits[where.topic], passage.judge(where.topic))
         found = PartitionMap(list(opening.intervals), opening.end, opening.position)
         history = history_of(opening)
         replicator = Replicator(where, pairs[where], found, rules, outlet, shared=link.shared_targets, history=history)

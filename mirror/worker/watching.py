@@ -93,6 +93,8 @@ async def run_topics(session: Session) -> None:
         await _until_look(session, failures)
         seen = await look_at_topics(link, session.source, session.target)
         _refuse_change(session, seen)
+        await session.passage.at_source.refresh()
+        refuse_other_origins(session)
         due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(name)}
         if due:
             report = await sync_topics(link, session.source, session.target, due.__contains__)
@@ -121,6 +123,13 @@ async def _until_look(session: Session, failures: Iterable[str]) -> None:
 
 def _refuse_change(session: Session, seen: TopicsSeen) -> None:
     change = find_change(session.link, session.topics.seen, seen, session.holds.current)
+    if change is not None:
+        raise SessionOutdated(change)
+
+
+def refuse_other_origins(session: Session) -> None:
+    """Raise SessionOutdated where the registry at the source says more than this session began with."""
+    change = session.passage.find_change()
     if change is not None:
         raise SessionOutdated(change)
 

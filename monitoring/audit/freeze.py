@@ -17,7 +17,7 @@ from broker.client.model import Topic
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from mirror.api import GapStatus, Link, OffsetMap, RunState, StateEntries, load_link_state, read_entries
+from mirror.api import GapStatus, Link, OffsetMap, RunState, StateEntries, complete_link, load_link_state, read_entries
 from monitoring.audit.model import FrozenLink, FrozenPartition, FrozenSite, Span, Step
 
 TIMESTAMP_TYPE = "message.timestamp.type"
@@ -35,6 +35,7 @@ class _Logs:
 
 async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Callable[[], int]) -> FrozenLink:
     """Everything an audit of the link needs to know. Raises what the clusters raise (ClientError, StateDamaged)."""
+    link = await complete_link(link, source, target)
     entries = await read_entries(link, target)
     topics = _selected(link, await list_topics(source))
     targets = await describe_topics(target, [link.target_topic(name) for name in topics])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,3 +184,13 @@ def test_in_a_shared_topic_metadata_alone_moves_nothing() -> None:
         there, "g", mapped, known, {HERE: CommittedOffset(9, "west's")}, {}, target_group_empty=True
     )
     assert (decision.action, decision.target_offset) == (GroupAction.UP_TO_DATE, 9)
+
+
+def test_what_a_third_site_writes_too_is_not_translated() -> None:
+    """Which of the third site's records a group has read neither of the link's maps tells."""
+    third = replace(LINK, name="north-west", source=replace(LINK.source, name="north"))
+    mapped = one_run({HERE: (7, 9)})
+    shared = GroupMap(mapped, side_links=(third,))
+    assert GroupMap(mapped).to_target(*HERE, 7) is not None
+    assert shared.to_target(*HERE, 7) is None
+    assert shared.why_unknown(*HERE, 7) is GroupAction.HOLD_MORE_SITES

@@ -18,7 +18,8 @@ from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.state_writer import ensure_own_topics
-from mirror.worker.origins import OriginRegistry, register_producer
+from mirror.origins import Registration, SiteIdentity, Verdict, decode_registration, encode_registration
+from mirror.worker.origins import OriginRegistry, Passage, identify
 from tests.broker.running import running_broker
 
 REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
@@ -37,8 +38,16 @@ def from_east(west: Cluster) -> Link:
     return Link("east-west", Site("east", "127.0.0.1:1"), west.site, ("flights",), shared_targets=True)
 
 
-def batch_of(producer_id: int) -> memoryview:
-    idempotent = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if producer_id >= 0 else {}
+async def register_producer(west: Cluster, link: Link, producer_id: int, *origins: str) -> None:
+    """As the link does at its start; `origins` are sites whose records it carries beside its own source's."""
+    passage = Passage(link, west, west)  # its source is not asked
+    await passage.at_target.refresh()
+    passage.origins = frozenset({link.source.name, *origins})
+    await passage.register(west, SiteIdentity(link.source.name), producer_id)
+
+
+def batch_of(producer_id: int, epoch: int = 0) -> memoryview:
+    idempotent = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0} if producer_id >= 0 else {}
     return memoryview(encode_batch([Record(0, 1, b"k", b"v")], **idempotent))
 
 
@@ -52,38 +61,50 @@ async def write_entry(west: Cluster, key: bytes, value: bytes | None) -> None:
 
 async def test_what_came_from_the_own_target_is_foreign_and_nothing_else_is(west: Cluster) -> None:
     await register_producer(west, from_east(west), MIRRORS)
-    back, onward = OriginRegistry(west, "east"), OriginRegistry(west, "north")
-    for registry in (back, onward):
-        await registry.learn(memoryview(batch_of(MIRRORS).tobytes() + batch_of(LOCAL).tobytes()))
-    assert back.is_foreign(MIRRORS)
-    assert not back.is_foreign(LOCAL)
-    assert not onward.is_foreign(MIRRORS), "a third site has not got these records"
+    verdicts = {}
+    for target in ("east", "north"):
+        link = Link("onward", west.site, Site(target, "127.0.0.1:1"), ("flights",))
+        passage = Passage(link, west, west)
+        await passage.at_source.learn(memoryview(batch_of(MIRRORS).tobytes() + batch_of(LOCAL).tobytes()))
+        verdicts[target] = [passage.judge("flights")(producer_id) for producer_id in (MIRRORS, LOCAL)]
+    assert verdicts["east"] == [Verdict.LEAVE_OUT, Verdict.CARRY]
+    assert verdicts["north"] == [Verdict.CARRY, Verdict.CARRY], "a third site has not got these records"
 
 
 async def test_a_producer_that_registers_later_is_learned_with_its_first_batch(west: Cluster) -> None:
-    registry = OriginRegistry(west, "east")
+    registry = OriginRegistry(west)
     await registry.learn(batch_of(LOCAL))
     await register_producer(west, from_east(west), MIRRORS)
     await registry.learn(batch_of(MIRRORS))
-    assert registry.is_foreign(MIRRORS)
+    assert registry.find(MIRRORS)
 
 
 async def test_a_fences_marker_does_not_make_a_mirror_a_local_producer(west: Cluster) -> None:
     """The marker is in the log before the mirror registers: to take it for data would let the loop close for ever."""
-    registry = OriginRegistry(west, "east")
+    registry = OriginRegistry(west)
     marker = control_batch(
         ControlKind.ABORT, coordinator_epoch=0, producer_id=MIRRORS, producer_epoch=0, timestamp_ms=1
     )
     await registry.learn(memoryview(marker))
     await register_producer(west, from_east(west), MIRRORS)
     await registry.learn(batch_of(MIRRORS))
-    assert registry.is_foreign(MIRRORS)
+    assert registry.find(MIRRORS)
+
+
+async def test_a_producer_behind_known_ones_is_asked_about(west: Cluster) -> None:
+    registry = OriginRegistry(west)
+    assert await registry.learn(memoryview(batch_of(LOCAL).tobytes() + batch_of(-1).tobytes()))
+    await register_producer(west, from_east(west), MIRRORS)
+    known = batch_of(LOCAL).tobytes() + batch_of(-1).tobytes()
+    assert not await registry.learn(memoryview(known))
+    assert await registry.learn(memoryview(known + batch_of(MIRRORS).tobytes() + known))
+    assert registry.find(MIRRORS)
 
 
 async def test_batches_without_a_producer_id_are_nobodys(west: Cluster) -> None:
-    registry = OriginRegistry(west, "east")
+    registry = OriginRegistry(west)
     await registry.learn(batch_of(-1))
-    assert not registry.is_foreign(-1)
+    assert registry.find(-1) is None
 
 
 async def test_a_producer_registers_once(west: Cluster) -> None:
@@ -95,15 +116,55 @@ async def test_a_producer_registers_once(west: Cluster) -> None:
     assert await entries(west) == 2
 
 
+async def test_a_link_that_brings_more_says_so_before_its_next_epoch_s_batches(west: Cluster) -> None:
+    """What was read of a producer is asked again with each of its epochs: each session of a link has its own."""
+    await register_producer(west, from_east(west), MIRRORS)
+    registry = OriginRegistry(west)
+    assert await registry.learn(batch_of(MIRRORS))
+    await register_producer(west, from_east(west), MIRRORS, "north")
+    assert not await registry.learn(batch_of(MIRRORS))
+    assert await registry.learn(batch_of(MIRRORS, epoch=1))
+    found = registry.find(MIRRORS)
+    assert found is not None
+    assert found.origins == {"east", "north"}
+    await register_producer(west, from_east(west), MIRRORS)
+    await registry.refresh()
+    assert registry.find(MIRRORS) == found, "those records are there: what was brought stays said"
+
+
+async def test_a_site_is_known_by_more_than_its_name(west: Cluster) -> None:
+    """Another file may call it differently. A shared cluster id alone proves nothing."""
+    east = SiteIdentity("east", "cluster-1", frozenset({"10.0.0.1:9092", "10.0.0.2:9092"}))
+    for told, name in (
+        (SiteIdentity("orient", "cluster-1", frozenset({"10.0.0.2:9092"})), "east"),
+        (SiteIdentity("orient", "cluster-1", frozenset({"10.0.0.3:9092"})), "orient"),
+        (SiteIdentity("orient", "cluster-2", frozenset({"10.0.0.2:9092"})), "orient"),
+        (SiteIdentity("east"), "east"),
+    ):
+        entry = encode_registration(Registration(MIRRORS, "l", told, frozenset({told.name, "north"}), ("f",)))
+        await write_entry(west, *entry)
+        registry = OriginRegistry(west, [identify(west), east])
+        await registry.refresh()
+        found = registry.find(MIRRORS)
+        assert found is not None
+        assert found.source.name == name
+        assert found.origins == {name, "north"}
+
+
+def test_what_an_earlier_version_wrote_is_read() -> None:
+    found = decode_registration(7, b'{"v":1,"link":"east-west","origin":"east"}')
+    assert found == Registration(7, "east-west", SiteIdentity("east"), frozenset({"east"}))
+    assert found.topics is None
+
+
 async def test_an_entry_that_was_taken_back_is_not_known(west: Cluster) -> None:
     await register_producer(west, from_east(west), MIRRORS)
-    registry = OriginRegistry(west, "east")
+    registry = OriginRegistry(west)
     await registry.refresh()
-    assert MIRRORS in registry.writers
+    assert registry.find(MIRRORS)
     await write_entry(west, b'["producer",7001]', None)
     await registry.refresh()
-    assert MIRRORS not in registry.writers
-    assert not registry.is_foreign(MIRRORS)
+    assert registry.find(MIRRORS) is None
 
 
 @pytest.mark.parametrize(
@@ -122,12 +183,12 @@ async def test_what_cannot_be_read_stops_the_link_and_says_where(west: Cluster, 
     await register_producer(west, from_east(west), MIRRORS + 1)
     await write_entry(west, key, value)
     with pytest.raises(StateDamaged, match=f"{PRODUCERS_TOPIC} offset 1 at west"):
-        await OriginRegistry(west, "east").learn(batch_of(MIRRORS))
+        await OriginRegistry(west).learn(batch_of(MIRRORS))
 
 
 async def test_a_registry_that_forgets_is_refused(west: Cluster) -> None:
     """A registration that retention deleted would let the records that it names go round."""
-    registry = OriginRegistry(west, "east")
+    registry = OriginRegistry(west)
     await registry.check_kept()
     change = {PRODUCERS_TOPIC: [("cleanup.policy", ConfigOperation.SET, "delete")]}
     assert await alter_topic_configs(west, change) == {}
@@ -137,8 +198,7 @@ async def test_a_registry_that_forgets_is_refused(west: Cluster) -> None:
 
 async def test_where_no_mirror_ever_ran_all_are_local(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "bare") as address, Cluster(Site("west", address)) as bare:
-        registry = OriginRegistry(bare, "east")
+        registry = OriginRegistry(bare)
         await registry.check_kept()
         await registry.learn(batch_of(LOCAL))
-        assert not registry.is_foreign(LOCAL)
-        assert LOCAL not in registry.writers
+        assert registry.find(LOCAL) is None

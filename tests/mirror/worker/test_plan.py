@@ -14,6 +14,7 @@ from broker.wire.records import ControlKind, Record, control_batch, decode_recor
 from mirror.offsets.entries import GapKind, Writer
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval, Piece
+from mirror.origins import Verdict
 from mirror.worker.budget import Budget, Lease
 from mirror.worker.plan import Cursor, Plan, Rules, plan_batches
 
@@ -105,11 +106,22 @@ def test_control_batches_and_aborted_transactions_are_left_out() -> None:
 
 
 def test_foreign_batches_are_left_out() -> None:
-    rules = Rules(Writer(77, 5), 1 << 20, {9}.__contains__)
+    rules = Rules(Writer(77, 5), 1 << 20, {9: Verdict.LEAVE_OUT, 8: Verdict.CARRY}.__getitem__)
     foreign = batch_of([0, 1], producer_id=9, producer_epoch=0, base_sequence=0)
-    plan, cursor = plan_of(foreign, batch_of([2]), rules=rules)
-    assert values(plan) == [b"v2"]
-    assert cursor.position == 3
+    others = batch_of([3], producer_id=8, producer_epoch=0, base_sequence=0)
+    plan, cursor = plan_of(foreign, batch_of([2]), others, rules=rules)
+    assert values(plan) == [b"v2", b"v3"]
+    assert cursor.position == 4
+
+
+def test_a_batch_that_may_have_come_from_the_target_stops_the_partition_before_it() -> None:
+    rules = Rules(Writer(77, 5), 1 << 20, {9: Verdict.UNCLEAR}.__getitem__)
+    mixed = batch_of([1, 2], producer_id=9, producer_epoch=0, base_sequence=0)
+    plan, cursor = plan_of(batch_of([0]), mixed, batch_of([3]), rules=rules)
+    assert values(plan) == [b"v0"]
+    assert cursor.position == 1
+    assert plan.blocker is not None
+    assert (plan.blocker.kind, plan.blocker.source_from, plan.blocker.source_to) == (GapKind.MIXED_ORIGINS, 1, 3)
 
 
 def test_an_oversized_batch_is_split() -> None:

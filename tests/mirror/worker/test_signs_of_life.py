@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +48,7 @@ async def status_of(link: Link, later_ms: int = 0) -> LinkStatus:
 
 
 async def test_a_mirror_that_was_killed_is_not_running_ten_minutes_later(brokers: tuple[str, str]) -> None:
-    link = link_between(*brokers, ["nothing"])
+    link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
     async with running(link) as told:
         await told.wait_for(Event.STARTED)
         assert (await status_of(link)).condition is LinkCondition.RUNNING
@@ -63,7 +64,7 @@ async def test_a_mirror_that_was_killed_is_not_running_ten_minutes_later(brokers
 
 
 async def test_the_heartbeat_goes_on_while_nothing_moves(brokers: tuple[str, str]) -> None:
-    link = link_between(*brokers, ["nothing"])
+    link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
     slow = replace(QUICK, topic_refresh_interval_ms=600_000, checkpoint_interval_ms=600_000)
     async with running(link, limits=slow) as told, Cluster(link.target) as target:
         await told.wait_for(Event.STARTED)
@@ -103,7 +104,7 @@ async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) ->
 
 async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(brokers: tuple[str, str]) -> None:
     """A session without its state topic ends by an error at its next heartbeat."""
-    link = link_between(*brokers, ["nothing"])
+    link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
     lasting = replace(QUICK, healthy_after_ms=3_000)
     async with running(link, limits=lasting) as told, Cluster(link.target) as target:
         for times in (1, 2):
@@ -125,7 +126,7 @@ async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(bro
 
 
 async def test_an_operation_that_fences_a_link_is_no_running_mirror(brokers: tuple[str, str]) -> None:
-    link = link_between(*brokers, ["nothing"])
+    link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
     async with Cluster(link.target) as target:
         await resume_link(link, target, "resume-1")
         entries = await read_entries(link, target)
