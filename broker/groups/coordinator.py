@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -33,6 +33,7 @@ from broker.groups.limits import (
     CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_MEMBERS_MAX,
     NEW_MEMBER_JOIN_TIMEOUT_MS,
+    OFFSET_TOMBSTONE_RETRY_MS,
     OFFSETS_RETENTION_CHECK_MS,
 )
 from broker.groups.model import Effects, GroupRules, JoinAsk, JoinResult, Leaver, SyncAsk, SyncResult
@@ -51,6 +52,7 @@ class GroupCoordinator:
 
     def __init__(self, host: CoordinatorHost) -> None:
         config = host.config
+        self._host = host
         self._clock = host.clock
         self._rules = GroupRules(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -75,7 +77,9 @@ class GroupCoordinator:
     # -- start and time --------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read `__consumer_offsets`. Raises BrokerError, CorruptBatch, MalformedMessage."""
+        """Read `__consumer_offsets`, after the topics: offsets of one that is gone, whose tombstones a kill or a full
+        disk prevented, are dropped. Raises BrokerError, CorruptBatch, MalformedMessage.
+        """
         metadata: dict[str, bytes] = {}
         consumer = GroupReader()
         for batch in self.log.replay():
@@ -92,6 +96,7 @@ class GroupCoordinator:
                     metadata[key.group_id] = record.value or b""
         for group_id, value in metadata.items():
             self._restore(group_id, value)
+        self._forget_offsets(lambda where: self._host.topic_shape(where.topic) is None)
         self.consumer.restore(consumer.groups(), self.now_ms())
         for group_id in self.offsets.group_ids():
             if group_id not in self.consumer.groups:
@@ -127,6 +132,7 @@ class GroupCoordinator:
         """Let every group whose time has come do what is due."""
         now_ms = self.now_ms()
         for group_id in self._deadlines.pop_due(now_ms):
+            self._write_owed(group_id)
             group = self.groups.get(group_id)
             if group is not None:
                 self._apply(group, group.tick(now_ms))
@@ -299,10 +305,23 @@ class GroupCoordinator:
         return group_id in self.groups or group_id in self.consumer.groups
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the offsets of a deleted topic: a new one of that name starts from nothing. Raises BrokerError."""
+        """Drop the offsets of a deleted topic: a new one of that name starts from nothing."""
+        self._forget_offsets(lambda where: where.topic == topic)
+
+    def _forget_offsets(self, is_gone: Callable[[TopicPartition], bool]) -> None:
         for group_id in list(self.offsets.group_ids()):
-            known = self.offsets.of(group_id).partitions()
-            self.offsets.remove(group_id, [where for where in known if where.topic == topic])
+            gone = [where for where in self.offsets.of(group_id).partitions() if is_gone(where)]
+            if gone:
+                self.offsets.forget(group_id, gone)
+                self._write_owed(group_id)
+
+    def _write_owed(self, group_id: str) -> None:
+        try:
+            self.offsets.write_owed(group_id)
+        except BrokerError as error:
+            # Nobody is answered with the offsets any more; tried again, and what a restart still finds `load` drops.
+            log.warning("offsets of deleted topics are still in the log of group %s: %s", group_id, error)
+            self._watch_at(group_id, self.now_ms() + OFFSET_TOMBSTONE_RETRY_MS)
 
     def _remove(self, group: Group) -> None:
         """Raises BrokerError, with the group still there."""

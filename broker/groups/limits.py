@@ -11,6 +11,8 @@ OFFSET_METADATA_BYTES_MAX = 4096
 # looked at.
 OFFSETS_RETENTION_MS = 7 * 24 * 60 * 60 * 1000
 OFFSETS_RETENTION_CHECK_MS = 10 * 60 * 1000
+# Tombstones of a deleted topic's offsets that did not fit on the disk are tried again after this.
+OFFSET_TOMBSTONE_RETRY_MS = 10 * 1000
 # Consumer groups of KIP-848: how often members are to be heard of, and when one is given up (Kafka:
 # group.consumer.heartbeat.interval.ms and group.consumer.session.timeout.ms).
 CONSUMER_HEARTBEAT_INTERVAL_MS = 5_000

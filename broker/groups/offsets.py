@@ -73,6 +73,8 @@ class OffsetStore:
         self._groups: dict[str, GroupOffsets] = {}
         self._transactions: dict[tuple[int, int], set[str]] = {}
         """(partition of the offsets topic, producer id) -> the groups that have offsets pending there."""
+        self._owed: dict[str, set[TopicPartition]] = {}
+        """Forgotten offsets whose tombstones are not in the log yet, by group."""
 
     def of(self, group_id: str) -> GroupOffsets:
         """The group's offsets; empty for one that has none."""
@@ -104,6 +106,8 @@ class OffsetStore:
         if not taken:
             return results
         try:
+            # First, or a tombstone that comes later would take the new offset along.
+            self.write_owed(group_id)
             base = self.log.append(
                 group_id, [offset_entry(group_id, where, offset) for where, offset in taken.items()], producer=producer
             )
@@ -145,6 +149,23 @@ class OffsetStore:
         for where in gone:
             group.forget(where)
         self._drop_if_empty(group_id)
+
+    def forget(self, group_id: str, which: Iterable[TopicPartition]) -> None:
+        """As `remove`, at once and whatever the disk says; the tombstones are owed until `write_owed` succeeds."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        for where in which:
+            group.forget(where)
+            self._owed.setdefault(group_id, set()).add(where)
+        self._drop_if_empty(group_id)
+
+    def write_owed(self, group_id: str) -> None:
+        """Write the tombstones that `forget` owes. Raises BrokerError, with all of them still owed."""
+        owed = self._owed.get(group_id)
+        if owed:
+            self.log.append(group_id, [offset_entry(group_id, where, None) for where in sorted(owed)])
+            del self._owed[group_id]
 
     def _drop_if_empty(self, group_id: str) -> None:
         if not self.has_any(group_id):
