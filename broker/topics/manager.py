@@ -20,19 +20,27 @@ from weakref import WeakValueDictionary
 
 from broker.base.clock import Clock
 from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
+from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.errors import BrokerError, LogStorageError
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.topics import configs as topic_configs
 from broker.topics.errors import InvalidPartitions, PartitionOffline, TopicExists, UnknownTopic
-from broker.topics.folders import PartitionFolders
+from broker.topics.folders import PARTITION_METADATA, PartitionFolders
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
 from broker.wire.errors import ErrorCode, WireError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+_LOST_WITH_COORDINATOR = {
+    OFFSETS_TOPIC: "the groups kept there have no committed offsets, and begin where their auto.offset.reset says",
+    TRANSACTIONS_TOPIC: "the transactional ids kept there are unknown: their old producers are not fenced,"
+    " and what is open there hides records from read_committed consumers until kafka-transactions.sh aborts it",
+}
 
 
 class TopicManager:
@@ -121,9 +129,12 @@ class TopicManager:
         del self.topics[name], self._by_id[topic.topic_id]
         for partition in topic.partitions:
             partition.wake()
-        for listener in self.deletion_listeners:
-            listener(name)
-        failures = await asyncio.to_thread(self._retire_all, topic.partitions)
+        try:
+            for listener in self.deletion_listeners:
+                listener(name)
+        finally:
+            # The metadata has forgotten the topic: whatever becomes of the rest, its files go.
+            failures = await asyncio.to_thread(self._retire_all, topic.partitions)
         if failures:
             # The topic is gone; the next start removes what is left of its files.
             raise failures[0]
@@ -286,11 +297,22 @@ class TopicManager:
             return self._opened(path, state, index, topic_configs.log_config(state.configs))
         except (BrokerError, OSError, WireError) as error:
             log.error("%s-%d is offline: %s", state.name, index, error)  # noqa: TRY400 - foreseen: the text says all
-            why = PartitionOffline(str(error))
+            why = PartitionOffline(str(error), hint=self._hint_of_offline(state, index))
         except Exception as error:  # whatever damaged files make the opening raise concerns this partition alone
             log.exception("%s-%d is offline", state.name, index)
-            why = PartitionOffline(repr(error))
+            why = PartitionOffline(repr(error), hint=self._hint_of_offline(state, index))
         return Partition(state.name, index, why, state.partitions[index])
+
+    def _hint_of_offline(self, state: TopicState, index: int) -> str | None:
+        """A coordinator's topic has no source to mirror it from again, and ends the start: what to do instead."""
+        lost = _LOST_WITH_COORDINATOR.get(state.name)
+        if lost is None:
+            return None
+        folder = self._folders.path / f"{state.name}-{index}"
+        return (
+            f"restore {folder} from a copy; or move it away and make it anew with only the file {PARTITION_METADATA}"
+            f" in it, of the lines 'version: 0' and 'topic_id: {state.topic_id}': then {lost}"
+        )
 
     def _opened(self, path: Path, state: TopicState, index: int, config: LogConfig) -> Partition:
         opened = PartitionLog.open(path, config, self._clock, self._folders.disk)

@@ -38,7 +38,8 @@ class Partition:
     def log(self) -> PartitionLog:
         """Raises PartitionOffline."""
         if self._log is None:
-            raise PartitionOffline(f"{self.topic}-{self.index} is offline: {self.offline}")
+            hint = self.offline.hint if self.offline else None
+            raise PartitionOffline(f"{self.topic}-{self.index} is offline: {self.offline}", hint=hint)
         return self._log
 
     @property
