@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from mirror.offsets.recovery import TailBatch
 from mirror.offsets.state import _Folding
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail, stand_in
+from mirror.origins import Verdict
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
@@ -144,6 +145,20 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for something")
 
 
+class AllPasses:
+    """The passage of a link whose source has no mirrored records."""
+
+    @property
+    def at_source(self) -> AllPasses:
+        return self
+
+    async def learn(self, records: memoryview) -> bool:
+        return False
+
+    def judge(self, topic: str) -> Callable[[int], Verdict]:
+        return lambda _producer_id: Verdict.CARRY
+
+
 @dataclass
 class Twins:
     """A source, its target, and the state topic of the link between them."""
@@ -192,7 +207,9 @@ class Twins:
             gaps=entries.undecided_gaps(*WHERE),
             target_topic_id=f"target-{self.target.topic_number}" if self.tells_ids else "",
         )
-        compared = await compare_logs((self.source, self.target), {WHERE: evidence}, {WHERE: WHERE}, None, self.holds)
+        compared = await compare_logs(
+            (self.source, self.target), {WHERE: evidence}, {WHERE: WHERE}, AllPasses(), self.holds
+        )
         opening = open_partition(replace(evidence, comparison=compared.get(WHERE, evidence.comparison)), writer)
         self.note(opening.changes)
         return opening, writer
