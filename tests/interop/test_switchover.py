@@ -132,7 +132,7 @@ def test_failover_to_a_time_from_a_kafka_that_is_gone(cli: Cli, kafka_43: KafkaS
     gone = text.replace(text.split('"')[1], f"127.0.0.1:{free_port()}")
     (cli.folder / "farshore.toml").write_text(gone)
     assert "--allow-data-loss" in cli.run("failover --yes", 3).stderr
-    naive = cli.run("failover --to-datetime 2020-09-13T12:30:00 --allow-data-loss --yes", 1)
+    naive = cli.run("failover --to-datetime 2020-09-13T12:30:00 --allow-data-loss --yes", 2)
     assert "time zone" in naive.stderr
     at_s = START_MS // 1000 + 400
     result = cli.json(f"failover --to-datetime {iso(at_s)} --allow-data-loss --yes")
