@@ -66,8 +66,14 @@ tools: setup java kcat .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_V
 demo: setup java .cache/spark/.ready
 	@$(BIN)/farshore demo
 
+# Two runs side by side: most tests wait for something, and leave the processors idle.
 test: tools lint
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) -m "not slow" tests/interop tests/bench >.cache/interop.log 2>&1 & interop=$$!
+	failed=0
+	$(PYTEST) -m "not slow" --ignore=tests/interop --ignore=tests/bench || failed=1
+	wait $$interop || failed=1
+	cat .cache/interop.log
+	exit $$failed
 
 # The tests that need nothing but Python: no Java, no servers of others.
 unit: setup
