@@ -11,6 +11,8 @@ import pytest
 
 from monitoring.audit.session import SparkSettings, spark_session
 
+FILES_LEFT_OPEN_MAX = 40
+"""What one file of tests may leave open in this process: imports and shared fixtures keep some."""
 SPARK_JARS = Path(__file__).resolve().parents[1] / ".cache" / "spark" / version("pyspark")
 
 
@@ -25,3 +27,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
     with spark_session(SparkSettings("local[2]", jars, log_file, options)) as session:
         yield session
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed_files(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Files left open add up over a run of thousands of tests, until another test fails for want of a number."""
+    opened = Path("/proc/self/fd")
+    before = len(list(opened.iterdir())) if opened.exists() else 0
+    yield
+    if opened.exists():
+        left = len(list(opened.iterdir())) - before
+        assert left <= FILES_LEFT_OPEN_MAX, f"{request.node.name} leaves {left} files open"

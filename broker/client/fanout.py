@@ -127,9 +127,14 @@ async def ask_coordinator(
     kind: CoordinatorKind,
     key: str,
     ask: Callable[[Connection], Awaitable[R]],
+    *,
+    patience_ms: int | None = None,
 ) -> R:
-    """Ask the coordinator of one group or transactional id; `ask` raises KafkaError for an error in the answer."""
-    retry = cluster.retry()
+    """Ask the coordinator of one group or transactional id; `ask` raises KafkaError for an error in the answer.
+
+    What fails retriably is tried again until `patience_ms` are over (None: the client's own patience).
+    """
+    retry = cluster.retry(patience_ms)
     while True:
         try:
             return await ask(await cluster.coordinator(kind, key))

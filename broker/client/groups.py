@@ -154,8 +154,10 @@ async def commit_offsets(
     *,
     generation: int = NO_GENERATION,
     member_id: str = "",
+    patience_ms: int | None = None,
 ) -> None:
-    """Commit these offsets, from outside the group by default.
+    """Commit these offsets, from outside the group by default. What fails is tried again for `patience_ms` (None: the
+    client's own).
 
     Raises KafkaError (UNKNOWN_MEMBER_ID when the group has members) if any partition was refused, ClientError.
     """
@@ -179,7 +181,7 @@ async def commit_offsets(
                     where = TopicPartition(topic.name, partition.partition_index)
                     raise KafkaError(partition.error_code, f"offset of {group} in {where} at {cluster.site.name}")
 
-    await ask_coordinator(cluster, "group", group, ask)
+    await ask_coordinator(cluster, "group", group, ask, patience_ms=patience_ms)
 
 
 async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, KafkaError]:

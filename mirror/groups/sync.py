@@ -169,7 +169,7 @@ async def _commit_all(target: Cluster, due: Sequence[Due]) -> dict[str, ClientEr
         offsets = {d.target: CommittedOffset(d.target_offset or 0, d.metadata) for d in decisions}
         try:
             async with asyncio.timeout_at(late_s):
-                await commit_offsets(target, group, offsets)
+                await commit_offsets(target, group, offsets, patience_ms=GROUP_COMMIT_TIMEOUT_MS // 2)
         except ClientError as error:
             failures[group] = error
         except TimeoutError:
@@ -178,7 +178,7 @@ async def _commit_all(target: Cluster, due: Sequence[Due]) -> dict[str, ClientEr
     try:
         async with asyncio.timeout_at(late_s):
             groups = [group for group, *_ in due]
-            now = await committed_offsets_of_groups(target, groups, patience_ms=GROUP_COMMIT_TIMEOUT_MS)
+            now = await committed_offsets_of_groups(target, groups, patience_ms=GROUP_COMMIT_TIMEOUT_MS // 2)
     except TimeoutError:
         return {group: _too_late(group, target) for group, *_ in due}
     async with asyncio.TaskGroup() as tasks:

@@ -13,6 +13,7 @@ TRANSLATED_KINDS: Final = frozenset(
         GapKind.FOREIGN_WRITER,
         GapKind.UNREADABLE_BATCH,
         GapKind.REFUSED_BATCH,
+        GapKind.MIXED_ORIGINS,
         GapKind.DELETED,
     }
 )

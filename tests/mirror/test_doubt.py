@@ -34,6 +34,7 @@ from mirror.offsets.state_writer import StateLog, StateWriter, ensure_own_topics
 from mirror.topics.sync import sync_topics
 from mirror.translation import translate_offset
 from mirror.worker.holds import Attempts, Holds
+from mirror.worker.origins import Passage
 from mirror.worker.plan import Rules
 from mirror.worker.replicator import Outlet, Replicator
 from mirror.worker.session import Session
@@ -116,7 +117,8 @@ async def open_session(stage: Stage) -> Session:
         where = TopicPartition(*at)
         found = PartitionMap([Interval(0, 0)], End(RECORDS, RECORDS), RECORDS)
         opened.replicators[where] = Replicator(where, where, found, Rules(owner.writer, 1 << 20), outlet, shared=False)
-    session = Session(stage.link, (stage.source, stage.target), opened, None, QUICK, lambda *_, **__: None)
+    passage = Passage(stage.link, stage.source, stage.target)
+    session = Session(passage, (stage.source, stage.target), opened, QUICK, lambda *_, **__: None)
     for entry in stage.entries:
         if isinstance(entry, Hold):
             session.note_hold(holds.add(entry))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from broker.base.clock import SystemClock
 from broker.cluster.embedded import EmbeddedMetadataStore
 from broker.config import BrokerConfig
 from broker.errors import LogStorageError
@@ -17,9 +20,8 @@ from broker.topics.errors import TopicExists, UnknownTopic
 from broker.topics.folders import PartitionFolders
 from broker.topics.manager import TopicManager
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.broker.clock import ManualClock
 from tests.broker.running import running_server
-from tests.broker.wire_client import batch_of, connect, values_in
+from tests.broker.wire_client import batch_of, connect
 
 MANY = 300
 
@@ -64,19 +66,31 @@ class WatchedDisk(OsDisk):
         super().replace(source, target)
 
 
-def manager_of(folder: Path, disk: WatchedDisk) -> TopicManager:
-    return TopicManager(
-        EmbeddedMetadataStore.open(folder), PartitionFolders(folder, disk), ManualClock(), BrokerConfig(folder).node_id
-    )
+Managers: TypeAlias = Callable[[WatchedDisk], TopicManager]
+
+
+@pytest.fixture
+def manager_of(tmp_path: Path) -> Iterator[Managers]:
+    """Managers of one folder, whose files are closed at the end: the process has only so many."""
+    made: list[TopicManager] = []
+
+    def make(disk: WatchedDisk) -> TopicManager:
+        store, node_id = EmbeddedMetadataStore.open(tmp_path), BrokerConfig(tmp_path).node_id
+        made.append(TopicManager(store, PartitionFolders(tmp_path, disk), SystemClock(), node_id))
+        return made[-1]
+
+    yield make
+    for manager in made:
+        manager.close()
 
 
 def partition_folders(folder: Path) -> int:
     return sum(path.is_dir() for path in folder.iterdir())
 
 
-async def test_many_partitions_cost_one_wait_and_nothing_in_the_loop(tmp_path: Path) -> None:
+async def test_many_partitions_cost_one_wait_and_nothing_in_the_loop(tmp_path: Path, manager_of: Managers) -> None:
     disk = WatchedDisk()
-    manager = manager_of(tmp_path, disk)
+    manager = manager_of(disk)
     await manager.create("t", MANY, {})
     assert (disk.waits, disk.in_loop) == (1, 0)
     await manager.add_partitions("t", 2 * MANY)
@@ -89,13 +103,15 @@ async def test_many_partitions_cost_one_wait_and_nothing_in_the_loop(tmp_path: P
     assert partition_folders(tmp_path) == 0
 
 
-async def test_what_was_not_removed_before_a_stop_is_removed_after_the_next_start(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path, WatchedDisk())
+async def test_what_was_not_removed_before_a_stop_is_removed_after_the_next_start(
+    tmp_path: Path, manager_of: Managers
+) -> None:
+    manager = manager_of(WatchedDisk())
     for _ in range(2):
         await manager.create("t", 3, {})
         await manager.delete("t")
     assert partition_folders(tmp_path) == 6
-    again = manager_of(tmp_path, WatchedDisk())
+    again = manager_of(WatchedDisk())
     again.load()
     sweeping = asyncio.create_task(again.sweep())
     async with asyncio.timeout(20):
@@ -104,9 +120,9 @@ async def test_what_was_not_removed_before_a_stop_is_removed_after_the_next_star
     sweeping.cancel()
 
 
-async def test_a_creation_that_fails_in_its_middle_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_creation_that_fails_in_its_middle_leaves_nothing(tmp_path: Path, manager_of: Managers) -> None:
     disk = WatchedDisk()
-    manager = manager_of(tmp_path, disk)
+    manager = manager_of(disk)
     disk.files_left = 20
     with pytest.raises(LogStorageError):
         await manager.create("t", 30, {})
@@ -116,8 +132,8 @@ async def test_a_creation_that_fails_in_its_middle_leaves_nothing(tmp_path: Path
     assert len(manager.topics["t"].partitions) == 30
 
 
-async def test_one_name_is_changed_by_one_at_a_time(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path, WatchedDisk())
+async def test_one_name_is_changed_by_one_at_a_time(tmp_path: Path, manager_of: Managers) -> None:
+    manager = manager_of(WatchedDisk())
     first, second = await asyncio.gather(
         manager.create("t", MANY, {}), manager.create("t", 2, {}), return_exceptions=True
     )
@@ -134,21 +150,21 @@ async def test_one_name_is_changed_by_one_at_a_time(tmp_path: Path) -> None:
     assert partition_folders(tmp_path) == 3
 
 
-async def test_a_client_that_goes_away_leaves_a_whole_topic(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path, WatchedDisk())
+async def test_a_client_that_goes_away_leaves_a_whole_topic(tmp_path: Path, manager_of: Managers) -> None:
+    manager = manager_of(WatchedDisk())
     creating = asyncio.create_task(manager.create("t", MANY, {}))
     await asyncio.sleep(0)
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creating
     assert len(manager.topics["t"].partitions) == MANY
-    again = manager_of(tmp_path, WatchedDisk())
+    again = manager_of(WatchedDisk())
     again.load()
     assert len(again.topics["t"].partitions) == MANY
 
 
-async def test_configs_set_while_partitions_are_added_hold_for_all(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path, WatchedDisk())
+async def test_configs_set_while_partitions_are_added_hold_for_all(tmp_path: Path, manager_of: Managers) -> None:
+    manager = manager_of(WatchedDisk())
     await manager.create("t", 2, {})
     growing = asyncio.create_task(manager.add_partitions("t", MANY))
     await asyncio.sleep(0)
@@ -172,7 +188,7 @@ async def test_others_are_served_while_partitions_are_made(tmp_path: Path) -> No
             served += 1
         await creating
         assert served > 1
-        assert len(values_in(await other.fetch("busy", 0))) == served
+        assert (await other.fetch("busy", 0)).high_watermark == served
 
 
 async def test_clients_that_ask_for_a_new_topic_at_once_all_get_it(tmp_path: Path) -> None:

@@ -263,11 +263,13 @@ def test_a_question_is_answered_or_ended_while_an_event_loop_waits_behind_it(
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", code])
+    waiting = select.poll()
+    waiting.register(terminal, select.POLLIN)
     shown = b""
     with suppress(OSError):  # the terminal's other end is gone
         while True:
             # Typed again after a while: a signal between Python's last look for one and its wait for keys is not seen.
-            if not select.select([terminal], [], [], 2.0)[0] and b"Move?" in shown:
+            if not waiting.poll(2_000) and b"Move?" in shown:
                 os.write(terminal, typed)
                 continue
             piece = os.read(terminal, 1000)
