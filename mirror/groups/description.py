@@ -11,7 +11,8 @@ from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import GroupNotCarried
 from mirror.link import Link
-from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, Where
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs
+from mirror.offsets.offset_map import Where
 from mirror.offsets.state import read_entries
 
 REASONS: Mapping[GroupAction, str] = {

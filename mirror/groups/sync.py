@@ -18,7 +18,8 @@ from broker.wire.vocabulary import GroupState, TopicPartition
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
 from mirror.limits import GROUP_COMMIT_TIMEOUT_MS, GROUP_SYNC_TIMEOUT_MS, GROUPS_IN_FLIGHT
 from mirror.link import Link
-from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup, Where
+from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup
+from mirror.offsets.offset_map import Where
 from mirror.offsets.state_writer import Change
 
 CONSUMER_PROTOCOL_TYPES = frozenset({"consumer", ""})

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-Where = tuple[str, int]
-"""(source topic, partition)"""
+from mirror.offsets.offset_map import Where
 
 
 class GroupAction(StrEnum):

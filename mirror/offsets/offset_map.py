@@ -6,11 +6,15 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import TypeAlias
 
 from mirror.offsets.intervals import End, Interval, translate, translate_back
 
 _source_start = attrgetter("source_start")
 _target_start = attrgetter("target_start")
+
+Where: TypeAlias = tuple[str, int]
+"""(source topic, partition)"""
 
 
 @dataclass(slots=True)
@@ -54,9 +58,9 @@ class PartitionMap:
 
 
 class OffsetMap:
-    """All partitions of a link, by (source topic, partition)."""
+    """All partitions of a link."""
 
-    def __init__(self, partitions: dict[tuple[str, int], PartitionMap] | None = None) -> None:
+    def __init__(self, partitions: dict[Where, PartitionMap] | None = None) -> None:
         self._partitions = partitions if partitions is not None else {}
 
     def partition(self, topic: str, partition: int) -> PartitionMap:
@@ -87,7 +91,7 @@ class OffsetMap:
             return None
         return End(max(found.position, found.end.source_next), found.end.target_next)
 
-    def without(self, declined: Container[tuple[str, int]]) -> OffsetMap:
+    def without(self, declined: Container[Where]) -> OffsetMap:
         """The same map, of which the `declined` partitions are not known."""
         return OffsetMap({where: found for where, found in self._partitions.items() if where not in declined})
 
@@ -95,6 +99,6 @@ class OffsetMap:
         found = self._partitions.get((topic, partition))
         return tuple(found.intervals) if found else ()
 
-    def partitions(self) -> Iterator[tuple[str, int]]:
-        """(source topic, partition) of all that the map knows, sorted."""
+    def partitions(self) -> Iterator[Where]:
+        """All that the map knows, sorted."""
         return iter(sorted(self._partitions))

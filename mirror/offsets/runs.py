@@ -28,20 +28,21 @@ class Run(NamedTuple):
 
 def next_landed(found: PartitionMap, target_offset: int) -> Run | None:
     """The run that holds the first brought record at or after `target_offset`, cut to begin there; None: none is."""
-    index = max(0, bisect_right(found.intervals, target_offset, key=_target_start) - 1)
-    while (run := _run(found, index)) is not None:
-        skip = max(0, target_offset - run.target)
-        if skip < run.length:
-            return Run(run.source + skip, run.target + skip, run.length - skip)
-        index += 1
-    return None
+    index = bisect_right(found.intervals, target_offset, key=_target_start) - 1
+    return _first_run(found, index, lambda run: target_offset - run.target)
 
 
 def next_taken(found: PartitionMap, source_offset: int) -> Run | None:
     """As `next_landed`, by an offset of the source's log."""
-    index = max(0, bisect_right(found.intervals, source_offset, key=_source_start) - 1)
+    index = bisect_right(found.intervals, source_offset, key=_source_start) - 1
+    return _first_run(found, index, lambda run: source_offset - run.source)
+
+
+def _first_run(found: PartitionMap, index: int, before: Callable[[Run], int]) -> Run | None:
+    """The first run from the interval on that is not empty without its records `before` the offset asked for."""
+    index = max(0, index)
     while (run := _run(found, index)) is not None:
-        skip = max(0, source_offset - run.source)
+        skip = max(0, before(run))
         if skip < run.length:
             return Run(run.source + skip, run.target + skip, run.length - skip)
         index += 1

@@ -29,9 +29,9 @@ from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.group_entries import GroupAction, Where
+from mirror.offsets.group_entries import GroupAction
 from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES, EXAMINED_ROUNDS
-from mirror.offsets.offset_map import OffsetMap, PartitionMap
+from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.runs import next_landed, next_taken
 from mirror.offsets.state import load_partial_state
 

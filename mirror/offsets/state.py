@@ -31,11 +31,11 @@ from mirror.offsets.entries import (
     decode_entry,
     decode_key,
 )
-from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes, Where
+from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.intervals import Interval
 from mirror.offsets.limits import CLOSED_GAPS_MAX, STATE_READ_ON_MAX_MS
-from mirror.offsets.offset_map import OffsetMap, PartitionMap
+from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.recovery import recover
 from mirror.offsets.tail import read_tails
 

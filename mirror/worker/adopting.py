@@ -17,10 +17,9 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import Gap, TopicIds
-from mirror.origins import Verdict
 from mirror.worker.logs import ClusterLogs, Logs
 from mirror.worker.matching import Matched, Nature, Seen, Unmatched, find_first, match
-from mirror.worker.origins import Passage
+from mirror.worker.origins import Passage, read_carried
 
 Report = Callable[[int, int], None]
 """Is told how many of the target's offsets were read, and how many there are."""
@@ -95,14 +94,8 @@ class _Reading:
     async def source(self, start: int) -> AsyncIterator[Seen]:
         """What there is to mirror from `start` on."""
         (logs, _), (where, _), (span, _) = self._logs, self._where, self._spans
-        judge = self._passage.judge(where.topic)
-        async for header, batch in logs.read_batches(where, start, span.end, IsolationLevel.READ_COMMITTED):
-            await self._passage.at_source.learn(batch)
-            if judge(header.producer_id) is not Verdict.CARRY:
-                continue
-            for record in decode_records(batch):
-                if start <= record.offset < span.end:
-                    yield _seen(record, header.producer_id, is_stamped=False)
+        async for header, record in read_carried(self._passage, logs, where, start, span.end):
+            yield _seen(record, header.producer_id, is_stamped=False)
 
     async def target(self, start: int) -> AsyncIterator[Seen]:
         """What was mirrored, or must have been: all records, and in a shared topic those that came from the source."""

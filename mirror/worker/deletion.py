@@ -14,14 +14,12 @@ from broker.client.fanout import split_failures
 from broker.client.topics import describe_each_topic
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, TopicIdentity, VoidBlock, VoidEntry
+from mirror.offsets.offset_map import Where
 from mirror.offsets.recovery import Recovered, recover
 from mirror.offsets.state import StateEntries
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import read_tails
 from mirror.topics.seen import TopicsSeen
-
-Where = tuple[str, int]
-"""(source topic, partition)"""
 
 
 @dataclass(frozen=True, slots=True)

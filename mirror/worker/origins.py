@@ -7,7 +7,7 @@ header is added to any record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 
 from broker.client.cluster import Cluster
@@ -19,7 +19,7 @@ from broker.wire.batch import BatchHeader, only_from
 from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record, decode_records, encode_batch
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.errors import StateDamaged, TargetTaken
 from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.link import PRODUCERS_TOPIC, Link
@@ -39,6 +39,7 @@ from mirror.origins import (
     with_registered,
     writer_of,
 )
+from mirror.worker.logs import Logs
 
 _REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
 
@@ -215,6 +216,22 @@ class Passage:
             return f"records of {', '.join(sorted(now.known_sites - self.link.known_sites))} come to {now.source.name}"
         more = origins_of(self.link, self.at_source.registered(), self._topics) - self.origins
         return f"records of {', '.join(sorted(more))} come along" if more else None
+
+
+async def read_carried(
+    passage: Passage, logs: Logs, where: TopicPartition, start: int, end: int
+) -> AsyncIterator[tuple[BatchHeader, Record]]:
+    """What there is to mirror of [start, end): the committed records of the source that the link carries, in order.
+
+    Each comes with the header of its batch. Raises CorruptBatch, ClientError.
+    """
+    judge = passage.judge(where.topic)
+    async for header, batch in logs.read_batches(where, start, end, IsolationLevel.READ_COMMITTED):
+        await passage.at_source.learn(batch)
+        if judge(header.producer_id) is Verdict.CARRY:
+            for record in decode_records(batch):
+                if start <= record.offset < end:
+                    yield header, record
 
 
 async def complete_link(link: Link, source: Cluster, target: Cluster) -> Link:

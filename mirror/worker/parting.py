@@ -11,9 +11,8 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.entries import LastRecord
 from mirror.offsets.offset_map import PartitionMap
-from mirror.origins import Verdict
 from mirror.worker.logs import Logs
-from mirror.worker.origins import Passage
+from mirror.worker.origins import Passage, read_carried
 
 FIRST_WINDOW_OFFSETS: Final = 256
 WINDOW_MAX_OFFSETS: Final = 65_536
@@ -163,16 +162,11 @@ def _compare(record: Record, found: tuple[Record, bool] | None) -> _Copy:
 
 
 async def _read_source(copies: Copies, low: int, high: int) -> list[Record]:
-    """The committed records of [low, high) that the link carries; at damage, those before it."""
-    logs, where, passage = copies.logs[0], copies.where[0], copies.passage
-    judge = passage.judge(where.topic)
+    """The records of [low, high) that the link carries; at damage, those before it."""
     records: list[Record] = []
     try:
-        async for header, batch in logs.read_batches(where, low, high, IsolationLevel.READ_COMMITTED):
-            await passage.at_source.learn(batch)
-            if header.producer_id >= 0 and judge(header.producer_id) is not Verdict.CARRY:
-                continue
-            records += [record for record in decode_records(batch) if low <= record.offset < high]
+        async for _header, record in read_carried(copies.passage, copies.logs[0], copies.where[0], low, high):
+            records.append(record)
     except CorruptBatch:
         return records
     return records
