@@ -8,11 +8,11 @@ from uuid import UUID
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.log import FETCH_BY_ID_VERSION, FetchEpochs, FetchLimits, fetch_request, records_of
-from broker.client.offsets import list_each_offset
+from broker.client.offsets import log_spans
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchResponse, PartitionData
-from broker.wire.vocabulary import EARLIEST, LATEST, IsolationLevel, TopicPartition
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.errors import SourceTruncated
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
@@ -130,14 +130,13 @@ async def _refuse(session: Session, replicator: Replicator, data: PartitionData)
     error: ClientError = KafkaError(data.error_code, f"fetch of {where} from {site} at offset {position}")
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         # The answer does not say where the log begins and ends.
-        start = (await list_each_offset(session.source, {where: EARLIEST}))[where]
-        end = (await list_each_offset(session.source, {where: LATEST}))[where]
-        if isinstance(start, ClientError) or isinstance(end, ClientError):
-            error = start if isinstance(start, ClientError) else error
-        elif start.offset > position:
-            detail = f"the source's log starts at {start.offset}"
-            replicator.hold_at(Blocker(GapKind.TRUNCATED_START, position, start.offset, detail))
+        span = (await log_spans(session.source, [where]))[where]
+        if isinstance(span, ClientError):
+            error = span
+        elif span.start > position:
+            detail = f"the source's log starts at {span.start}"
+            replicator.hold_at(Blocker(GapKind.TRUNCATED_START, position, span.start, detail))
             return
-        elif end.offset < position:
+        elif span.end < position:
             raise SourceTruncated(f"{where} at {site} lost what was read of it")
     session.hold(replicator, error, at_source=True)
