@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
 from mirror.link import Link
-from mirror.offsets.entries import Entry, Owner
+from mirror.offsets.entries import OPERATION_PREFIX, Entry, LinkRun, Owner
 from mirror.offsets.fence import fence_link
 from mirror.offsets.state_writer import StateLog
 
@@ -55,3 +55,14 @@ def is_successor(owner: Owner | None, fenced: tuple[int, int] | None) -> bool:
         return owner is not None
     producer_id, epoch = fenced
     return owner.writer.producer_id != producer_id or owner.writer.epoch > epoch
+
+
+def is_told(owner: Owner | None, run: LinkRun | None, fenced: tuple[int, int] | None) -> bool:
+    """Whether a successor says who it is, and, where it is a command, has done what it came for.
+
+    A command writes its name first, and what it decided after a look at the state: whoever took the link over in
+    between would fence it.
+    """
+    if owner is None or not is_successor(owner, fenced):
+        return False
+    return owner.is_worker or (run is not None and owner.worker == f"{OPERATION_PREFIX}{run.operation_id}")

@@ -20,9 +20,9 @@ from mirror.coordinator.embedded import EmbeddedCoordinator
 from mirror.coordinator.model import Coordinator
 from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
-from mirror.offsets.entries import OPERATION_PREFIX, RunState
-from mirror.offsets.state import StateEntries, StateReader
-from mirror.offsets.taking_over import is_successor
+from mirror.offsets.entries import RunState
+from mirror.offsets.state import StateReader
+from mirror.offsets.taking_over import is_successor, is_told
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold
 from mirror.worker.fetching import run_fetcher
 from mirror.worker.holds import Attempts, Holds
@@ -214,7 +214,7 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
         async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
             entries = await reader.read(target)
             known = fenced.writer or (entries.owner.writer if entries.owner else None)
-            while not _is_told(entries, known) and clock.monotonic() < deadline:
+            while not is_told(entries.owner, entries.run, known) and clock.monotonic() < deadline:
                 await clock.sleep(limits.fence_reason_poll_ms / 1000)
                 entries = await reader.read(target)
         refuse_promoted(entries)
@@ -224,14 +224,6 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
     if owner is None or not is_successor(owner, known):
         return SessionOutdated("the link was fenced, and nobody has taken it over")
     return fenced if owner.is_worker else SessionOutdated(f"{owner.worker} took the link over, and left it to go on")
-
-
-def _is_told(entries: StateEntries, fenced: tuple[int, int] | None) -> bool:
-    """Whether a successor says who it is, and, where it is a command, has done what it came for."""
-    owner, run = entries.owner, entries.run
-    if owner is None or not is_successor(owner, fenced):
-        return False
-    return owner.is_worker or (run is not None and owner.worker == f"{OPERATION_PREFIX}{run.operation_id}")
 
 
 async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from broker.base.clock import Clock, SystemClock
 from broker.client.cluster import Cluster
 from broker.client.log import append, read_records
 from broker.client.offsets import log_end_offsets, log_start_offsets
@@ -65,11 +66,13 @@ class Told:
 
 
 @asynccontextmanager
-async def running(*links: Link, limits: WorkerLimits = QUICK, told: Told | None = None) -> AsyncIterator[Told]:
+async def running(
+    *links: Link, limits: WorkerLimits = QUICK, told: Told | None = None, clock: Clock | None = None
+) -> AsyncIterator[Told]:
     """Run a worker for the links while the context is open; a worker that ends by itself fails the test."""
     told = told or Told()
     async with asyncio.TaskGroup() as tasks:
-        worker = tasks.create_task(run_links(links, WorkerSettings(limits=limits, events=told.sink)))
+        worker = tasks.create_task(run_links(links, WorkerSettings(limits, clock or SystemClock(), told.sink)))
         try:
             yield told
         finally:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from dataclasses import replace
 
 import pytest
 
+from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
@@ -18,9 +21,10 @@ from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, Owner, RunS
 from mirror.offsets.fence import fence_link
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.state import read_entries
-from mirror.offsets.taking_over import claim_link, is_successor
+from mirror.offsets.taking_over import claim_link, is_successor, is_told
 from mirror.worker.events import Event
 from tests.mirror.harness import (
+    DEADLINE_S,
     QUICK,
     eventually,
     link_between,
@@ -31,14 +35,20 @@ from tests.mirror.harness import (
     write,
 )
 
+PATIENT = replace(QUICK, fence_reason_wait_ms=60_000, fence_reason_poll_ms=37)
 IMPATIENT = replace(QUICK, fence_reason_wait_ms=300)
-FLIGHTS = TopicPartition("flights-taken", 0)
-NO_GAP = Gap(FLIGHTS.topic, 0, GapKind.RECREATED, 3, 4, 5, GapStatus.STOPPED, 1, "that nobody has found")
+NO_GAP = Gap("flights", 0, GapKind.RECREATED, 3, 4, 5, GapStatus.STOPPED, 1, "that nobody has found")
 
 
 @pytest.fixture
-def link(brokers: tuple[str, str]) -> Link:
-    return link_between(*brokers, [f"{FLIGHTS.topic}.*"])
+def where() -> TopicPartition:
+    """Of the test alone: a link would wait for another one's heartbeat to grow old."""
+    return TopicPartition(f"flights-{uuid.uuid4().hex[:8]}", 0)
+
+
+@pytest.fixture
+def link(brokers: tuple[str, str], where: TopicPartition) -> Link:
+    return link_between(*brokers, [where.topic])
 
 
 async def test_a_gap_that_is_not_open_changes_nothing(link: Link) -> None:
@@ -56,8 +66,7 @@ async def test_a_gap_that_is_not_open_changes_nothing(link: Link) -> None:
         assert (told.count(Event.STARTED), told.count(Event.RENEWED)) == (1, 0)
 
 
-async def test_a_command_that_was_cut_short_behind_its_fence_ends_no_worker(link: Link) -> None:
-    where = FLIGHTS._replace(topic=f"{FLIGHTS.topic}-cut-short")
+async def test_a_command_that_was_cut_short_behind_its_fence_ends_no_worker(link: Link, where: TopicPartition) -> None:
     async with Cluster(link.source) as source, Cluster(link.target) as target:
         await make_topic(source, where.topic)
         await write(source, where, some_records(0, 5))
@@ -72,6 +81,59 @@ async def test_a_command_that_was_cut_short_behind_its_fence_ends_no_worker(link
             assert "nobody has taken it over" in str(told.of(Event.RENEWED)[0]["reason"])
             assert "operation resume-1" in str(told.of(Event.RENEWED)[1]["reason"])
             assert not told.of(Event.STOPPED)
+
+
+class PollClock(SystemClock):
+    """Tells each time that a fenced worker has looked for its successor, and found too little."""
+
+    def __init__(self) -> None:
+        self.looked = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds == PATIENT.fence_reason_poll_ms / 1000:
+            self.looked.set()
+        await super().sleep(seconds)
+
+
+async def test_a_fenced_worker_lets_a_command_end_that_has_only_said_its_name(link: Link) -> None:
+    """It would fence the command before that could write what it decided."""
+    clock = PollClock()
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        Cluster(link.target) as target,
+        running(link, limits=PATIENT, clock=clock) as told,
+    ):
+        await told.wait_for(Event.STARTED)
+        claim = await claim_link(target, link, "operation resume-2")
+        for _ in range(3):
+            clock.looked.clear()
+            await clock.looked.wait()
+        assert told.count(Event.STARTED) == 1
+        await claim.log.append([LinkRun(RunState.RUNNING, "resume-2", 1), claim.owner])
+        await told.wait_for(Event.STARTED, 2)
+        assert "operation resume-2" in str(told.of(Event.RENEWED)[0]["reason"])
+
+
+WORKER, COMMAND = "host:1", "operation resume-2"
+
+
+@pytest.mark.parametrize(
+    ("owner", "operation_id", "expected"),
+    [
+        (None, None, False),
+        (Owner(Writer(7, 3), WORKER, 1), None, False),
+        (Owner(Writer(7, 4), WORKER, 1), None, True),
+        (Owner(Writer(7, 4), COMMAND, 1), None, False),
+        (Owner(Writer(7, 4), COMMAND, 1), "resume-1", False),
+        (Owner(Writer(7, 4), COMMAND, 1), "resume-2", True),
+        (Owner(Writer(7, 3), COMMAND, 1), "resume-2", False),
+    ],
+)
+def test_a_successor_is_told_when_it_has_done_what_it_came_for(
+    owner: Owner | None, operation_id: str | None, expected: bool
+) -> None:
+    run = LinkRun(RunState.RUNNING, operation_id, 1) if operation_id else None
+    assert is_told(owner, run, (7, 3)) is expected
 
 
 async def test_a_promotion_pauses_the_worker_before_any_partition_is_fenced(link: Link) -> None:
