@@ -11,5 +11,8 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._now_ms / 1000
 
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"nobody waits on a clock that only the test moves, and not {seconds} s")
+
     def advance(self, by_ms: int) -> None:
         self._now_ms += by_ms

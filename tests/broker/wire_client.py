@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from broker.wire.batch import iter_batches
 from broker.wire.frames import RequestHeader, decode_response, encode_request
@@ -116,7 +116,7 @@ def produce_request(
     return ProduceRequest(transactional_id, acks, 30_000, [data])
 
 
-def fetch_request(topic: str, offset: int, **fields: int) -> FetchRequest:
+def fetch_request(topic: str, offset: int, **fields: Any) -> FetchRequest:
     """`fields` of the request or of its one partition, by their names."""
     of_partition = {name: fields.pop(name) for name in list(fields) if name in FetchPartition.__dataclass_fields__}
     asked = FetchPartition(fetch_offset=offset, **{"partition_max_bytes": 1 << 20, **of_partition})

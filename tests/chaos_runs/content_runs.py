@@ -8,9 +8,10 @@ import random
 import signal
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from broker.base.address import Address
 from broker.client.cluster import Cluster
@@ -100,11 +101,11 @@ class ContentRun:
         server = connect(Address("127.0.0.1", self.toxiproxy.port), 10.0)
         upstreams = (self.source.bootstrap, self.target.bootstrap)
         with proxied(server, f"r{self.seed}", upstreams) as proxies:
-            sites = [
+            source, target = (
                 Site(name, proxies[at].listen, {at: proxies[at].listen})
                 for name, at in zip(("east", "west"), upstreams, strict=True)
-            ]
-            operator = Operator(Link(f"content-{self.seed}", *sites, topics=(self.topic,)), self.folder)
+            )
+            operator = Operator(Link(f"content-{self.seed}", source, target, (self.topic,)), self.folder)
             operator.write_config()
             try:
                 operator.start_mirror()
@@ -118,7 +119,7 @@ class ContentRun:
             finally:
                 operator.kill_mirrors()
 
-    async def _disturb(self, operator: Operator, proxies: dict[str, object]) -> None:
+    async def _disturb(self, operator: Operator, proxies: Mapping[str, Any]) -> None:
         """One fault after the other, at random, until the time is over; each is taken off again."""
         ends_s = time.monotonic() + self.length_s
         kinds: dict[str, Callable[[], Awaitable[None]]] = {
@@ -179,7 +180,7 @@ class ContentRun:
         finally:
             thaw(server)
 
-    async def _delay(self, proxies: dict[str, object]) -> None:
+    async def _delay(self, proxies: Mapping[str, Any]) -> None:
         with slow(proxies, self.chance.choice((20, 100, 300))):
             await asyncio.sleep(self.chance.uniform(2.0, 6.0))
 
@@ -241,6 +242,6 @@ class ContentRun:
 
 
 @contextlib.contextmanager
-def slow(proxies: dict[str, object], latency_ms: int) -> Iterator[None]:
+def slow(proxies: Mapping[str, Any], latency_ms: int) -> Iterator[None]:
     with latency(proxies, Latency(latency_ms, latency_ms // 5)):
         yield

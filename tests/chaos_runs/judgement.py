@@ -82,8 +82,9 @@ def shown_as_repeated(outlooks: Sequence[GapOutlook], offset: int) -> bool:
     for shown in outlooks:
         if shown.kind is GapKind.TARGET_NOT_EMPTY and offset >= shown.goes_on_at:
             return True
-        shows_range = shown.repeated_from is not None and shown.repeated_to is not None
-        if shown.kind in REPEATING_KINDS and shows_range and shown.repeated_from <= offset < shown.repeated_to:
+        if shown.kind not in REPEATING_KINDS or shown.repeated_from is None or shown.repeated_to is None:
+            continue
+        if shown.repeated_from <= offset < shown.repeated_to:
             return True
     return False
 

@@ -41,10 +41,9 @@ def out_of_order(source: Sequence[Content], target: Iterable[Content]) -> int:
         place.setdefault(content, at)
     highest, late, seen = -1, 0, set()
     for content in target:
-        at = place.get(content)
-        if at is None or content in seen:
+        if content not in place or content in seen:
             continue
         seen.add(content)
-        late += at < highest
-        highest = max(highest, at)
+        late += place[content] < highest
+        highest = max(highest, place[content])
     return late

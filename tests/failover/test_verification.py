@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_every_offset_that_was_promised_is_there() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"key": b"x"}, {"value": None}, {"timestamp": 1}, {"headers": (("h", b""),)}])
-def test_content_is_all_but_the_offset(changed: dict[str, object]) -> None:
+def test_content_is_all_but_the_offset(changed: dict[str, Any]) -> None:
     one = RECORDS[0]
     assert same_content(one, one._replace(offset=99))
     assert not same_content(one, one._replace(**changed))

@@ -91,7 +91,7 @@ async def test_the_source_was_compacted_since(shared_broker: FarshoreBroker, tmp
     with KafkaServer("3.9.1", tmp_path / "kafka", overrides) as kafka:
         link = link_between(kafka.bootstrap, shared_broker.bootstrap, [where.topic])
         async with Cluster(link.source) as source, Cluster(link.target) as target:
-            await make_topic(source, where.topic, **compacting)
+            await make_topic(source, where.topic, 1, **compacting)
             for start in (0, 20, 40):
                 await write(source, where, keyed(start, 20))
             async with running(link):

@@ -181,8 +181,9 @@ async def test_a_transactional_id_fences_and_its_abort_takes_one_offset(cluster:
     records = [Record(0, NOW_MS, None, b"v")]
 
     def plain(producer_epoch: int, sequence: int) -> bytearray:
-        ids = {"producer_id": first.producer_id, "producer_epoch": producer_epoch, "base_sequence": sequence}
-        return encode_batch(records, **ids)
+        return encode_batch(
+            records, producer_id=first.producer_id, producer_epoch=producer_epoch, base_sequence=sequence
+        )
 
     assert await append(cluster, where, plain(first.producer_epoch, 0)) == 0
     second = await init_producer_id(cluster, transactional_id)

@@ -312,7 +312,7 @@ async def test_a_compacted_source_is_mirrored_without_its_offset_gaps(
         link = link_between(kafka.bootstrap, shared_broker.bootstrap, [topic])
         compacting = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0", "segment_ms": "500"}
         async with sites(link) as (source, target):
-            await make_topic(source, topic, **compacting, max_compaction_lag_ms="500")
+            await make_topic(source, topic, 1, **compacting, max_compaction_lag_ms="500")
             for start, step in ((0, 1), (20, 1), (40, 2)):  # the last values of the odd keys are in the second batch
                 records = [Record(at, start + at, b"k%d" % (at * step % 8), b"v%d" % (start + at)) for at in range(20)]
                 await write(source, where, records, Compression.ZSTD)

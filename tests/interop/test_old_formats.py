@@ -34,7 +34,8 @@ def moved(data: bytes, by: int) -> bytes:
 
 def old_log(codec: str) -> tuple[bytes, list[Record]]:
     """Format 0, then 1 with the producers' times, then 1 with the broker's -> the bytes, and what they hold."""
-    data, records = b"", []
+    data = b""
+    records: list[Record] = []
     for magic, found, times, text in WRITTEN_BY_KAFKA:
         if found == codec:
             by = len(records)

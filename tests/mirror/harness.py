@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from broker.base.clock import Clock, SystemClock
 from broker.client.cluster import Cluster
@@ -79,10 +80,10 @@ async def running(
             worker.cancel()
 
 
-def link_between(source: str, target: str, topics: Sequence[str], *, name: str = "", **more: object) -> Link:
+def link_between(source: str, target: str, topics: Sequence[str], *, name: str = "", **more: Any) -> Link:
     """A link from bootstrap to bootstrap, with a name of its own."""
     name = name or f"east-west-{uuid.uuid4().hex[:8]}"
-    return Link(name, Site("east", source), Site("west", target), tuple(topics), **more)  # type: ignore[arg-type]
+    return Link(name, Site("east", source), Site("west", target), tuple(topics), **more)
 
 
 async def accept_all(link: Link, target: Cluster, operation_id: str) -> tuple[Gap, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from broker.wire.vocabulary import NO_LEADER
 from mirror.looking import merge_holds
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, LinkRun, Owner, RunState, Writer
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End
 from mirror.offsets.state import StateEntries
-from tests.mirror.topics.test_seen import BOTH, LINK, NO_LEADER, seen, topic
+from tests.mirror.topics.test_seen import BOTH, LINK, seen, topic
 
 WRITER = Writer(7, 3)
 NOW_MS, THEN_MS = 9, 5

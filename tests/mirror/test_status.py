@@ -42,7 +42,7 @@ def state(*gaps: Gap, run: RunState | None = None, owned: bool = True, exists: b
     return StateEntries(
         LINK,
         exists,
-        gaps={(gap.topic, gap.partition, gap.source_from): gap for gap in gaps},
+        gaps={(gap.topic, gap.partition, gap.source_from, gap.kind): gap for gap in gaps},
         run=None if run is None else LinkRun(run, "op", 1),
         owner=Owner(WRITER, "host:1", 1) if owned else None,
     )

@@ -22,8 +22,9 @@ import click
 from mutmut import __main__ as engine
 from mutmut import stats
 from mutmut.configuration import config
+from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
-from mutmut.utils.file_utils import walk_mutatable_files
+from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, setup_source_paths, walk_mutatable_files
 from mutmut.workers.isolation import MutantResult
 from rich.console import Console
 
@@ -84,9 +85,9 @@ def _generate(processes: int, only: str) -> list[str]:
     modules = [str(path) for path in walk_mutatable_files() if only in ".".join(path.with_suffix("").parts)]
     config().only_mutate = modules or config().only_mutate
     with contextlib.redirect_stdout(io.StringIO()):
-        engine.copy_src_dir()
-        engine.copy_also_copy_files()
-        engine.setup_source_paths()
+        copy_src_dir()
+        copy_also_copy_files()
+        setup_source_paths()
         del sys.modules["tests"]  # the copy of them is meant from here on
         engine.create_mutants(processes)
     return sorted(name for name in _exit_codes() if only in name)
@@ -95,7 +96,7 @@ def _generate(processes: int, only: str) -> list[str]:
 def _exit_codes() -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for path in walk_mutatable_files():
-        data = engine.SourceFileMutationData(path=path)
+        data = SourceFileMutationData(path=path)
         data.load()
         found |= data.exit_code_by_key
     return found
@@ -132,8 +133,8 @@ def _watch(planted: int) -> None:
     register = engine._register_mutant_result
     tried: Counter[str] = Counter()
 
-    def tell(result: MutantResult, data: dict[str, engine.SourceFileMutationData]) -> None:
-        register(result, data)
+    def tell(result: MutantResult, mutation_data_by_mutant_name: dict[str, SourceFileMutationData]) -> None:
+        register(result, mutation_data_by_mutant_name)
         outcome = HOW_IT_ENDED.get(result.exit_code, "suspicious")
         tried[outcome] += 1
         print(f"{tried.total()} of {planted}: {outcome} in {result.duration:.0f} s, {result.mutant_name}", flush=True)
@@ -142,7 +143,8 @@ def _watch(planted: int) -> None:
         pass
 
     engine._register_mutant_result = tell
-    engine.print_status = stats.print_status = silence
+    for module in (engine, stats):
+        vars(module)["print_status"] = silence
 
 
 def report(bugs: list[Bug], outcomes: dict[str, str]) -> float:

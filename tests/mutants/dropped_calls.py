@@ -18,4 +18,5 @@ def drop_call(node: cst.Expr) -> Iterable[cst.BaseSmallStatement]:
 def plant_dropped_calls() -> None:
     """Add them to what mutmut plants, once."""
     if (cst.Expr, drop_call) not in mutators.mutation_operators:
+        assert isinstance(mutators.mutation_operators, list)
         mutators.mutation_operators.append((cst.Expr, drop_call))

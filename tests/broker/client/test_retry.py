@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.client.errors import ClusterUnreachable, ConnectionLost, KafkaError
+from broker.client.errors import ClientError, ClusterUnreachable, ConnectionLost, KafkaError
 from broker.client.limits import ClientLimits
 from broker.client.retry import Retry, backoff_seconds
 from broker.wire.errors import ErrorCode
-from mirror.errors import MirrorError
 
 LIMITS = ClientLimits(retry_backoff_ms=100, retry_backoff_max_ms=1_000, retry_timeout_ms=10_000)
 
@@ -42,7 +41,7 @@ def test_backoff_is_capped_and_never_below_half(attempt: int, jitter: float) -> 
     assert whole / 2 <= seconds <= whole
 
 
-async def spend(error: MirrorError) -> TestClock:
+async def spend(error: ClientError) -> TestClock:
     clock = TestClock()
     retry = Retry(LIMITS, clock, lambda: 0.5)
     with pytest.raises(type(error)):
@@ -50,7 +49,7 @@ async def spend(error: MirrorError) -> TestClock:
     return clock
 
 
-async def pause_for_ever(retry: Retry, error: MirrorError) -> None:
+async def pause_for_ever(retry: Retry, error: ClientError) -> None:
     while True:
         await retry.pause(error)
 
@@ -67,7 +66,7 @@ async def test_an_unknown_topic_is_given_up_sooner() -> None:
 
 
 @pytest.mark.parametrize("error", [KafkaError(ErrorCode.INVALID_CONFIG, "t"), ClusterUnreachable("nowhere")])
-async def test_others_are_raised_at_once(error: MirrorError) -> None:
+async def test_others_are_raised_at_once(error: ClientError) -> None:
     assert (await spend(error)).slept == []
 
 

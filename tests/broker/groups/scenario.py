@@ -17,6 +17,7 @@ from broker.groups.model import (
     SyncResult,
 )
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import GroupState
 
 RULES = GroupRules(
     initial_rebalance_delay_ms=0,
@@ -40,6 +41,9 @@ class Story:
     def __post_init__(self) -> None:
         self.group = Group("flights-readers", self.rules)
         self._ids = count(1)
+
+    def state(self) -> GroupState:
+        return self.group.state
 
     def _take(self, effects: Effects) -> None:
         self.joined, self.synced = dict(effects.joins), dict(effects.syncs)

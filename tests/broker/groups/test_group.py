@@ -18,13 +18,13 @@ def test_one_member_joins_leads_and_is_stable() -> None:
     assert joined is not None
     assert (joined.error, joined.generation_id, joined.leader, joined.protocol_name) == (0, 1, "a", "range")
     assert [m.metadata for m in joined.members] == [b"flights"]
-    assert story.group.state is GroupState.COMPLETING_REBALANCE
+    assert story.state() is GroupState.COMPLETING_REBALANCE
 
     synced = story.sync("a", 1, {"a": b"all"})
 
     assert synced is not None
     assert synced.assignment == b"all"
-    assert story.group.state is GroupState.STABLE
+    assert story.state() is GroupState.STABLE
     assert story.stores == 1
 
 
@@ -66,7 +66,7 @@ def test_commits_are_refused_between_join_and_sync_but_not_before() -> None:
     assert story.commit(a, generation) is ErrorCode.NONE, "the old generation may still save its positions"
     story.join("a")
     story.join("b")
-    assert story.group.state is GroupState.COMPLETING_REBALANCE
+    assert story.state() is GroupState.COMPLETING_REBALANCE
     assert story.commit(a, generation + 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -75,7 +75,7 @@ def test_a_new_member_must_come_back_with_the_id_it_was_given() -> None:
     first = story.join(named="a", asks_id_first=True)
     assert first is not None
     assert (first.error, first.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "a")
-    assert story.group.state is GroupState.EMPTY
+    assert story.state() is GroupState.EMPTY
     again = story.join("a", asks_id_first=True)
     assert again is not None
     assert again.error is ErrorCode.NONE
@@ -145,7 +145,7 @@ def test_the_last_member_leaves_and_the_group_is_empty() -> None:
     story.join(named="a")
     story.sync("a", 1, {})
     assert story.leave("a") is ErrorCode.NONE
-    assert story.group.state is GroupState.EMPTY
+    assert story.state() is GroupState.EMPTY
     assert story.group.generation_id == 2
     assert story.stores == 2, "the empty group is stored, or a restart would bring the member back"
     assert story.group.next_deadline_ms() == inf
@@ -179,7 +179,7 @@ def test_a_restarted_static_member_takes_its_place_without_a_rebalance() -> None
     back = story.join(named="a2", instance="reader-1", skips=True)
     assert back is not None
     assert (back.error, back.generation_id, back.leader, back.skip_assignment) == (0, 1, "a2", True)
-    assert story.group.state is GroupState.STABLE
+    assert story.state() is GroupState.STABLE
     assert story.heartbeat("a", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert story.group.heartbeat("a", "reader-1", 1, story.now_ms) is ErrorCode.FENCED_INSTANCE_ID
     synced = story.sync("a2", 1)
@@ -236,7 +236,7 @@ def test_a_static_member_leaves_by_its_instance_id() -> None:
     assert story.leave(instance="reader-2") is ErrorCode.UNKNOWN_MEMBER_ID
     assert story.leave("other", instance="reader-1") is ErrorCode.FENCED_INSTANCE_ID
     assert story.leave(instance="reader-1") is ErrorCode.NONE
-    assert story.group.state is GroupState.EMPTY
+    assert story.state() is GroupState.EMPTY
 
 
 def test_protocols_must_be_common_to_all() -> None:
@@ -264,7 +264,7 @@ def test_a_follower_that_joins_again_unchanged_gets_the_same_generation() -> Non
     again = story.join(b)
     assert again is not None
     assert again.generation_id == generation
-    assert story.group.state is GroupState.STABLE
+    assert story.state() is GroupState.STABLE
 
 
 def test_limits_of_size_and_session() -> None:
@@ -291,7 +291,7 @@ def test_an_assignment_that_could_not_be_stored_is_given_to_nobody() -> None:
         Effects(syncs=dict(story.synced)), ErrorCode.COORDINATOR_NOT_AVAILABLE, story.now_ms
     )
     assert {id_: r.error for id_, r in after.syncs.items()} == dict.fromkeys("ab", ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert story.group.state is GroupState.PREPARING_REBALANCE
+    assert story.state() is GroupState.PREPARING_REBALANCE
     assert all(m.assignment == b"" for m in story.group.members.values())
 
 

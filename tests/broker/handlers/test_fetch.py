@@ -157,9 +157,8 @@ async def test_an_empty_request_is_answered_at_once(tmp_path: Path) -> None:
 
 
 async def test_retention_of_a_part_does_not_end_a_fetch_with_an_error(tmp_path: Path) -> None:
-    config = {"segment_bytes": "2000", "retention_bytes": "4000"}
     async with running_server(tmp_path) as server, connect(server.address) as reader, connect(server.address) as writer:
-        await writer.create_topic("t", **config)
+        await writer.create_topic("t", segment_bytes="2000", retention_bytes="4000")
         for number in range(8):
             await writer.produce("t", batch_of(f"{number}" * 1000))
         partition = server.broker.require_partition("t", 0)
@@ -222,8 +221,8 @@ async def test_a_session_waits_for_news_and_tells_only_them(tmp_path: Path) -> N
         begun = await reader.ask(first, 12, FetchResponse)
         assert [data.partition_index for data in begun.responses[0].partitions] == [0, 1, 2]
 
-        def go_on(epoch: int, **fields: int) -> FetchRequest:
-            return FetchRequest(session_id=begun.session_id, session_epoch=epoch, **{"min_bytes": 1, **fields})
+        def go_on(epoch: int, max_wait_ms: int = 0) -> FetchRequest:
+            return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_id=begun.session_id, session_epoch=epoch)
 
         assert (await reader.ask(go_on(1), 12, FetchResponse)).responses == []
         await reader.send(go_on(2, max_wait_ms=60_000), 12)

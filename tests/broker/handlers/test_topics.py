@@ -78,8 +78,7 @@ async def test_metadata_by_id(tmp_path: Path) -> None:
 
 
 async def test_an_advertised_address_is_what_clients_are_told(tmp_path: Path) -> None:
-    advertised = {"advertised_host": "broker.example", "advertised_port": 19092}
-    async with running_server(tmp_path, **advertised) as server:
+    async with running_server(tmp_path, advertised_host="broker.example", advertised_port=19092) as server:
         assert server.address == "broker.example:19092"
         host, port = server.broker.config.listen_host, server.broker.advertised[1]
         assert (host, port) == ("127.0.0.1", 19092)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,7 +138,7 @@ async def test_batches_of_all_sizes_come_through_whole(tmp_path: Path, size_byte
 
 
 async def test_announced_bytes_are_not_allocated_and_all_frames_share_one_budget(tmp_path: Path) -> None:
-    limits = {"queued_max_request_bytes": 4 * MIB, "socket_request_max_bytes": 3 * MIB}
+    limits: dict[str, Any] = {"queued_max_request_bytes": 4 * MIB, "socket_request_max_bytes": 3 * MIB}
     async with running_server(tmp_path, **limits) as server, connect(server.address) as good:
         await good.create_topic("t", max_message_bytes=str(8 * MIB))
         clients = []
@@ -155,7 +156,7 @@ async def test_announced_bytes_are_not_allocated_and_all_frames_share_one_budget
 
 
 async def test_frames_larger_than_the_budget_together_all_arrive(tmp_path: Path) -> None:
-    limits = {"queued_max_request_bytes": 3 * MIB, "socket_request_max_bytes": 3 * MIB}
+    limits: dict[str, Any] = {"queued_max_request_bytes": 3 * MIB, "socket_request_max_bytes": 3 * MIB}
     async with running_server(tmp_path, **limits) as server, connect(server.address) as first:
         await first.create_topic("t", max_message_bytes=str(8 * MIB))
 

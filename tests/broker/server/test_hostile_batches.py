@@ -128,7 +128,7 @@ async def upkeep(server: Server) -> None:
 
 async def trial(folder: Path, hostile: list[bytearray]) -> None:
     async with running_server(folder) as server, connect(server.address) as client:
-        await client.create_topic("t", **CONFIGS)
+        await client.create_topic("t", 1, **CONFIGS)
         partition = server.broker.require_partition("t", 0)
         for batch in hostile:
             answer = await client.produce("t", bytes(batch))

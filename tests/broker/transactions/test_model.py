@@ -107,7 +107,7 @@ def test_adding_partitions() -> None:
     assert decide_add(opened, 1, 0, [FLIGHTS], 9) is opened, "nothing new, nothing to store"
     grown = decide_add(opened, 1, 0, [more], 9)
     assert isinstance(grown, Transaction)
-    assert (grown.partitions, grown.start_ms) == ({FLIGHTS, more}, 5)
+    assert (grown.partitions, grown.start_ms) == (frozenset({FLIGHTS, more}), 5)
     assert decide_add(opened, 1, 1, [more], 9) is ErrorCode.PRODUCER_FENCED
     assert decide_add(opened, 2, 0, [more], 9) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 

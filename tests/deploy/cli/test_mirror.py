@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -57,7 +58,7 @@ class Shell:
         assert result.exit_code == code, result.output
         return result
 
-    def json(self, line: str, code: int = ExitCode.DONE) -> dict[str, object]:
+    def json(self, line: str, code: int = ExitCode.DONE) -> dict[str, Any]:
         document = json.loads(self.run(f"{line} -o json", code).stdout)
         assert document["schema_version"] == 1
         assert isinstance(document, dict)
@@ -91,10 +92,10 @@ def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
     assert "TOPIC_ALREADY_EXISTS" in shell.run(create, ExitCode.ERROR).stderr
     shell.run(f"{create} --if-not-exists")
     listed = shell.json("topic list --site east")["items"]
-    assert {"topic": topic, "partitions": 2, "replication_factor": 1, "is_internal": False} in listed  # type: ignore[operator]
+    assert {"topic": topic, "partitions": 2, "replication_factor": 1, "is_internal": False} in listed
     described = shell.json(f"topic describe --site east --topic {topic}")
     assert described["configs"] == {"retention.ms": "-1"}
-    assert len(described["partitions"]) == 2  # type: ignore[arg-type]
+    assert len(described["partitions"]) == 2
     shell.run(f"topic delete --site east --topic {topic} --dry-run")
     refused = shell.run(f"topic delete --site east --topic {topic}", ExitCode.REFUSED)
     assert "--yes" in refused.stderr
@@ -113,7 +114,7 @@ def test_usage_errors_exit_with_2(shell: Shell) -> None:
 
 
 def test_links_are_listed_and_described_with_their_plan(shell: Shell) -> None:
-    (link,) = shell.json("link list")["items"]  # type: ignore[misc]
+    (link,) = shell.json("link list")["items"]
     assert link["topics"] == ["flights", "orders-.*"]
     shell.run("topic create --site east --topic orders-eu --partitions 3 --config segment.ms=60000")
     described = yaml.safe_load(shell.run("link describe -o yaml").stdout)
@@ -128,7 +129,7 @@ def test_a_link_that_never_ran(shell: Shell) -> None:
     assert "never ran" in shell.run("link resume --yes", ExitCode.ERROR).stderr
     failed = shell.run("offsets translate --topic flights --partition 0 --offset 5", ExitCode.ERROR)
     assert "mirrored nothing" in failed.stderr
-    (status,) = shell.json("status", ExitCode.FINDINGS)["items"]  # type: ignore[misc]
+    (status,) = shell.json("status", ExitCode.FINDINGS)["items"]
     assert status["condition"] == "never_ran"
     assert status["source_answers"] is True
     told = shell.run("status", ExitCode.FINDINGS).stdout
@@ -161,9 +162,9 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
             waited = shell.run("status --until healthy --timeout 30s")
             assert "waiting until healthy: east-west: never_ran" in waited.stderr
             wait_until(lambda: group_at_west(shell) == [40, 40], 30, "the group to be carried over")
-            (status,) = shell.json("status")["items"]  # type: ignore[misc]
+            (status,) = shell.json("status")["items"]
             assert (status["condition"], status["lag_records"], status["groups"]) == ("running", 0, 1)
-            (carried, _) = shell.json("group describe --link east-west --group app")["partitions"]  # type: ignore[misc]
+            (carried, _) = shell.json("group describe --link east-west --group app")["partitions"]
             assert (carried["state"], carried["source_offset"], carried["target_offset"]) == (
                 "carried",
                 40,
@@ -176,7 +177,7 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
             assert "is not mirrored" in beyond.stderr
             assert "nothing to resume" in shell.run("link resume").stderr
             described = shell.json("link describe")
-            assert [topic["source_topic"] for topic in described["mirrored"]] == ["flights"]  # type: ignore
+            assert [topic["source_topic"] for topic in described["mirrored"]] == ["flights"]
             asyncio.run(promote(bootstrap))
             assert mirror.stderr is not None
             while b"link resume" not in mirror.stderr.readline():
@@ -204,10 +205,10 @@ def lag_records(shell: Shell) -> int:
 def group_at_west(shell: Shell) -> list[int]:
     """Records from the group's offsets to the ends of what was mirrored, as the group's own lag tells."""
     groups = shell.json("group list --site west")["items"]
-    if [group["group"] for group in groups] != ["app"]:  # type: ignore[attr-defined]
+    if [group["group"] for group in groups] != ["app"]:
         return []
     partitions = shell.json("group describe --site west --group app")["partitions"]
-    return [100 - row["lag_records"] for row in partitions]  # type: ignore[attr-defined]
+    return [100 - row["lag_records"] for row in partitions]
 
 
 async def promote(sites: dict[str, dict[str, str]]) -> None:

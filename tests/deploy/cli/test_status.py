@@ -37,9 +37,8 @@ def status(
     *lags: PartitionLag, gaps: tuple[Gap, ...] = (), age_ms: int = 0, restarts: int = 0, holds: tuple[Hold, ...] = ()
 ) -> LinkStatus:
     owner = Owner(Writer(7, 3), "mirror-0.frankfurt.example.com:4711", AT_MS, restarts, "KafkaError: no leader")
-    entries = StateEntries(
-        LINK, exists=True, owner=owner, gaps={(gap.topic, gap.partition, gap.source_from): gap for gap in gaps}
-    )
+    recorded = {(gap.topic, gap.partition, gap.source_from, gap.kind): gap for gap in gaps}
+    entries = StateEntries(LINK, exists=True, owner=owner, gaps=recorded)
     return summarise(
         LINK, (True, True), entries, LinkLook(LagReport(lags, {}), holds), judge_heartbeat(owner, AT_MS + age_ms), ""
     )

@@ -145,7 +145,7 @@ def test_errors_are_two_lines_and_an_exit_code() -> None:
     async def fail_in_group() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(fail())
-            group.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+            group.create_task(asyncio.Event().wait())
 
     for main in (fail, fail_in_group):
         result = printed(lambda main=main: run_async(main()))  # type: ignore[misc]

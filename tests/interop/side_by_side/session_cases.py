@@ -21,7 +21,7 @@ async def _id_of(peer: Peer, topic: str) -> uuid.UUID:
     return (await peer.prepare(request, 12, MetadataResponse)).topics[0].topic_id
 
 
-def _row(partition: int, offset: int = 0, **fields: int) -> FetchPartition:
+def _row(partition: int, offset: int = 0, **fields: Any) -> FetchPartition:
     return FetchPartition(partition, fetch_offset=offset, **{"partition_max_bytes": 1 << 20, **fields})
 
 

@@ -99,8 +99,8 @@ async def transactions(peer: Peer) -> None:
     for timestamp in (-1, -2, -3, 1_500_000_000_000, 1_700_000_000_000):
         for isolation in (0, 1):
             asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=timestamp)])
-            request = ListOffsetsRequest(-1, isolation, [asked])
-            await peer.ask(f"list {timestamp} while open, isolation {isolation}", request, 7)
+            listing = ListOffsetsRequest(-1, isolation, [asked])
+            await peer.ask(f"list {timestamp} while open, isolation {isolation}", listing, 7)
     await peer.ask("producers while open", DescribeProducersRequest([TopicRequest(topic, [0, 1, 9])]), 0)
     await peer.ask("end, newer epoch", EndTxnRequest(name, producer, epoch + 1, True), 3)
     await peer.ask("end, another's id", EndTxnRequest(name, producer + 100_000, epoch, True), 3)

@@ -44,7 +44,7 @@ def test_the_logs_part_where_the_epochs_say(rises: list[int], cut: int, election
     ours = epochs_after(1, [0, *rises])
     cut = min(cut, len(ours))
     theirs = ours[:cut] + epochs_after(ours[-1] + election, others)
-    leader = LeaderEpochs([tuple(start) for start in starts_of(ours[:cut])])
+    leader = LeaderEpochs([(epoch, at) for epoch, at in starts_of(ours[:cut])])
     for at, epoch in enumerate([ours[-1] + election, *theirs[cut:]]):
         leader.assign(epoch, cut + max(0, at - 1))
     assert agreed(starts_of(ours), len(ours), leader, len(theirs)) == cut
@@ -55,7 +55,7 @@ def test_a_log_that_only_grew_agrees_with_all_that_was_read(rises: list[int], re
     log = epochs_after(1, [0, *rises])
     read_to = max(1, min(read_to, len(log)))
     grown_log = log + epochs_after(log[-1], more)
-    leader = LeaderEpochs([tuple(start) for start in starts_of(grown_log)])
+    leader = LeaderEpochs([(epoch, at) for epoch, at in starts_of(grown_log)])
     assert agreed(starts_of(log[:read_to]), read_to, leader, len(grown_log)) == read_to
 
 

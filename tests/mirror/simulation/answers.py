@@ -27,6 +27,8 @@ from broker.wire.messages import (
     produce,
 )
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from broker.wire.messages.metadata import MetadataResponseTopic
+from broker.wire.messages.produce import PartitionProduceResponse
 from broker.wire.vocabulary import (
     EARLIEST,
     LATEST,
@@ -101,19 +103,19 @@ class SimulatedNode:
             ]
         )
 
-    def _append(self, topic: str, data: Any, refuse: bool) -> produce.PartitionProduceResponse:
+    def _append(self, topic: str, data: Any, refuse: bool) -> PartitionProduceResponse:
         rng = self.cluster.rng
         try:
             partition = require_leader(self.cluster, self.node_id, topic, data.index)
             if refuse and rng.random() < 0.5:
-                return produce.PartitionProduceResponse(data.index, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+                return PartitionProduceResponse(data.index, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
             base_offset = partition.append(data.records)
         except BrokerError as error:
             self.cluster.trace(f"  {self.name} refuses {topic}-{data.index}:", error.error_code.name, error)
-            return produce.PartitionProduceResponse(data.index, error.error_code, -1)
+            return PartitionProduceResponse(data.index, error.error_code, -1)
         if refuse:
-            return produce.PartitionProduceResponse(data.index, TRANSIENT, -1)
-        return produce.PartitionProduceResponse(data.index, 0, base_offset, log_start_offset=partition.log_start)
+            return PartitionProduceResponse(data.index, TRANSIENT, -1)
+        return PartitionProduceResponse(data.index, 0, base_offset, log_start_offset=partition.log_start)
 
     def list_offsets(self, request: list_offsets.ListOffsetsRequest, refuse: bool) -> list_offsets.ListOffsetsResponse:
         def answer(topic: str, asked: Any) -> list_offsets.ListOffsetsPartitionResponse:
@@ -175,16 +177,16 @@ class SimulatedNode:
             topics=[self._described(name) for name in names],
         )
 
-    def _described(self, name: str) -> metadata.MetadataResponseTopic:
+    def _described(self, name: str) -> MetadataResponseTopic:
         topic = self.cluster.topics.get(name)
         if topic is None:
-            return metadata.MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         nodes = list(self.cluster.node_ids)
         partitions = [
             metadata.MetadataResponsePartition(0, p.where.partition, p.leader, p.leader_epoch, nodes, nodes)
             for p in topic.partitions
         ]
-        return metadata.MetadataResponseTopic(0, name, topic.topic_id, partitions=partitions)
+        return MetadataResponseTopic(0, name, topic.topic_id, partitions=partitions)
 
     def create_topics(self, request: create_topics.CreateTopicsRequest, refuse: bool) -> Any:
         def answer(asked: create_topics.CreatableTopic) -> create_topics.CreatableTopicResult:

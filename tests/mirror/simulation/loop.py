@@ -6,14 +6,16 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from heapq import heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from tests.mirror.simulation.trace import Found
 
 START_MS = 1_700_000_000_000
 
 T = TypeVar("T")
+Given = TypeVarTuple("Given")
 Connect = Callable[[Callable[[], asyncio.BaseProtocol], str, int], Coroutine[Any, Any, Any]]
 
 
@@ -31,6 +33,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     `after_steps(count, call)` calls when the loop has turned so often: between two turns every task stands at an await.
     """
+
+    _stopping: bool  # asyncio's own: the loop is to end after this turn
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +63,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def after_steps(self, count: int, call: Callable[[], None]) -> None:
         self._at_steps[self.steps + count] = call
 
-    async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_more: Any) -> Any:
+    async def create_connection(  # type: ignore[override]  # of its many forms only the one that the client uses
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_more: Any
+    ) -> Any:
         assert self.connect is not None
         return await self.connect(factory, host, port)
 
@@ -95,12 +101,20 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # What asyncio asks of a loop. Timers of one moment run in the order in which they were set.
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[[Unpack[Given]], object], *args: *Given, context: Context | None = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._soon.append(handle)
         return handle
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Given]], object],
+        *args: *Given,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heappush(self._later, (when, next(self._timers), handle))
         return handle

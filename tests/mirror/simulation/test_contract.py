@@ -120,7 +120,7 @@ async def idempotence(cluster: Cluster) -> Transcript:
     steps = [(0, 2, 0), (2, 3, 0), (0, 2, 0), (2, 3, 0), (2, 1, 0), (9, 1, 0), (5, 1, 0), (3, 1, 1), (0, 1, 1)]
     steps += [(6, 1, 0), (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (0, 1, 1), (1, 1, 1)]
     for sequence, count, epoch in steps:
-        how = {"producer_id": producer.producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+        how: dict[str, Any] = {"producer_id": producer.producer_id, "producer_epoch": epoch, "base_sequence": sequence}
         said.append(await produce(cluster, FLIGHTS, count, **how))
     return [*said, await layout(cluster, FLIGHTS, producer)]
 
@@ -188,8 +188,8 @@ async def topics(cluster: Cluster) -> Transcript:
         {name: [p[:3] for p in map(_placed, topic.partitions)] for name, topic in found.items()},
         len({topic.topic_id for topic in found.values()}),
         [
-            error.code.name
-            if isinstance(error := entries, KafkaError)
+            entries.code.name
+            if isinstance(entries, KafkaError)
             else {n: (e.value, e.source) for n, e in entries.items() if n in CONFIG_DEFAULTS}
             for _, entries in configs
         ],

@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
+from broker.client.producers import init_producer_id
 from mirror.offsets import fence, recovery
+from mirror.offsets.fence import fence_link
 from mirror.offsets.intervals import End
 from mirror.offsets.recovery import Recovered
+from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change, StateWriter
 from mirror.worker import resume, startup
+from mirror.worker.evidence import gather_evidence
 from mirror.worker.plan import Plan
 from mirror.worker.replicator import Replicator
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
@@ -59,20 +63,18 @@ def takes_answers_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
 
 def fences_with_one_producer_id(patch: pytest.MonkeyPatch) -> None:
     """Without the second InitProducerId: the markers may still be on their way when the log ends are read."""
-    init = fence.init_producer_id
 
     async def planted(cluster: Any, transactional_id: str, current: Any = None) -> Any:
-        return current or await init(cluster, transactional_id)
+        return current or await init_producer_id(cluster, transactional_id)
 
     patch.setattr(fence, "init_producer_id", planted)
 
 
 def fences_without_a_name(patch: pytest.MonkeyPatch) -> None:
     """The second InitProducerId does not say whose epoch it continues: two that start at once both get through."""
-    init = fence.init_producer_id
 
     async def planted(cluster: Any, transactional_id: str, current: Any = None) -> Any:
-        return await init(cluster, transactional_id)
+        return await init_producer_id(cluster, transactional_id)
 
     patch.setattr(fence, "init_producer_id", planted)
 
@@ -118,11 +120,10 @@ def forgets_the_checkpoint_position(patch: pytest.MonkeyPatch) -> None:
 
 
 def reads_the_state_before_the_fence(patch: pytest.MonkeyPatch) -> None:
-    fence_link, gather_evidence = startup.fence_link, startup.gather_evidence
     kept: dict[str, Any] = {}
 
     async def planted_fence(target: Any, link: Any, partitions: Any) -> Any:
-        kept["entries"] = await startup.read_entries(link, target)
+        kept["entries"] = await read_entries(link, target)
         return await fence_link(target, link, partitions)
 
     async def planted_gather(link: Any, clusters: Any, _entries: Any, *more: Any) -> Any:

@@ -19,7 +19,7 @@ from mirror.offsets.entries import (
     Gap,
     GapKind,
     GapStatus,
-    VoidBlock,
+    Void,
     Writer,
     encode_key,
     encode_value,
@@ -70,8 +70,10 @@ class MemoryLog:
     def write(self, values: Iterable[int], producer_id: int = -1, holes: int = 0) -> None:
         """A batch of records with these values, with `holes` offsets that compaction left between every two."""
         records = [Record(at * (holes + 1), 1, b"k", b"%d" % value) for at, value in enumerate(values)]
-        numbers = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if producer_id >= 0 else {}
-        self.append(encode_batch(records, dense=False, **numbers))  # type: ignore[arg-type]
+        numbers: dict[str, Any] = {}
+        if producer_id >= 0:
+            numbers = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        self.append(encode_batch(records, dense=False, **numbers))
 
     def mark(self, writer: Writer) -> None:
         self.append(
@@ -175,7 +177,7 @@ class Twins:
     def note(self, changes: Iterable[Change]) -> None:
         """What a state topic holds after these, encoded and read again."""
         for change in changes:
-            if isinstance(change, VoidBlock):
+            if isinstance(change, Void):
                 self.folding.apply(Record(0, 0, encode_void_key(change), None))
             else:
                 self.folding.apply(Record(0, 0, encode_key(change), encode_value(change)))
@@ -208,7 +210,11 @@ class Twins:
             target_topic_id=f"target-{self.target.topic_number}" if self.tells_ids else "",
         )
         compared = await compare_logs(
-            (self.source, self.target), {WHERE: evidence}, {WHERE: WHERE}, AllPasses(), self.holds
+            (self.source, self.target),
+            {WHERE: evidence},
+            {WHERE: WHERE},
+            AllPasses(),  # type: ignore[arg-type]  # in the place of one that asks clusters
+            self.holds,
         )
         opening = open_partition(replace(evidence, comparison=compared.get(WHERE, evidence.comparison)), writer)
         self.note(opening.changes)

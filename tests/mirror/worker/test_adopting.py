@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ from tests.mirror.harness import (
 LOCAL = [Record(0, 1, b"local", b"record")]
 
 
-def fresh(brokers: tuple[str, str], **more: object) -> tuple[Link, TopicPartition]:
+def fresh(brokers: tuple[str, str], **more: Any) -> tuple[Link, TopicPartition]:
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     return link_between(*brokers, [f"{topic}.*"], **more), TopicPartition(topic, 0)
 
@@ -106,7 +107,7 @@ async def test_a_link_that_lost_its_state_has_the_same_map_again(brokers: tuple[
         await adopt(link, source, target)
         adopted = (await load_link_state(link, target)).map
         assert adopted.intervals(*where)[1:] == before.intervals(*where)[1:]
-        assert translations(adopted, where, tuple(end)) == translations(before, where, tuple(end))
+        assert translations(adopted, where, end) == translations(before, where, end)
         found = await goes_on(link, source, target, where, 30)
         after = (await load_link_state(link, target)).map
         assert [after.to_target(*where, at) for at in range(40)] == [record.offset for record in found]

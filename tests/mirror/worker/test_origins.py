@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,9 @@ async def register_producer(west: Cluster, link: Link, producer_id: int, *origin
 
 
 def batch_of(producer_id: int, epoch: int = 0) -> memoryview:
-    idempotent = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0} if producer_id >= 0 else {}
+    idempotent: dict[str, Any] = {}
+    if producer_id >= 0:
+        idempotent = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0}
     return memoryview(encode_batch([Record(0, 1, b"k", b"v")], **idempotent))
 
 

@@ -224,7 +224,7 @@ def test_the_epochs_that_began_are_noted_also_where_nothing_is_mirrored() -> Non
     batches = [batch_of([0, 1]), batch_of([2, 3]), batch_of([4, 5]), batch_of([6])]
     for batch, epoch in zip(batches, (3, 3, 5, 8), strict=True):
         patch_leader_epoch(batch, epoch)
-    rules = Rules(Writer(77, 5), 1 << 20, lambda _: False)
+    rules = Rules(Writer(77, 5), 1 << 20)
     plan = plan_batches(
         memoryview(bytearray(b"".join(batches))), (), Cursor(3, End(3, 100), 0), rules, Lease(Budget(0, 0), 0)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ from tests.mirror.harness import (
 )
 
 
-def fresh(brokers: tuple[str, str], **more: object) -> tuple[Link, TopicPartition]:
+def fresh(brokers: tuple[str, str], **more: Any) -> tuple[Link, TopicPartition]:
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     return link_between(*brokers, [f"{topic}.*"], **more), TopicPartition(topic, 0)
 

@@ -98,7 +98,7 @@ def test_swapped_records_have_moved(spark: Any) -> None:
 
 
 def test_offsets_that_differ_as_the_map_says_are_equal(spark: Any) -> None:
-    shifted: list[Row] = [(row[0] + (20_000 if row[0] >= 2 else 0), *row[1:]) for row in BASE]  # type: ignore[misc]
+    shifted: list[Row] = [(row[0] + (20_000 if row[0] >= 2 else 0), *row[1:]) for row in BASE]
     segments = (Segment(0, 0, 2), Segment(20_002, 2, 900))
     assert set(verdicts(spark, BASE, shifted, segments=segments).values()) == {AuditVerdict.EQUAL}
 
@@ -112,7 +112,7 @@ def test_others_records_are_left_out_on_both_sides(spark: Any) -> None:
 
 
 def test_without_comparable_timestamps_windows_are_offsets(spark: Any) -> None:
-    stamped: list[Row] = [(row[0], row[1] + 77_777, *row[2:]) for row in BASE]  # type: ignore[misc]
+    stamped: list[Row] = [(row[0], row[1] + 77_777, *row[2:]) for row in BASE]
     assert verdicts(spark, BASE, stamped, untimed=("t",)) == {0: AuditVerdict.EQUAL}
     assert verdicts(spark, BASE, stamped[:4], untimed=("t",)) == {0: AuditVerdict.DIFFERS}
 

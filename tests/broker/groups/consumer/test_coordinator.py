@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.coordination.host import TopicShape
 from broker.groups.consumer.model import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -123,7 +124,7 @@ def test_regular_expressions_are_matched_here_and_bad_ones_refused(host: Host, c
     told = beat(host, replace(ASK, names=None, regex="flights.*"))
     assert told.assignment is not None
     assert len(told.assignment) == 5
-    assert host.groups.subscribed_topics("readers") == {"flights", "flights-old"}
+    assert host.groups.subscribed_topics("readers") == frozenset({"flights", "flights-old"})
     host.create_topic("flights-new", 2)
     clock.advance(CONSUMER_TOPICS_LOOK_MS)
     grown = beat(host, stay(1)).assignment
@@ -187,7 +188,12 @@ def test_an_idle_heartbeat_looks_at_no_topic(host: Host, clock: ManualClock, mon
     told = beat(host)
     looks: list[str] = []
     found = host.topic_shape
-    monkeypatch.setattr(host, "topic_shape", lambda name: looks.append(name) or found(name))
+
+    def look(name: str) -> TopicShape | None:
+        looks.append(name)
+        return found(name)
+
+    monkeypatch.setattr(host, "topic_shape", look)
     for _ in range(10):
         beat(host, stay(told.member_epoch))
     assert looks == []
