@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
 from broker.client.model import Partition, Topic
 from broker.client.site import Site
 from broker.client.topics import delete_topics
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
@@ -60,7 +62,8 @@ def test_only_what_should_be_mirrored_and_was_can_be_missed() -> None:
         for number in (0, 1)
     }
     link = replace(LINK, topics=("flights|orders|undescribed",))
-    looked = replace(seen(topic("flights", 0), topic("new", 0)), source_failures={"undescribed": None})  # type: ignore
+    refused = {"undescribed": KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "undescribed")}
+    looked = replace(seen(topic("flights", 0), topic("new", 0)), source_failures=refused)
     assert set(deleted_partitions(link, checkpoints, looked)) == {("flights", 1), ("orders", 0), ("orders", 1)}
     everything = seen(topic("flights", 0, 1), topic("orders", 0, 1), topic("undescribed", 1, 0))
     assert deleted_partitions(link, checkpoints, everything) == {}
