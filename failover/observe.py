@@ -124,7 +124,7 @@ async def _groups(
         written = entry.written if entry is not None else {}
         partitions = tuple(
             _group_partitions(
-                link, state, trusted, offset_map, written, at_source.get(name, {}), at_target.get(name, {})
+                name, link, state, trusted, offset_map, written, at_source.get(name, {}), at_target.get(name, {})
             )
         )
         if not partitions:
@@ -157,6 +157,7 @@ async def _committed(
 
 
 def _group_partitions(
+    group: str,
     link: Link,
     state: LinkState,
     trusted: Container[tuple[str, int]],
@@ -175,7 +176,9 @@ def _group_partitions(
             continue
         translated = None
         if here is not None and at in trusted:
-            read_to = read_at_target(here.offset, there.offset if there else None, written.get(at))
+            stands_at = there.offset if there else None
+            before = offset_map.last_written(group, at, here.offset, stands_at, written.get(at))
+            read_to = read_at_target(here.offset, stands_at, before)
             translated = offset_map.to_target(at.topic, at.partition, here.offset, read_to)
         yield GroupPartitionView(
             at.topic,

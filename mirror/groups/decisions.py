@@ -14,6 +14,7 @@ from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.group_entries import GroupAction, Written
+from mirror.offsets.offset_map import Where
 
 
 class Translator(Protocol):
@@ -24,6 +25,10 @@ class Translator(Protocol):
     def why_unknown(self, topic: str, partition: int, source_offset: int) -> GroupAction: ...
 
     def is_shared(self, topic: str) -> bool: ...
+
+    def last_written(
+        self, group: str, where: Where, source_offset: int, target_offset: int | None, ours: Written | None
+    ) -> Written | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ def plan_group_sync(
     offset_map: Translator,
     source_committed: Mapping[TopicPartition, CommittedOffset],
     target_committed: Mapping[TopicPartition, CommittedOffset],
-    written: Mapping[tuple[str, int], Written],
+    written: Mapping[Where, Written],
     *,
     target_group_empty: bool,
 ) -> list[GroupDecision]:
@@ -57,8 +62,10 @@ def plan_group_sync(
     decisions = []
     for source, committed in sorted(source_committed.items()):
         target = TopicPartition(link.target_topic(source.topic), source.partition)
-        there, before = target_committed.get(target), written.get(source)
-        read_to = read_at_target(committed.offset, there.offset if there is not None else None, before)
+        there = target_committed.get(target)
+        stands_at = there.offset if there is not None else None
+        before = offset_map.last_written(group, source, committed.offset, stands_at, written.get(source))
+        read_to = read_at_target(committed.offset, stands_at, before)
         offset = offset_map.to_target(*source, committed.offset, read_to)
         if offset is None:
             action = offset_map.why_unknown(*source, committed.offset)

@@ -44,6 +44,11 @@ class Written(NamedTuple):
     target_offset: int
     replaced: int | None = None
 
+    @property
+    def is_set_back(self) -> bool:
+        """Whether the link carried over that the group was set back at its source."""
+        return self.replaced is not None and self.target_offset < self.replaced
+
     def stands(self, target_offset: int) -> bool:
         """Whether it is the link that put this offset at the target."""
         return target_offset in (self.target_offset, self.replaced)

@@ -29,7 +29,7 @@ from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.group_entries import GroupAction
+from mirror.offsets.group_entries import GroupAction, Written
 from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES, EXAMINED_ROUNDS
 from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.runs import next_landed, next_taken
@@ -56,7 +56,7 @@ class GroupMap:
     `side_links` bring the same topics from other sites: of those no offset is translated.
 
     `in_doubt` are the source partitions where an offset may mean another record than the maps speak of. `examined` is
-    by target partition.
+    by target partition. `written_back` is what the reverse links' states say of groups, read after the offsets.
     """
 
     own: OffsetMap
@@ -64,6 +64,7 @@ class GroupMap:
     in_doubt: frozenset[Where] = frozenset()
     examined: Mapping[TopicPartition, Examined] = field(default_factory=dict)
     side_links: tuple[Link, ...] = ()
+    written_back: Mapping[str, Mapping[Where, Written]] = field(default_factory=dict)
     _unknown: dict[Where, int] = field(default_factory=dict, repr=False)
 
     def to_target(self, topic: str, partition: int, source_offset: int, read_to: int = 0) -> int | None:
@@ -107,6 +108,19 @@ class GroupMap:
         if own is not None and own.intervals and source_offset < own.intervals[0].source_start:
             return GroupAction.HOLD_BEFORE_MIRROR
         return GroupAction.HOLD_NOT_MIRRORED
+
+    def last_written(
+        self, group: str, where: Where, source_offset: int, target_offset: int | None, ours: Written | None
+    ) -> Written | None:
+        """The pair of offsets that a link made last: `ours`, or this very one, if the reverse link carried a set-back.
+
+        The group was then set back at the target. Taken for one at the source it would be carried back, and go further
+        back at each turn.
+        """
+        back = self.written_back.get(group, {}).get(where) if self.is_shared(where[0]) else None
+        if back is not None and back.is_set_back and back[:2] == (target_offset, source_offset):
+            return Written(source_offset, back.source_offset)
+        return ours
 
     def _has_more_sites(self, topic: str) -> bool:
         return any(link.selects_topic(topic) for link in self.side_links)
@@ -176,17 +190,19 @@ async def load_group_map(
     """
     source, target = clusters
     backs: list[tuple[Link, OffsetMap]] = []
+    written_back: dict[str, Mapping[Where, Written]] = {}
     doubted = set(in_doubt)
     for back in link.reverse_links:
         state = await load_partial_state(back, source)
         backs.append((back, state.map))
+        written_back |= {name: entry.written for name, entry in state.entries.groups.by_group.items()}
         doubted |= state.entries.in_doubt(asks_source=True).keys() | state.unread.keys()
     in_doubt = frozenset(doubted)
-    found = GroupMap(own, tuple(backs), in_doubt, examined, link.side_links)
+    found = GroupMap(own, tuple(backs), in_doubt, examined, link.side_links, written_back)
     for _ in range(EXAMINED_ROUNDS):
         if not await examine(target, found.unexplained(), examined):
             break
-        found = GroupMap(own, tuple(backs), in_doubt, examined, link.side_links)
+        found = GroupMap(own, tuple(backs), in_doubt, examined, link.side_links, written_back)
     return found
 
 

@@ -132,6 +132,33 @@ async def test_east_west_east_lands_where_it_began_and_stays_there(pair: Pair) -
             assert (await offset_of(west, pair) or 0) >= end
 
 
+async def test_a_set_back_at_one_site_goes_back_at_the_other_and_no_further(pair: Pair) -> None:
+    """The link to where it was set back looks first, and finds nothing to do; then the other one carries it over."""
+    async with AsyncExitStack() as stack:
+        east = await stack.enter_async_context(Cluster(pair.there.source))
+        west = await stack.enter_async_context(Cluster(pair.there.target))
+        await make_topic(east, pair.where.topic)
+        await make_topic(west, pair.where.topic)
+        await write(west, pair.where, named("w", 6))
+        await write(east, pair.where, named("e", 6))
+        async with running(pair.there, pair.back):
+            at_east = {record.value: record.offset for record in await wait_for_records(east, pair.where, 12)}
+            at_west = {record.value: record.offset for record in await wait_for_records(west, pair.where, 12)}
+            await commit_offsets(west, pair.group, {pair.where: CommittedOffset(at_west[b"e2"])})
+            await two_more_passes(pair.back, east)
+            await two_more_passes(pair.there, west)
+            assert await offset_of(east, pair) == at_east[b"e2"]
+        await commit_offsets(west, pair.group, {pair.where: CommittedOffset(at_west[b"w3"])})
+        async with running(pair.there):
+            await two_more_passes(pair.there, west)
+        async with running(pair.back):
+            await two_more_passes(pair.back, east)
+        assert await offset_of(east, pair) == at_east[b"e0"]
+        async with running(pair.there):
+            await two_more_passes(pair.there, west)
+        assert await offset_of(west, pair) == at_west[b"w3"]
+
+
 async def test_a_reverse_link_whose_state_cannot_be_read_holds_up_no_records(pair: Pair) -> None:
     """Groups wait, and it is said; what this link moves does not depend on the other one's state."""
     async with AsyncExitStack() as stack:

@@ -108,7 +108,8 @@ class Sites:
         own, target = OffsetMap({WHERE: self.links[at].map}), self.logs[OTHER[at]]
         examined = self.examined[at].setdefault(WHERE, Examined())
         while True:
-            found = GroupMap(own, ((LINKS[OTHER[at]], self.seen[at]),), frozenset(), self.examined[at])
+            backs = ((LINKS[OTHER[at]], self.seen[at]),)
+            found = GroupMap(own, backs, frozenset(), self.examined[at], (), {"g": self.written[OTHER[at]]})
             markers = {o for o in found.unexplained().values() if target[o] == MARKER}
             if not markers:
                 return found
@@ -230,15 +231,35 @@ def test_a_group_set_back_at_either_site_goes_back_at_both(
     back_to = min(offset, began)
     if back_to == began:
         return
-    sites.committed[at] = back_to
-    sites.read -= set(sites.logs[at][back_to:began])
+    set_back_to(sites, at, back_to)
     for site in [*order, *"ewewew"]:
         sites.carry(site)
-    assert only_markers(sites.logs[at], back_to, sites.committed[at]), "it was not undone"
+    assert only_markers(sites.logs[at], back_to, sites.committed[at]), "it was not undone, and went no further"
     for site, stands_at in sites.committed.items():
         assert stands_at <= sites.first_unread(site) or only_markers(
             sites.logs[site], sites.first_unread(site), stands_at
         ), f"{site}: stands at {stands_at}"
+
+
+def set_back_to(sites: Sites, at: str, offset: int) -> None:
+    """By a person; what lies behind is unread again."""
+    sites.read -= set(sites.logs[at][offset : sites.committed[at]])
+    sites.committed[at] = offset
+
+
+def test_a_set_back_that_came_from_the_other_site_is_not_carried_back_there() -> None:
+    """It would go further back than was asked for, by how far the two logs differ in their order: to the beginning."""
+    sites = two("e0 e1 e2 e3 w0 w1 w2 w3", "w0 w1 w2 w3 e0 e1 e2 e3")
+    for at in "ew":
+        sites.look(at)
+    sites.consume("w", 6)
+    for site in "wewe":
+        sites.carry(site)
+    assert sites.committed == {"e": 2, "w": 6}
+    set_back_to(sites, "w", 3)
+    for site in "ewewewew":
+        sites.carry(site)
+    assert sites.committed == {"e": 0, "w": 3}, "w3, e0 and e1 are read again, and nothing else"
 
 
 def two(east: str, west: str) -> Sites:
