@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.servers import CACHE, FarshoreBroker, KafkaServer, ServerFailed, Toxiproxy
+from tests.interop.servers import CACHE, FarshoreBroker, KafkaServer, ServerFailed, Toxiproxy, ZooKeeperServer
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +24,13 @@ def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 def kafka_43(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     """Apache Kafka 4.3.0, one for the whole run: tests use topics of their own."""
     with KafkaServer("4.3.0", tmp_path_factory.mktemp("kafka43")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """ZooKeeper, one server for the whole run: tests use chroots of their own."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
 

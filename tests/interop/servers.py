@@ -20,6 +20,7 @@ from typing import Self
 
 from broker.wire.frames import RequestHeader, decode_response, encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from deploy.tools.zookeeper import Member, command, configure, serves
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +82,11 @@ class Server:
 
     def start(self) -> None:
         """Start the process and wait until it serves. Raises ServerFailed."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start the process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as sink:
             self.process = subprocess.Popen(
@@ -92,6 +98,9 @@ class Server:
                 env=dict(self.environment()),
                 start_new_session=True,
             )
+
+    def wait_ready(self) -> None:
+        """Until it serves. Raises ServerFailed."""
         try:
             wait_until(lambda: self._alive() and self.ready(), START_TIMEOUT_S, f"{self.name} to serve")
         except AssertionError as failed:
@@ -183,9 +192,12 @@ class KafkaServer(Server):
         if not settings.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             settings.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
-            arguments = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(settings)]
-            run_java(self.version, "kafka.tools.StorageTool", *arguments)
+            self.format_storage(settings)
         super().start()
+
+    def format_storage(self, settings: Path) -> None:
+        arguments = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(settings)]
+        run_java(self.version, "kafka.tools.StorageTool", *arguments)
 
     def command(self) -> Sequence[str]:
         settings = str(self.folder / "server.properties")
@@ -193,6 +205,89 @@ class KafkaServer(Server):
 
     def ready(self) -> bool:
         return answers_kafka(self.port)
+
+
+class KafkaOnZooKeeper(KafkaServer):
+    """One broker of Apache Kafka 3.9, the last release that keeps its metadata in ZooKeeper."""
+
+    def __init__(self, folder: Path, zookeeper: str, node_id: int = 1) -> None:
+        super().__init__("3.9.1", folder)
+        self.name = f"kafka-zookeeper-{node_id}"
+        self.log = folder / f"{self.name}.log"
+        self.zookeeper = zookeeper
+        self.node_id = node_id
+
+    def properties(self) -> dict[str, str]:
+        modes = ("process.roles", "node.id", "controller.", "listener")
+        kept = {key: value for key, value in super().properties().items() if not key.startswith(modes)}
+        return {
+            **kept,
+            "broker.id": str(self.node_id),
+            "zookeeper.connect": self.zookeeper,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+        }
+
+    def format_storage(self, settings: Path) -> None:
+        """ZooKeeper's mode has nothing to format."""
+
+
+class ZooKeeperServer(Server):
+    """A ZooKeeper server; leave `members` out for one that is alone."""
+
+    def __init__(self, folder: Path, number: int = 1, members: Sequence[Member] = (), tick_ms: int = 500) -> None:
+        self.name = f"zookeeper-{number}"
+        super().__init__(folder)
+        self.members = members or zookeeper_members(folder, 1)
+        self.member = self.members[number - 1]
+        self.tick_ms = tick_ms
+
+    @property
+    def address(self) -> str:
+        return self.member.address
+
+    def command(self) -> Sequence[str]:
+        configure(self.members, self.tick_ms)
+        return command(self.member)
+
+    def ready(self) -> bool:
+        return serves(self.member)
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+
+class ZooKeeperEnsemble:
+    """Three ZooKeeper servers; none of them serves before a second one runs."""
+
+    def __init__(self, folder: Path, tick_ms: int = 500) -> None:
+        members = zookeeper_members(folder, 3)
+        self.servers = [ZooKeeperServer(folder, member.number, members, tick_ms) for member in members]
+
+    @property
+    def address(self) -> str:
+        return ",".join(server.address for server in self.servers)
+
+    def __enter__(self) -> Self:
+        for server in self.servers:
+            server.launch()
+        for server in self.servers:
+            server.wait_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self.servers:
+            server.stop()
+
+
+def zookeeper_members(folder: Path, count: int) -> list[Member]:
+    return [Member(n, free_port(), free_port(), free_port(), folder / str(n)) for n in range(1, count + 1)]
 
 
 class FarshoreBroker(Server):

@@ -1,0 +1,354 @@
+"""A ZooKeeper session on kazoo, the one place that knows kazoo.
+
+kazoo works in threads of its own. They reach the event loop by `call_soon_threadsafe` alone, and the loop waits for
+none of them: requests are put into kazoo's queue, and ending a client, which joins its threads, is done in a thread.
+By itself kazoo would follow an expired session with a new one, and carry out there what was meant for the old one. Here
+a session ends with its expiry: a lock that is held only for the moment of queueing keeps every request on its side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import EventType, KazooState
+
+from broker.base.clock import Clock
+from broker.cluster.zookeeper.deadline import SessionDeadline
+from broker.cluster.zookeeper.errors import (
+    BadVersion,
+    ConnectionLost,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionExpired,
+    ZooKeeperError,
+    ZooKeeperUnreachable,
+)
+from broker.cluster.zookeeper.session import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    Stat,
+    Watch,
+    WatchEvent,
+    WatchKind,
+)
+
+HEARTBEATS_PER_SESSION: Final = 6
+RECONNECTING: Final = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "max_jitter": 0.1}
+
+_WATCH_KINDS: Final = {
+    EventType.CREATED: WatchKind.CREATED,
+    EventType.DELETED: WatchKind.DELETED,
+    EventType.CHANGED: WatchKind.CHANGED,
+    EventType.CHILD: WatchKind.CHILDREN,
+    EventType.NONE: WatchKind.LOST,
+}
+_ERRORS: Final[tuple[tuple[type[Exception], type[ZooKeeperError]], ...]] = (
+    (kazoo_errors.NoNodeError, NoNode),
+    (kazoo_errors.NodeExistsError, NodeExists),
+    (kazoo_errors.BadVersionError, BadVersion),
+    (kazoo_errors.NotEmptyError, NotEmpty),
+    (kazoo_errors.SessionExpiredError, SessionExpired),
+    (kazoo_errors.ConnectionLoss, ConnectionLost),
+    (kazoo_errors.ConnectionClosedError, ConnectionLost),
+    (kazoo_errors.OperationTimeoutError, ConnectionLost),
+    (kazoo_errors.SessionMovedError, ConnectionLost),
+    (KazooTimeoutError, ConnectionLost),
+)
+# What the others of a refused transaction answer.
+_NOT_CARRIED_OUT: Final = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """Keeps what the server granted: kazoo tells nobody."""
+
+    granted_ms = 0
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, Connect) and answer[0].time_out > 0:
+            self.granted_ms = answer[0].time_out
+        return answer
+
+
+class KazooZooKeeper:
+    """Use `connect`."""
+
+    def __init__(self, client: KazooClient, connection: _Connection, chroot: str, clock: Clock) -> None:
+        self._client = client
+        self._connection = connection
+        self._chroot = chroot
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._connected = asyncio.Event()
+        self._over = asyncio.Event()
+        self._deadline = SessionDeadline(0.0, 0)
+        self.session_id = 0
+        # Shared with kazoo's connection thread: held for the moment of queueing a request, and of noting the end.
+        self._queueing = threading.Lock()
+        self._ended = False
+
+    @classmethod
+    async def connect(
+        cls, servers: str, session_timeout_ms: int, clock: Clock, connect_timeout_ms: int
+    ) -> KazooZooKeeper:
+        """A new session. `servers` is "host:port,host:port/chroot"; the chroot is made if need be.
+
+        Raises ZooKeeperUnreachable.
+        """
+        hosts, slash, chroot = servers.partition("/")
+        client = KazooClient(hosts=hosts, timeout=session_timeout_ms / 1000, connection_retry=RECONNECTING)
+        connection = client._connection = _Connection(client, client._conn_retry.copy(), logger=client.logger)
+        self = cls(client, connection, (slash + chroot).rstrip("/"), clock)
+        client.add_listener(self._state_in_thread)
+        asked_at = clock.monotonic()
+        try:
+            await asyncio.to_thread(client.start_async)
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                await self.wait_connected()
+                self.session_id = client.client_id[0] if client.client_id else 0
+                self._deadline = SessionDeadline(asked_at, connection.granted_ms)
+                await self._make_chroot()
+        except (TimeoutError, ConnectionLost, SessionExpired) as error:
+            await self.close()
+            raise ZooKeeperUnreachable(
+                f"no session with ZooKeeper at {hosts} within {connect_timeout_ms / 1000:g} s"
+            ) from error
+        except BaseException:  # cancelled, or a bug: kazoo's threads must not outlive the attempt
+            await self.close()
+            raise
+        return self
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self._connection.granted_ms
+
+    @property
+    def alive_until(self) -> float:
+        return self._deadline.alive_until
+
+    @property
+    def expired(self) -> bool:
+        return self._over.is_set()
+
+    async def run(self) -> None:
+        while not self.expired:
+            sent_at = self._clock.monotonic()
+            try:
+                # A sync is answered by the ensemble's leader, who alone decides about sessions.
+                await self._ask(self._client.sync_async, "/")
+                self._deadline.heard(sent_at, self._clock.monotonic())
+            except ZooKeeperError:
+                pass  # without an answer the deadline stays where it is
+            try:
+                async with asyncio.timeout(self.session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION):
+                    await self._over.wait()
+            except TimeoutError:
+                continue
+
+    async def wait_connected(self) -> None:
+        await self._connected.wait()
+        if self.expired:
+            raise SessionExpired("the ZooKeeper session is over")
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        data, stat = await self._ask(self._client.get_async, path, watch=self._watch(watch))
+        return data or b"", _stat(stat)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        stat = await self._ask(self._client.exists_async, path, watch=self._watch(watch))
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        return sorted(await self._ask(self._client.get_children_async, path, watch=self._watch(watch)))
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> tuple[str, Stat]:
+        made, stat = await self._ask(
+            self._client.create_async, path, data, ephemeral=ephemeral, sequence=sequence, include_data=True
+        )
+        return self._unchrooted(made), _stat(stat)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        return _stat(await self._ask(self._client.set_async, path, data, version))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._ask(self._client.delete_async, path, version)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Any]:
+        transaction = self._client.transaction()
+        for operation in operations:
+            path = self._chrooted(operation.path)
+            match operation:
+                case Create():
+                    transaction.create(path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequence)
+                case SetData():
+                    transaction.set_data(path, operation.data, operation.version)
+                case Delete():
+                    transaction.delete(path, operation.version)
+                case Check():
+                    transaction.check(path, operation.version)
+        answers = await self._queued(transaction.commit_async, f"a multi of {len(operations)}")
+        for index, answer in enumerate(answers):
+            if isinstance(answer, Exception) and not isinstance(answer, _NOT_CARRIED_OUT):
+                raise _translated(answer, operations[index].path, index)
+        return [self._multi_answer(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
+
+    async def close(self) -> None:
+        with self._queueing:
+            self._ended = True
+        await asyncio.to_thread(self._stop)
+        self._end()
+
+    def _stop(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except kazoo_errors.WriterNotClosedException:
+            # A server that does not answer holds the connection's thread a little longer; it ends by itself.
+            self._client.logger.warning("a ZooKeeper connection is slow to close")
+
+    async def _make_chroot(self) -> None:
+        path = ""
+        for name in self._chroot.split("/")[1:]:
+            path += f"/{name}"
+            try:
+                await self._queued(partial(self._client.create_async, path), path)
+            except NodeExists:
+                continue
+
+    async def _ask(self, method: Callable[..., Any], path: str, *arguments: Any, **options: Any) -> Any:
+        return await self._queued(partial(method, self._chrooted(path), *arguments, **options), path)
+
+    async def _queued(self, ask: Callable[[], Any], what: str) -> Any:
+        """Puts a request into kazoo's queue and waits for its answer. Raises ZooKeeperError."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.add(future)
+        try:
+            with self._queueing:
+                if self._ended:
+                    raise SessionExpired(f"{what}: the ZooKeeper session is over")
+                if not self._connected.is_set():
+                    raise ConnectionLost(f"{what}: there is no connection to ZooKeeper")
+                asked = ask()
+            asked.rawlink(partial(self._answered_in_thread, future))
+            return await future
+        except (kazoo_errors.KazooException, KazooTimeoutError) as error:
+            raise _translated(error, what) from error
+        finally:
+            self._waiting.discard(future)
+
+    def _answered_in_thread(self, future: asyncio.Future[Any], asked: Any) -> None:
+        self._in_loop(_settle, future, asked)
+
+    def _state_in_thread(self, state: str) -> None:
+        if state == KazooState.LOST:
+            with self._queueing:
+                self._ended = True
+            self._in_loop(self._end)
+        elif state == KazooState.CONNECTED:
+            self._in_loop(self._connected.set)
+        else:
+            self._in_loop(self._disconnected)
+
+    def _in_loop(self, call: Callable[..., object], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits any more
+
+    def _disconnected(self) -> None:
+        """Also what kazoo still has in its queue, and would send with the next connection, has an unknown outcome
+        now.
+        """
+        self._connected.clear()
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(kazoo_errors.ConnectionLoss())
+
+    def _end(self) -> None:
+        self._deadline.ended()
+        self._over.set()
+        # Whoever waits for a connection need wait no longer.
+        self._connected.set()
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(kazoo_errors.SessionExpiredError())
+
+    def _watch(self, watch: Watch | None) -> Callable[[Any], None] | None:
+        if watch is None:
+            return None
+
+        def seen_in_thread(event: Any) -> None:
+            path = self._unchrooted(event.path) if event.path else ""
+            self._in_loop(watch, WatchEvent(_WATCH_KINDS[event.type], path))
+
+        return seen_in_thread
+
+    def _chrooted(self, path: str) -> str:
+        return (self._chroot + path).rstrip("/") or "/"
+
+    def _unchrooted(self, path: str) -> str:
+        return path.removeprefix(self._chroot) or "/"
+
+    def _multi_answer(self, operation: Operation, answer: Any) -> Any:
+        match operation:
+            case Create():
+                return self._unchrooted(answer)
+            case SetData():
+                return _stat(answer)
+            case _:
+                return None
+
+
+def _settle(future: asyncio.Future[Any], asked: Any) -> None:
+    if future.done():
+        return
+    if asked.exception is None:
+        future.set_result(asked.value)
+    else:
+        future.set_exception(asked.exception)
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(
+        czxid=stat.czxid,
+        mzxid=stat.mzxid,
+        ctime_ms=stat.ctime,
+        version=stat.version,
+        cversion=stat.cversion,
+        ephemeral_owner=stat.ephemeralOwner or 0,
+        children=stat.numChildren,
+    )
+
+
+def _translated(error: Exception, what: str, operation: int | None = None) -> ZooKeeperError:
+    for theirs, ours in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(f"{what}: {_TEXTS.get(ours, theirs.__doc__)}", operation=operation)
+    return ZooKeeperError(f"{what}: ZooKeeper answered {type(error).__name__} {error}", operation=operation)
+
+
+_TEXTS: Final[dict[type[ZooKeeperError], str]] = {
+    NoNode: "there is no such znode",
+    NodeExists: "the znode exists",
+    BadVersion: "the znode was changed meanwhile",
+    NotEmpty: "the znode has children",
+    ConnectionLost: "the connection to ZooKeeper broke before the answer came",
+    SessionExpired: "the ZooKeeper session is over",
+}

@@ -1,0 +1,134 @@
+"""KazooZooKeeper on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.base.clock import SystemClock
+from broker.cluster.zookeeper.errors import ConnectionLost, SessionExpired, ZooKeeperUnreachable
+from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
+from broker.cluster.zookeeper.session import WatchKind, ZooKeeper
+from tests.broker.cluster.zookeeper_contract import Connect, Seen, ZooKeeperContract
+from tests.interop.servers import ZooKeeperEnsemble, ZooKeeperServer
+from tests.ports import free_port
+
+TIMEOUT_MS = 4000
+CONNECT_MS = 20_000
+WAIT_S = 30
+
+
+@pytest.fixture
+async def connect(zookeeper: ZooKeeperServer) -> AsyncIterator[Connect]:
+    async with sessions(f"{zookeeper.address}/test-{uuid.uuid4()}/chroot") as connect:
+        yield connect
+
+
+@contextlib.asynccontextmanager
+async def sessions(servers: str) -> AsyncIterator[Connect]:
+    opened: list[KazooZooKeeper] = []
+
+    async def connect() -> KazooZooKeeper:
+        opened.append(await KazooZooKeeper.connect(servers, TIMEOUT_MS, SystemClock(), CONNECT_MS))
+        return opened[-1]
+
+    yield connect
+    for session in opened:
+        await session.close()
+
+
+class TestKazoo(ZooKeeperContract):
+    pass
+
+
+async def test_heartbeats_put_the_deadline_off(connect: Connect) -> None:
+    zk, clock = await connect(), SystemClock()
+    first = zk.alive_until
+    assert first - clock.monotonic() < zk.session_timeout_ms / 1000
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
+        beating = tasks.create_task(zk.run())
+        while zk.alive_until < first + 1:
+            await asyncio.sleep(0.05)
+        beating.cancel()
+
+
+async def test_the_server_decides_on_the_sessions_timeout(zookeeper: ZooKeeperServer) -> None:
+    # The test server's tick is 500 ms: sessions have 2 to 20 of them.
+    for asked_ms, granted_ms in ((100, 1000), (60_000, 10_000)):
+        zk = await KazooZooKeeper.connect(zookeeper.address, asked_ms, SystemClock(), CONNECT_MS)
+        assert zk.session_timeout_ms == granted_ms
+        await zk.close()
+
+
+async def test_where_nobody_serves_there_is_no_session() -> None:
+    with pytest.raises(ZooKeeperUnreachable, match="no session with ZooKeeper"):
+        await KazooZooKeeper.connect(f"127.0.0.1:{free_port()}", TIMEOUT_MS, SystemClock(), 500)
+
+
+async def test_a_paused_server_ends_the_deadline_before_the_session(tmp_path: Path) -> None:
+    with ZooKeeperServer(tmp_path) as server:
+        async with sessions(server.address) as connect:
+            zk, clock = await connect(), SystemClock()
+            lost = Seen()
+            await zk.create("/live", ephemeral=True)
+            await zk.get("/live", lost)
+            async with asyncio.timeout(2 * WAIT_S), asyncio.TaskGroup() as tasks:
+                tasks.create_task(zk.run())
+                server.pause()
+                paused_at = clock.monotonic()
+                with pytest.raises(ConnectionLost):
+                    await zk.set("/live", b"x")
+                while clock.monotonic() < zk.alive_until:
+                    await asyncio.sleep(0.05)
+                assert clock.monotonic() - paused_at < TIMEOUT_MS / 1000
+                assert (await lost.next()).kind is WatchKind.LOST
+                # Until it is past the session's timeout by the server's clock as well.
+                await asyncio.sleep(paused_at + TIMEOUT_MS / 1000 + 1 - clock.monotonic())
+                server.resume()
+                with pytest.raises(SessionExpired):
+                    await _until_expired(zk)
+            assert zk.expired
+            again = await connect()
+            assert await again.exists("/live") is None
+
+
+async def test_an_ensemble_loses_a_server_and_the_session_goes_on(tmp_path: Path) -> None:
+    with ZooKeeperEnsemble(tmp_path) as ensemble:
+        async with sessions(ensemble.address) as connect:
+            zk = await connect()
+            await zk.create("/live", b"", ephemeral=True)
+            async with asyncio.timeout(2 * WAIT_S), asyncio.TaskGroup() as tasks:
+                beating = tasks.create_task(zk.run())
+                for server in ensemble.servers:
+                    server.kill9()
+                    version = (await _until_answered(zk)) + 1
+                    server.start()
+                    assert version > 0
+                beating.cancel()
+            stat = await zk.exists("/live")
+            assert stat is not None
+            assert stat.ephemeral_owner == zk.session_id
+
+
+async def _until_expired(zk: ZooKeeper) -> None:
+    """Raises SessionExpired."""
+    while True:
+        with contextlib.suppress(ConnectionLost):
+            await zk.wait_connected()
+            await zk.exists("/live")
+        await asyncio.sleep(0.05)
+
+
+async def _until_answered(zk: ZooKeeper) -> int:
+    """Writes until one write is known to have been made -> the znode's version."""
+    while True:
+        try:
+            await zk.wait_connected()
+            return (await zk.set("/live", b"")).version
+        except ConnectionLost:
+            await asyncio.sleep(0.05)
