@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from broker.base.clock import Clock
 from broker.cluster.metadata_store import PartitionState
@@ -106,5 +107,5 @@ class Host:
         return Host(self._dir, self.clock, self.config)
 
 
-def start(tmp_path: Path, clock: Clock | None = None, **config: int) -> Host:
-    return Host(tmp_path / "data", clock or ManualClock(), BrokerConfig(tmp_path / "data", **config))  # type: ignore[arg-type]
+def start(tmp_path: Path, clock: Clock | None = None, **config: Any) -> Host:
+    return Host(tmp_path / "data", clock or ManualClock(), BrokerConfig(tmp_path / "data", **config))

@@ -99,9 +99,9 @@ class WireClient:
         return (await self.ask(request, version, FetchResponse)).responses[0].partitions[0]
 
 
-def batch_of(*values: str, key: bytes | None = None, timestamp: int = 1_600_000_000_000, **fields: object) -> bytearray:
+def batch_of(*values: str, key: bytes | None = None, timestamp: int = 1_600_000_000_000, **fields: Any) -> bytearray:
     records = [Record(0, timestamp + i, key, value.encode()) for i, value in enumerate(values)]
-    return encode_batch(records, **fields)  # type: ignore[arg-type]
+    return encode_batch(records, **fields)
 
 
 def produce_request(

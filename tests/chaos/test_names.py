@@ -15,15 +15,15 @@ from chaos.names import (
     run_of_topic,
     topic_of,
 )
-from mirror.link import Link
+from mirror.link import Link, TopicNames
 
 EAST, WEST = Site("east", "e:1"), Site("west", "w:1")
 
 
 @pytest.mark.parametrize("topic_names", ["same", "prefixed"])
-def test_all_that_a_run_makes_is_known_as_its_own(topic_names: str) -> None:
+def test_all_that_a_run_makes_is_known_as_its_own(topic_names: TopicNames) -> None:
     run_id = new_run_id()
-    link = Link(link_of(run_id), EAST, WEST, (topic_of(run_id),), topic_names)  # type: ignore[arg-type]
+    link = Link(link_of(run_id), EAST, WEST, (topic_of(run_id),), topic_names)
     for topic in (topic_of(run_id), link.target_topic(topic_of(run_id)), link.state_topic):
         assert run_of_topic(topic) == run_id
     assert run_of_proxy(proxy_of(run_id, 12)) == run_id
@@ -61,8 +61,8 @@ def test_nobody_elses_proxy_or_folder_is_a_runs() -> None:
 
 @pytest.mark.parametrize("topic", [".*", "__.*", ".*chaos.*", r".*\\.__farshore-chaos-.*"])
 @pytest.mark.parametrize("topic_names", ["same", "prefixed"])
-def test_no_other_link_copies_a_runs_topic(topic: str, topic_names: str) -> None:
-    link = Link("all", EAST, WEST, (topic,), topic_names)  # type: ignore[arg-type]
+def test_no_other_link_copies_a_runs_topic(topic: str, topic_names: TopicNames) -> None:
+    link = Link("all", EAST, WEST, (topic,), topic_names)
     assert not link.selects_topic(topic_of("0123abcd"))
     assert not link.selects_topic(f"west.{topic_of('0123abcd')}")
     assert not link.selects_topic(f"north.{topic_of('0123abcd')}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker.base.clock import SystemClock
+from broker.wire.records import Record
 from mirror.offsets.state_writer import Change
 from mirror.worker.budget import Lease
 from mirror.worker.events import Event
@@ -37,20 +38,13 @@ class Submissions:
         return tuple(changes)
 
 
-class _Record:
-    """Only the offset of a record matters here."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-
-
 def take(replicator: Replicator, lease: Lease, *batches: list[int]) -> list[ProducerBatch]:
     """Let the replicator take batches of these source offsets, each as a plan of its own -> the batches."""
     taken: list[ProducerBatch] = []
     for offsets in batches:
         plan = Plan(replace(replicator.cursor), lease)
-        records = [_Record(offset) for offset in offsets]
-        _append(plan, bytearray(1), _pieces(records), len(records), 0)  # type: ignore[arg-type]
+        records = [Record(offset, 0, None, None) for offset in offsets]
+        _append(plan, bytearray(1), _pieces(records), len(records), 0)
         replicator.take(plan)
         taken += plan.batches
     return taken

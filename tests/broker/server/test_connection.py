@@ -185,7 +185,7 @@ async def test_a_client_that_does_not_read_is_not_served_on(tmp_path: Path) -> N
         assert connection._transport is not None
         # One answer is on its way; the others are not made before it is taken.
         assert connection._transport.get_write_buffer_size() < 9 * MIB
-        slow.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        slow.reader._transport.resume_reading()  # type: ignore[attr-defined]  # and is emptied
         for _ in range(CONNECTION_REQUESTS_QUEUED_MAX * 3):
             _, response = await slow.receive(1, 11)
             assert isinstance(response, FetchResponse)

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -282,9 +283,9 @@ def test_offsets_in_a_transaction(host: Host) -> None:
 
 
 def test_an_older_coordinator_is_fenced(host: Host) -> None:
-    marker = {"commit": False, "coordinator_epoch": 9}
+    marker: dict[str, Any] = {"commit": False, "coordinator_epoch": 9}
     producer = Producer(4, 2)
-    assert host.transactions.write_marker(FLIGHTS, producer, **marker) is ErrorCode.NONE  # type: ignore[arg-type]
+    assert host.transactions.write_marker(FLIGHTS, producer, **marker) is ErrorCode.NONE
     assert (
         host.transactions.write_marker(FLIGHTS, producer, commit=False, coordinator_epoch=8)
         is ErrorCode.TRANSACTION_COORDINATOR_FENCED

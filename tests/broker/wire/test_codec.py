@@ -152,7 +152,8 @@ def test_records_are_not_copied(version: int) -> None:
     frame = bytearray(b"".join(buffers))
     decoded, _ = decode(ProduceRequest, version, frame)
     partitions = decoded.topic_data[0].partition_data
-    assert bytes(partitions[1].records) == first + second  # type: ignore[arg-type]
+    assert isinstance(partitions[1].records, memoryview)
+    assert bytes(partitions[1].records) == first + second
     assert isinstance(partitions[0].records, memoryview)
     frame[frame.index(b"aaaa")] = ord("X")
     assert partitions[0].records[0] == ord("X")
@@ -180,11 +181,11 @@ def test_a_tagged_struct_is_none_when_absent() -> None:
     "message",
     [
         FetchResponse(throttle_time_ms=1 << 31),
-        FetchResponse(throttle_time_ms="soon"),  # type: ignore[arg-type]
-        FetchResponse(responses=None),  # type: ignore[arg-type]
+        FetchResponse(throttle_time_ms="soon"),  # type: ignore[arg-type]  # no field holds it
+        FetchResponse(responses=None),  # type: ignore[arg-type]  # no field holds it
         FindCoordinatorRequest(key="\ud800"),
         FindCoordinatorRequest(key="x" * 40_000),
-        FindCoordinatorRequest(key=None),  # type: ignore[arg-type]
+        FindCoordinatorRequest(key=None),  # type: ignore[arg-type]  # no field holds it
     ],
 )
 def test_values_without_a_form_on_the_wire(message: Message) -> None:

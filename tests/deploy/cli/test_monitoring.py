@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -56,8 +57,8 @@ def context(tmp_path: Path) -> Context:
         (audit_group, ["run", "-o", "json"]),
     ],
 )
-def test_a_lost_site_is_one_line_and_exit_1(group: object, arguments: list[str], context: Context) -> None:
-    result = CliRunner().invoke(group, arguments, obj=context)  # type: ignore[arg-type]
+def test_a_lost_site_is_one_line_and_exit_1(group: click.Group, arguments: list[str], context: Context) -> None:
+    result = CliRunner().invoke(group, arguments, obj=context)
     assert result.exit_code == 1
     assert result.stdout == ""
     lines = result.stderr.strip().splitlines()

@@ -148,7 +148,7 @@ def test_errors_are_two_lines_and_an_exit_code() -> None:
             group.create_task(asyncio.Event().wait())
 
     for main in (fail, fail_in_group):
-        result = printed(lambda main=main: run_async(main()))  # type: ignore[misc]
+        result = printed(lambda main=main: run_async(main()))  # type: ignore[misc]  # its default is not inferred
         assert result.exit_code == ExitCode.ERROR
         assert result.stderr.splitlines()[0] == "error: the connection is gone"
         assert result.stderr.splitlines()[1].startswith("hint: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -160,10 +161,10 @@ async def transactional_offsets(peer: Peer) -> None:
     producer, epoch = await _init(peer, name)
     await peer.coordinator(group, 0)
 
-    def commit(of: int = producer, at: int = epoch, *, to: str = topic, **fields: object) -> TxnOffsetCommitRequest:
+    def commit(of: int = producer, at: int = epoch, *, to: str = topic, **fields: Any) -> TxnOffsetCommitRequest:
         rows = [TxnOffsetCommitRequestTopic(to, [TxnOffsetCommitRequestPartition(0, 5, -1, "m")])]
         given = {"group_id": group, "generation_id": -1, **fields}
-        return TxnOffsetCommitRequest(name, producer_id=of, producer_epoch=at, topics=rows, **given)  # type: ignore[arg-type]
+        return TxnOffsetCommitRequest(name, producer_id=of, producer_epoch=at, topics=rows, **given)
 
     await peer.ask("add, empty name", AddOffsetsToTxnRequest("", producer, epoch, group), 3)
     await peer.ask("add to an empty group", AddOffsetsToTxnRequest(name, producer, epoch, ""), 3)

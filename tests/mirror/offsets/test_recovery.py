@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, Writer
+from mirror.offsets.entries import Block, Checkpoint, GapKind, VoidBlock, Writer
 from mirror.offsets.intervals import Interval
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import SEQUENCE_MASK, TailBatch
@@ -48,10 +48,10 @@ class Target:
                     self.blocks[change.key_source] = change
                 case Checkpoint():
                     self.checkpoint = change
-                case Gap():
-                    raise AssertionError(change)
+                case VoidBlock():
+                    self.blocks.pop(change.key_source, None)
                 case _:
-                    self.blocks.pop(change.key_source, None)  # type: ignore[attr-defined]
+                    raise AssertionError(change)
 
     def recorded(self) -> tuple[Interval, ...]:
         starts: dict[int, int] = {}

@@ -87,9 +87,9 @@ def test_what_was_read_does_not_change_and_says_nothing_of_the_map() -> None:
     entries = folded(LinkRun(RunState.PROMOTED, "operation-1", 5))
     assert (entries.exists, entries.run) == (True, LinkRun(RunState.PROMOTED, "operation-1", 5))
     with pytest.raises(FrozenInstanceError):
-        entries.run = None  # type: ignore[misc]
+        entries.run = None  # type: ignore[misc]  # it is frozen
     with pytest.raises(TypeError, match="map"):
-        LinkState(entries)  # type: ignore[call-arg]
+        LinkState(entries)  # type: ignore[call-arg]  # the map is missing
 
 
 def test_what_cannot_be_read_is_named() -> None:

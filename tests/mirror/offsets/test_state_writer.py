@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import pytest
@@ -134,7 +135,7 @@ async def test_who_submitted_is_told_after_the_acknowledgement_and_in_order(targ
     writer = StateWriter(await open_log(target, link))
     told: list[str] = []
     for name in ("first", "second"):
-        writer.submit([TopicIdentity(name, "id")], lambda name=name: told.append(name))  # type: ignore[misc]
+        writer.submit([TopicIdentity(name, "id")], partial(told.append, name))
     writer.submit([TopicIdentity("third", "id")])
     assert told == [], "nothing is written yet"
     run = asyncio.create_task(writer.run())

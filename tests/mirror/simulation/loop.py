@@ -19,7 +19,7 @@ Given = TypeVarTuple("Given")
 Connect = Callable[[Callable[[], asyncio.BaseProtocol], str, int], Coroutine[Any, Any, Any]]
 
 
-class _Task(asyncio.Task):  # type: ignore[type-arg]
+class _Task(asyncio.Task[Any]):
     """A task whose place in a set does not depend on its address: a task group cancels its tasks in a set's order."""
 
     number = 0

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
@@ -53,7 +54,7 @@ class World:
         self.links = self._links()
         self.oracles = [LinkOracle(link, self.trace) for link in self.links]
         for name, site in self.sites.items():
-            site.on_partition = lambda made, name=name: self._watch(name, made)  # type: ignore[misc]
+            site.on_partition = partial(self._watch, name)
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._maimed: set[str] = set()
         self._kills_left = self.profile.kills
@@ -72,8 +73,7 @@ class World:
 
         def link(source: Site, target: Site, *backs: Link) -> Link:
             name = f"{source.name}-{target.name}"
-            more = {"groups": groups, "shared_targets": shared, "reverse_links": backs}
-            return Link(name, source, target, (TOPICS,), **more)  # type: ignore[arg-type]
+            return Link(name, source, target, (TOPICS,), groups=groups, shared_targets=shared, reverse_links=backs)
 
         if not shared:
             return [link(east, west)]

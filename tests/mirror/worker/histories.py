@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from broker.base.clock import SystemClock
 from broker.client.epochs import EpochEnd
 from broker.client.probe import StoredBatch
+from broker.client.site import Site
 from broker.log.epochs import LeaderEpochs
 from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch, peek
 from broker.wire.records import ControlKind, Record, control_batch, decode_records, encode_batch
@@ -42,6 +43,7 @@ from tests.mirror.partition import Submissions
 
 T = TypeVar("T")
 WHERE = TopicPartition("flights", 0)
+LINK = Link("l", Site("east", "e:1"), Site("west", "w:1"), ("flights",))
 LINK_PRODUCER = 7
 LOCAL_PRODUCER = 99
 
@@ -110,7 +112,7 @@ class MemoryLog:
 
     def recreate(self) -> None:
         number = self.topic_number + 1
-        self.__init__()  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]  # as new
         self.topic_number = number
 
     def records(self) -> list[Record]:
@@ -143,7 +145,8 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
     try:
         work.send(None)
     except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
+        result: T = done.value
+        return result
     raise AssertionError("it waits for something")
 
 
@@ -172,7 +175,7 @@ class Twins:
     tells_ids: bool = True
     """Whether the clusters tell their topics' ids now."""
     holds: Holds = field(default_factory=lambda: Holds(Attempts(WorkerLimits(), SystemClock()), SystemClock()))
-    folding: _Folding = field(default_factory=lambda: _Folding(Link("l", None, None, ("flights",))))  # type: ignore[arg-type]
+    folding: _Folding = field(default_factory=lambda: _Folding(LINK))
 
     def note(self, changes: Iterable[Change]) -> None:
         """What a state topic holds after these, encoded and read again."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,10 +37,10 @@ async def sites(tmp_path: Path) -> AsyncIterator[Mapping[str, Cluster]]:
         yield found
 
 
-def alone(sites: Mapping[str, Cluster], source: str, target: str, topics: str = ".*", **more: object) -> Link:
+def alone(sites: Mapping[str, Cluster], source: str, target: str, topics: str = ".*", **more: Any) -> Link:
     """A link as a file declares it that knows of no other link."""
     ends = (sites[source].site, sites[target].site)
-    return Link(f"{source}-{target}", *ends, (topics,), **more)  # type: ignore[arg-type]
+    return Link(f"{source}-{target}", *ends, (topics,), **more)
 
 
 async def write_values(cluster: Cluster, prefix: str, count: int, where: TopicPartition = FLIGHTS) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,16 +24,18 @@ from mirror.worker.plan import Cursor, Plan, Rules, plan_batches
 RULES = Rules(Writer(77, 5), 1 << 20)
 
 
-def batch_of(offsets: list[int], *, base: int | None = None, **more: object) -> bytearray:
+def batch_of(offsets: list[int], *, base: int | None = None, **more: Any) -> bytearray:
     records = [Record(offset, 1000 + offset, b"k", b"v%d" % offset) for offset in offsets]
     base_offset = offsets[0] if base is None else base
-    return encode_batch(records, base_offset=base_offset, dense=False, **more)  # type: ignore[arg-type]
+    return encode_batch(records, base_offset=base_offset, dense=False, **more)
 
 
-def plan_of(*batches: bytearray, position: int = 0, rules: Rules = RULES, aborted: object = ()) -> tuple[Plan, Cursor]:
+def plan_of(
+    *batches: bytearray, position: int = 0, rules: Rules = RULES, aborted: Sequence[AbortedTransaction] = ()
+) -> tuple[Plan, Cursor]:
     start = Cursor(position, End(position, 100), 40)
     records = memoryview(bytearray(b"".join(batches)))
-    plan = plan_batches(records, aborted, start, rules, Lease(Budget(0, 0), 0))  # type: ignore[arg-type]
+    plan = plan_batches(records, aborted, start, rules, Lease(Budget(0, 0), 0))
     assert start == Cursor(position, End(position, 100), 40), "the cursor moves when the plan is taken"
     return plan, plan.cursor
 

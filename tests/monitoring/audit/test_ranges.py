@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,8 +11,8 @@ from monitoring.audit.model import FrozenPartition, NotCompared, Reason, Segment
 from monitoring.audit.ranges import comparable
 
 
-def frozen(**changes: object) -> FrozenPartition:
-    values: dict[str, object] = {
+def frozen(**changes: Any) -> FrozenPartition:
+    values: dict[str, Any] = {
         "topic": "flights",
         "partition": 0,
         "target_topic": "flights",
@@ -19,7 +21,7 @@ def frozen(**changes: object) -> FrozenPartition:
         "steps": (Step(0, 0),),
         "mirrored_end": (100, 100),
     }
-    return FrozenPartition(**(values | changes))  # type: ignore[arg-type]
+    return FrozenPartition(**(values | changes))
 
 
 def reasons(left_out: tuple[NotCompared, ...]) -> dict[tuple[Side, Reason], Span]:

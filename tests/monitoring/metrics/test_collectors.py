@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -34,8 +35,8 @@ def read(registry: CollectorRegistry) -> Samples:
     return parsed(generate_latest(registry).decode())
 
 
-def observation(**changes: object) -> LinkObservation:
-    values: dict[str, object] = {
+def observation(**changes: Any) -> LinkObservation:
+    values: dict[str, Any] = {
         "link": "east-west",
         "observed_at_ms": NOW_MS,
         "answered": True,
@@ -44,7 +45,7 @@ def observation(**changes: object) -> LinkObservation:
         "lags": (LagSample("flights", 0, 12, 1.5, 3_400),),
         "groups_synced_at_ms": {"analysts": NOW_MS - 2_500},
     }
-    return LinkObservation(**(values | changes))  # type: ignore[arg-type]
+    return LinkObservation(**(values | changes))
 
 
 def registry_for(board: Board, tmp_path: Path, judges: tuple[CanaryJudge, ...] = ()) -> CollectorRegistry:

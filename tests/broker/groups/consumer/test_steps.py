@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -55,9 +56,9 @@ class Story:
         self.group, result = heartbeat(self.group, ask, self.resolve, self.members_max)
         return result
 
-    def stay(self, member_id: str, epoch: int, owned: Slots | None = None, **others: object) -> HeartbeatResult:
+    def stay(self, member_id: str, epoch: int, owned: Slots | None = None, **others: Any) -> HeartbeatResult:
         ask = replace(JOIN, member_id=member_id, member_epoch=epoch, names=None, owned=owned, rebalance_timeout_ms=-1)
-        return self.beat(replace(ask, **others))  # type: ignore[arg-type]
+        return self.beat(replace(ask, **others))
 
     def refused(self, ask: HeartbeatAsk) -> ErrorCode:
         before = self.group
