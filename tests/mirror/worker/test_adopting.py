@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.topics import delete_records, delete_topics
-from broker.wire.records import Record
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import ALL_REPLICAS, TopicPartition
 from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
@@ -18,7 +20,7 @@ from mirror.offsets.entries import GapKind, GapStatus
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import adopt_partitions
 from mirror.offsets.state import load_link_state, read_entries
-from mirror.worker.adopting import compare_for_adoption
+from mirror.worker.adopting import _seen, compare_for_adoption
 from mirror.worker.events import Event
 from mirror.worker.matching import Unmatched
 from tests.mirror.harness import (
@@ -194,3 +196,105 @@ async def test_what_is_written_after_the_comparison_changes_nothing_of_the_link(
         refused = await compare(link, source, target)
         assert isinstance(refused, Unmatched)
         assert len(await read_all(target, where)) == 31
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Record(0, 1, b"ke", b"yvalue"),
+        Record(0, 1, None, b"keyvalue"),
+        Record(0, 1, b"key", None),
+        Record(0, 1, b"key", b""),
+        Record(0, 1, b"key", b"value", (("h", None),)),
+        Record(0, 1, b"key", b"value", (("h", b""),)),
+        Record(0, 1, b"key", b"value", (("", b"h"),)),
+        Record(0, 1, b"key", b"value", (("h", b""), ("h", b""))),
+    ],
+    ids=str,
+)
+def test_records_that_differ_in_anything_have_contents_that_differ(other: Record) -> None:
+    one = _seen(Record(5, 7, b"key", b"value"), 3, is_stamped=False)
+    assert one[:2] == (5, 7)
+    assert one[4:] == (False, 3, False)
+    there = _seen(other, 4, is_stamped=True)
+    assert there.content != one.content
+    assert there.content == _seen(other._replace(offset=9, timestamp=8), 5, is_stamped=False).content
+    assert (there.key == one.key) is (other.key == b"key")
+    assert (there.key is None) is (other.key is None)
+    assert there[4:] == (other.value is None, 4, True)
+
+
+async def test_compacted_topics_are_compared_as_such(brokers: tuple[str, str]) -> None:
+    """The source has compacted away what the target still holds; a topic may be compacted and cut by age, too."""
+    link, where = fresh(brokers)
+    keys = [b"a", b"b", b"a", b"c"]
+    records = [Record(n, 1_700_000_000_000 + n, key, b"%d" % n) for n, key in enumerate(keys)]
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        for site in (source, target):
+            await make_topic(site, where.topic, cleanup_policy="compact,delete")
+        await write(source, where, records[:1])
+        await write(target, where, records[:1])
+        await write(source, where, records[2:])
+        await stop(link)
+        await write(target, where, [records[2]])
+        found = await compare(link, source, target)
+        assert isinstance(found, Adoption)
+        assert (found.end, found.records, found.source_timestamp_ms) == ((2, 3), 2, records[2].timestamp)
+        assert (found.source_end_offset, found.target_read_to) == (3, 3)
+        await write(target, where, [records[1]])
+        assert isinstance(await compare(link, source, target), Unmatched)
+
+
+async def write_aborted(cluster: Cluster, where: TopicPartition, records: list[Record]) -> None:
+    """In a transaction, whose marker is there when this returns."""
+    name = f"t-{where.topic}"
+    producer = await init_producer_id(cluster, name)
+    await add_partitions_to_txn(cluster, name, producer, [where])
+    batch = encode_batch(
+        records,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    data = [TopicProduceData(where.topic, [PartitionProduceData(where.partition, batch)])]
+    connection = await cluster.connection(await cluster.leader(*where), "produce")
+    response = await connection.request(ProduceRequest(name, ALL_REPLICAS, 10_000, data))
+    assert response.responses[0].partition_responses[0].error_code == 0
+    await end_txn(cluster, name, producer, commit=False)
+    await init_producer_id(cluster, name)
+
+
+async def test_what_the_source_aborted_is_not_missing_at_the_target(brokers: tuple[str, str]) -> None:
+    """Only committed records are mirrored; at the target an aborted record counts, as one that the source has not."""
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        for site in (source, target):
+            await make_topic(site, where.topic)
+        await write(source, where, some_records(0, 5))
+        await write_aborted(source, where, some_records(90, 2))
+        await write(source, where, some_records(5, 5))
+        await write(target, where, some_records(0, 8))
+        await stop(link)
+        found = await compare(link, source, target)
+        assert isinstance(found, Adoption)
+        assert (found.end, found.last.source_offset) == ((11, 8), 10), (
+            "two aborted records and their marker lie between"
+        )
+        assert "" not in found.topic_ids
+        assert found.topic_ids.source != found.topic_ids.target
+        await write_aborted(target, where, some_records(90, 1))
+        assert isinstance(await compare(link, source, target), Unmatched)
+
+
+async def test_a_target_that_stamps_its_records_is_compared_by_contents(brokers: tuple[str, str]) -> None:
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await make_topic(target, where.topic, message_timestamp_type="LogAppendTime")
+        await write(source, where, some_records(0, 6))
+        await write(target, where, some_records(0, 4))
+        await stop(link)
+        found = await compare(link, source, target)
+        assert isinstance(found, Adoption)
+        assert (found.end, found.source_timestamp_ms) == ((4, 4), some_records(3, 1)[0].timestamp)
