@@ -1,9 +1,15 @@
-"""What an operator's commands may change in a link's state. Each takes the link over by the fence first."""
+"""What an operator's commands may change in a link's state. Each takes the link over by the fence first.
+
+A worker that starts at the same moment, or another command, may fence one of them before it is done: then it begins
+again, with a new look. A worker that is fenced waits for the command's end, so that two or three tries are enough.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
@@ -12,7 +18,7 @@ from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
-from mirror.errors import GapNotOpen
+from mirror.errors import GapNotOpen, LinkFenced
 from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.limits import GROUP_COMMIT_TIMEOUT_MS
 from mirror.link import Link
@@ -22,6 +28,10 @@ from mirror.offsets.fence import Fence, fence_link
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, ensure_own_topics
 from mirror.offsets.taking_over import claim_link
+
+T = TypeVar("T")
+
+TRIES_MAX: Final = 8
 
 
 async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
@@ -35,8 +45,12 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
     could still write there. Commits of groups know no fence: where a worker lived, this returns when the last one that
     it may have begun before is over, and only then may groups be looked at and moved.
 
-    May be repeated. Raises LinkFenced when another worker starts at the same moment (try again), ClientError.
+    May be repeated. Raises LinkFenced when others take the link over again and again, ClientError.
     """
+    return await _unless_fenced(target, partial(_promote_link, link, target, operation_id))
+
+
+async def _promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
     await ensure_own_topics(target, link)
     now_ms = target.clock.now_ms()
     worker = judge_heartbeat((await read_entries(link, target)).owner, now_ms)
@@ -54,8 +68,12 @@ async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequ
     """Let the link run (again), and accept these gaps -> the accepted ones. A running worker notices by the fence.
 
     Only the link's state is fenced: the worker that goes on fences the partitions. Raises GapNotOpen (then nothing was
-    changed, and a worker that runs goes on), LinkFenced, ClientError.
+    changed, and a worker that runs goes on), LinkFenced when others take the link over again and again, ClientError.
     """
+    return await _unless_fenced(target, partial(_resume_link, link, target, operation_id, gaps))
+
+
+async def _resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap]) -> tuple[Gap, ...]:
     await ensure_own_topics(target, link)
     _check_open(await read_entries(link, target), gaps)
     claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
@@ -73,6 +91,12 @@ async def adopt_partitions(
     Raises GapNotOpen (then nothing was changed) also where a target is not as it was when it was compared. Who writes
     there later is found out by the worker that goes on, behind the adopted end.
     """
+    return await _unless_fenced(target, partial(_adopt_partitions, link, target, operation_id, adoptions))
+
+
+async def _adopt_partitions(
+    link: Link, target: Cluster, operation_id: str, adoptions: Sequence[Adoption]
+) -> tuple[Gap, ...]:
     gaps = [adoption.gap for adoption in adoptions]
     await ensure_own_topics(target, link)
     _check_open(await read_entries(link, target), gaps)
@@ -88,6 +112,17 @@ async def adopt_partitions(
         changes += adoption.changes(claim.owner.writer, stale, now_ms)
     await claim.log.append([*changes, LinkRun(RunState.RUNNING, operation_id, now_ms), claim.owner])
     return tuple(adoption.passed for adoption in adoptions)
+
+
+async def _unless_fenced(target: Cluster, operation: Callable[[], Awaitable[T]]) -> T:
+    """Run the operation, from its first look on again where somebody else took the link over before it was done."""
+    retry = target.retry()
+    for attempt in range(TRIES_MAX - 1):
+        try:
+            return await operation()
+        except LinkFenced:
+            await target.clock.sleep(retry.pause_seconds(attempt))
+    return await operation()
 
 
 def _check_open(entries: StateEntries, gaps: Sequence[Gap]) -> None:

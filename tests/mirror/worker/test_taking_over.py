@@ -149,6 +149,19 @@ async def test_a_promotion_pauses_the_worker_before_any_partition_is_fenced(link
         await told.wait_for(Event.STARTED, 2)
 
 
+async def test_commands_of_one_moment_all_come_to_their_end(link: Link) -> None:
+    """Each fences the others; a worker that starts anew for the first of them fences the next."""
+    async with Cluster(link.target) as target, running(link, limits=IMPATIENT) as told:
+        await told.wait_for(Event.STARTED)
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(4):
+                tasks.create_task(resume_link(link, target, f"resume-{number}"))
+            tasks.create_task(promote_link(link, target, "failover-1"))
+        run = (await read_entries(link, target)).run
+        assert run is not None
+        assert not told.of(Event.STOPPED)
+
+
 async def test_behind_each_fence_of_the_state_the_first_entry_says_who_it_was(link: Link) -> None:
     async with Cluster(link.target) as target:
         for _ in range(2):
