@@ -15,7 +15,7 @@ PYTEST ?= $(BIN)/python -m pytest
 
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint bench chaos mutants simulation lock clean tools unit
+.PHONY: setup demo test lint bench chaos hands mutants simulation lock clean tools unit
 .DEFAULT_GOAL := setup
 
 setup: .venv/.ready
@@ -92,9 +92,13 @@ lint: setup
 bench: tools
 	@$(BIN)/python -m tests.bench
 
-# A sample of the seeded runs of tests/chaos_runs; SEEDS=40: so many of each kind, each a minute.
+# The long tests, and 40 seeds of a minute each in which every record is compared; SEEDS=4: fewer. An hour and more.
 chaos: tools
-	@FARSHORE_CHAOS_SEEDS="$(SEEDS)" $(PYTEST) -m slow --timeout $(if $(SEEDS),7200,1800)
+	@FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" $(PYTEST) -m slow --timeout 7200
+
+# All that hands can do to a cluster, at twenty random moments and more for each kind of cluster; SEEDS=9: a quarter.
+hands: tools
+	@$(BIN)/python -m tests.chaos_runs hands --seeds $(or $(SEEDS),36) --jobs $(or $(JOBS),3)
 
 # Small bugs planted one at a time: do the tests beside the code find them? About half an hour on two cores.
 mutants: setup

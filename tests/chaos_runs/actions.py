@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
 
 from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs
@@ -12,13 +12,15 @@ from broker.client.log import append
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import NewTopic, create_topics, delete_records, delete_topics
 from broker.wire.records import encode_batch
-from broker.wire.vocabulary import ConfigOperation
+from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from tests.chaos_runs.clusters import ClusterServer, copy_data, cut_end, freeze, restore_data, restore_partition, thaw
 from tests.chaos_runs.looking import content_of
-from tests.chaos_runs.stage import Stage, Topic
+from tests.chaos_runs.stage import CLOCK_STEP_MS, Stage, Topic
 
 DELETION_TIMEOUT_S = 40.0
 RETENTION_TIMEOUT_S = 30.0
+COPIES = 2
+"""Of each site's disk, from which its partitions are restored."""
 REFILL_BATCHES = (5, 60)
 POLL_S = 0.2
 
@@ -63,14 +65,15 @@ async def source_refill(stage: Stage, topic: Topic) -> None:
         topic.life += 1
         await stage.make(topic)
         async with Cluster(stage.site(stage.source)) as cluster:
-            for _ in range(stage.chance.randint(*REFILL_BATCHES)):
-                await stage.write(cluster, topic, time.time_ns() // 1_000_000)
+            for _ in range(topic.chance.randint(*REFILL_BATCHES)):
+                topic.clock_ms += CLOCK_STEP_MS
+                await stage.write(cluster, topic, topic.clock_ms)
 
 
 async def source_rename(stage: Stage, topic: Topic) -> None:
     """Kafka has no other way: delete, and create under another name; the link's pattern takes that, too."""
     await source_delete(stage, topic)
-    renamed = Topic(f"{topic.name}-renamed", "none")
+    renamed = Topic(f"{topic.name}-renamed", "none", topic.seed)
     await stage.make(renamed)
     stage.topics.append(renamed)
 
@@ -79,7 +82,7 @@ async def source_cut_start(stage: Stage, topic: Topic) -> None:
     async with Cluster(stage.site(stage.source)) as cluster:
         start = (await log_start_offsets(cluster, [topic.where]))[topic.where]
         end = (await log_end_offsets(cluster, [topic.where]))[topic.where]
-        await delete_records(cluster, {topic.where: stage.chance.randint(start, end)})
+        await delete_records(cluster, {topic.where: topic.chance.randint(start, end)})
 
 
 async def source_retention(stage: Stage, topic: Topic) -> None:
@@ -113,10 +116,24 @@ async def target_refill(stage: Stage, topic: Topic) -> None:
     """Deleted at the target, made again by hand, and filled by somebody else."""
     await target_recreate(stage, topic)
     async with Cluster(stage.site(stage.target)) as cluster:
-        for _ in range(stage.chance.randint(1, 20)):
-            records = stage.batch(topic, time.time_ns() // 1_000_000, "foreign")
+        for _ in range(topic.chance.randint(1, 20)):
+            topic.clock_ms += CLOCK_STEP_MS
+            records = stage.batch(topic, topic.clock_ms, "foreign")
             await append(cluster, topic.where, encode_batch(records))
             topic.foreign |= {content_of(record) for record in records}
+
+
+async def target_rename(stage: Stage, topic: Topic) -> None:
+    """As one has to at Kafka: copied under another name, which the link's pattern takes, too, and deleted."""
+    moved = TopicPartition(f"{topic.name}-moved", 0)
+    records = await stage.read(stage.target, topic)
+    async with Cluster(stage.site(stage.target)) as cluster, asyncio.timeout(DELETION_TIMEOUT_S):
+        assert not await create_topics(cluster, [NewTopic(moved.topic, 1, 1, {"retention.ms": "-1"})])
+        for at in range(0, len(records), 100):
+            part = [record._replace(offset=number) for number, record in enumerate(records[at : at + 100])]
+            await append(cluster, moved, encode_batch(part))
+    topic.moved = [content_of(record) for record in records]
+    await delete_there(stage, topic)
 
 
 async def delete_there(stage: Stage, topic: Topic) -> None:
@@ -129,7 +146,7 @@ async def target_cut_start(stage: Stage, topic: Topic) -> None:
     records = await stage.read(stage.target, topic)
     if not records:
         return
-    cut = stage.chance.choice(records).offset
+    cut = topic.chance.choice(records).offset
     async with Cluster(stage.site(stage.target)) as cluster:
         await delete_records(cluster, {topic.where: cut})
     topic.cut_away |= {content_of(record) for record in records if record.offset < cut}
@@ -143,6 +160,7 @@ TOPIC_ACTIONS: dict[str, TopicAction] = {
     "source-cut-start": source_cut_start,
     "source-retention": source_retention,
     "target-delete": target_delete,
+    "target-rename": target_rename,
     "target-recreate": target_recreate,
     "target-refill": target_refill,
     "target-cut-start": target_cut_start,
@@ -156,7 +174,6 @@ SITE_ACTIONS = (
     "target-kill",
     "source-disk",
     "target-disk",
-    "state-delete",
 )
 """To all at once."""
 
@@ -170,14 +187,19 @@ async def copy_disk(stage: Stage, server: ClusterServer, name: str) -> None:
         thaw(server)
 
 
-async def hurt_disk(stage: Stage, server: ClusterServer, topics: list[Topic]) -> None:
+def copy_name(is_source: bool, chance: random.Random) -> str:
+    """One of the copies that were made of a site's disk."""
+    return f"{'source' if is_source else 'target'}-copy-{chance.randrange(COPIES)}"
+
+
+async def hurt_disk(stage: Stage, server: ClusterServer, topics: Sequence[Topic]) -> None:
     """Stop the broker, do what is to be done to its files, start it."""
     await asyncio.to_thread(stage.chance.choice((server.stop, server.kill9)))
     for topic in topics:
         if topic.action.endswith("-restore"):
-            restore_partition(server, topic.where, stage.folder / topic.action)
+            restore_partition(server, topic.where, stage.folder / copy_name(server is stage.source, topic.chance))
         else:
-            lost = cut_end(server, topic.where, stage.chance.randint(0, 4), stage.chance.random())
+            lost = cut_end(server, topic.where, topic.chance.randint(0, 4), topic.chance.random())
             stage.notes.append(f"{topic.name}: cut {lost} records")
     await asyncio.to_thread(server.start)
 
@@ -187,11 +209,6 @@ async def restore_disk(stage: Stage, server: ClusterServer, name: str) -> None:
     await asyncio.to_thread(stage.chance.choice((server.stop, server.kill9)))
     restore_data(server, stage.folder / name)
     await asyncio.to_thread(server.start)
-
-
-async def delete_state(stage: Stage) -> None:
-    async with Cluster(stage.site(stage.target)) as cluster:
-        await delete_topics(cluster, [f"__farshore-offsets-{stage.operator.link.name}"])
 
 
 async def site_action(stage: Stage, action: str) -> None:
@@ -208,7 +225,5 @@ async def site_action(stage: Stage, action: str) -> None:
             await restore_disk(stage, stage.source, action)
         case "target-disk":
             await restore_disk(stage, stage.target, action)
-        case "state-delete":
-            await delete_state(stage)
         case _:
             raise AssertionError(action)

@@ -18,16 +18,20 @@ PAIRS: dict[str, tuple[str, str]] = {
     "ours-3.9.1": ("ours", "3.9.1"),
     "3.9.1-ours": ("3.9.1", "ours"),
     "3.9.1-4.3.0": ("3.9.1", "4.3.0"),
+    "4.3.0-3.9.1": ("4.3.0", "3.9.1"),
     "4.3.0-ours": ("4.3.0", "ours"),
     "ours-4.3.0": ("ours", "4.3.0"),
 }
 """Source and target kinds, by the name of the pair."""
+RING = ("ours-3.9.1", "3.9.1-4.3.0", "4.3.0-ours")
+"""Each kind once at each side."""
 CONTENT_PAIRS = ("ours-ours", "ours-3.9.1", "3.9.1-ours", "3.9.1-4.3.0")
 QUICK_KAFKA = {
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "200",
     "log.segment.delete.delay.ms": "500",
+    "log.index.size.max.bytes": "65536",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 
@@ -68,8 +72,9 @@ def thaw(server: ClusterServer) -> None:
 
 
 def copy_data(server: ClusterServer, to: Path) -> None:
-    """What a disk held; the server does not run."""
-    shutil.copytree(data_of(server), to, dirs_exist_ok=True)
+    """What a disk held; the server does not run, or sleeps."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(data_of(server), to)
 
 
 def restore_data(server: ClusterServer, copy: Path) -> None:

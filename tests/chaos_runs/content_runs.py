@@ -24,6 +24,7 @@ from tests.chaos_runs.clusters import ClusterServer, freeze, thaw
 from tests.chaos_runs.looking import content_of, mistranslated, read_committed
 from tests.chaos_runs.mirror_process import Operator
 from tests.chaos_runs.oracle import Differences, compare
+from tests.chaos_runs.warm_commands import WarmCommands
 from tests.chaos_runs.writers import Writer, writing
 from tests.interop.servers import KafkaServer, Toxiproxy
 from tests.mirror.harness import make_topic, read_all
@@ -75,6 +76,7 @@ class ContentRun:
     source: ClusterServer
     target: ClusterServer
     toxiproxy: Toxiproxy
+    commands: WarmCommands
     folder: Path
     length_s: float
 
@@ -105,7 +107,8 @@ class ContentRun:
                 Site(name, proxies[at].listen, {at: proxies[at].listen})
                 for name, at in zip(("east", "west"), upstreams, strict=True)
             )
-            operator = Operator(Link(f"content-{self.seed}", source, target, (self.topic,)), self.folder)
+            link = Link(f"content-{self.seed}", source, target, (self.topic,))
+            operator = Operator(link, self.folder, self.commands)
             operator.write_config()
             try:
                 operator.start_mirror()

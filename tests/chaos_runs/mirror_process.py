@@ -14,20 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from mirror.link import Link
+from tests.chaos_runs.warm_commands import Said, WarmCommands
 from tests.interop.servers import ROOT
 
-COMMAND_TIMEOUT_S = 150.0
 STOP_TIMEOUT_S = 20.0
 UNEXPECTED = ("Traceback", "Exception", "AssertionError", "Unclosed", "never awaited")
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command answered."""
-
-    code: int
-    out: str
-    err: str
 
 
 @dataclass
@@ -36,6 +27,7 @@ class Operator:
 
     link: Link
     folder: Path
+    commands: WarmCommands
     name: str = "farshore"
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -86,11 +78,7 @@ class Operator:
 
     def farshore(self, *arguments: str) -> Said:
         """Run a command to its end, whatever its exit code."""
-        command = [sys.executable, "-m", "deploy.cli", "--config", str(self.config), *arguments]
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, input=""
-        )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return self.commands.run(["--config", str(self.config), *arguments])
 
     def as_printed(self, command: str, *more: str) -> Said:
         """Run a command that farshore printed, word by word."""

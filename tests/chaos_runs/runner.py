@@ -6,14 +6,23 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.chaos_runs.actions import SITE_ACTIONS
 from tests.chaos_runs.clusters import PAIRS, make_cluster
 from tests.chaos_runs.content_runs import ContentResult, ContentRun
-from tests.chaos_runs.hands_runs import HandsResult, HandsRun, actions_of
+from tests.chaos_runs.hands_names import NAMES_ACTIONS, NamesRun
+from tests.chaos_runs.hands_runs import HandsRun
+from tests.chaos_runs.hands_sites import SitesRun
+from tests.chaos_runs.hands_topics import PER_TOPIC, TopicsRun
+from tests.chaos_runs.moments import HandsResult
+from tests.chaos_runs.warm_commands import WarmCommands
 from tests.interop.servers import Toxiproxy
+
+RESULT_FILE = "result.json"
+ALL_ACTIONS = (*PER_TOPIC, *NAMES_ACTIONS, *SITE_ACTIONS)
 
 
 def shares(seeds: Sequence[int], pairs: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Which seeds run on which pair: in turn."""
+    """Which seeds of content runs run on which pair: in turn."""
     found = [(pair, [seed for at, seed in enumerate(seeds) if at % len(pairs) == n]) for n, pair in enumerate(pairs)]
     return [(pair, share) for pair, share in found if share]
 
@@ -25,14 +34,27 @@ def run_hands(pair: str, seeds: Sequence[int], actions: Sequence[str], folder: P
     with (
         make_cluster(source_kind, folder / "source") as source,
         make_cluster(target_kind, folder / "target") as target,
+        WarmCommands() as commands,
     ):
         for seed in seeds:
             own = folder / f"seed-{seed}"
-            run = HandsRun(seed, pair, source, target, own, actions_of(seed, pair, actions))
+            form, chosen = form_of(seed, actions)
+            run = form(seed, pair, (source, target), commands, own, chosen)
             results.append(asyncio.run(run.run()))
             print(results[-1].line(), flush=True)
-            (own / "result.txt").write_text(results[-1].line())
+            (own / RESULT_FILE).write_text(results[-1].to_json())
     return results
+
+
+def form_of(seed: int, only: Sequence[str]) -> tuple[type[HandsRun], list[str]]:
+    """What a seed does; those that follow each other do different things."""
+    topics = [action for action in PER_TOPIC if not only or action in only]
+    single = [action for action in (*NAMES_ACTIONS, *SITE_ACTIONS) if not only or action in only]
+    turn = seed % (bool(topics) + len(single))
+    if turn == len(single):
+        return TopicsRun, topics
+    action = single[turn]
+    return NamesRun if action in NAMES_ACTIONS else SitesRun, [action]
 
 
 def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) -> list[ContentResult]:
@@ -43,9 +65,10 @@ def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) 
         make_cluster(source_kind, folder / "source") as source,
         make_cluster(target_kind, folder / "target") as target,
         Toxiproxy(folder / "toxiproxy") as toxiproxy,
+        WarmCommands() as commands,
     ):
         for seed in seeds:
-            run = ContentRun(seed, pair, source, target, toxiproxy, folder / f"seed-{seed}", length_s)
+            run = ContentRun(seed, pair, source, target, toxiproxy, commands, folder / f"seed-{seed}", length_s)
             results.append(asyncio.run(run.run()))
             print(results[-1].line(), flush=True)
             (folder / f"seed-{seed}" / "result.txt").write_text(results[-1].line())
