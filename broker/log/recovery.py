@@ -134,7 +134,7 @@ class _Checked:
 
     def follow(self, position: int, header: BatchHeader) -> Damage | None:
         """Takes the batch behind the pending one. Where the two contradict each other, the one that fits what lies
-        before both is believed.
+        before both is believed; where both do, neither is: an epoch that nobody led in would rule every later one out.
         """
         damage = self._bounds.rules_out(header)
         if self._pending is None:
@@ -145,10 +145,11 @@ class _Checked:
             if damage is None and clash is not None:
                 if clash is Damage.BASE_OFFSET:
                     jumped = before.base_offset > self._segment.next_offset
+                    fits = self._contradicts(header, self._segment.next_offset, self._epoch) is None
                 else:
                     jumped = before.partition_leader_epoch > self._epoch
-                if jumped and self._contradicts(header, self._segment.next_offset, self._epoch) is None:
-                    # Without the pending batch it would fit.
+                    fits = header.partition_leader_epoch >= self._epoch
+                if jumped and fits:
                     return clash
                 damage = clash
             self.take_pending()
