@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -36,5 +37,6 @@ def closed_files(request: pytest.FixtureRequest) -> Iterator[None]:
     before = len(list(opened.iterdir())) if opened.exists() else 0
     yield
     if opened.exists():
+        gc.collect()
         left = len(list(opened.iterdir())) - before
         assert left <= FILES_LEFT_OPEN_MAX, f"{request.node.name} leaves {left} files open"

@@ -5,6 +5,7 @@ a whole batch as far as this process knows; what a crash tears is cut off by ope
 """
 
 import struct
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -36,6 +37,9 @@ class Segment:
         self.base_offset = base_offset
         self._disk = disk
         self._fd = disk.open(self.path(layout.LOG))
+        # As Python's own files: one that nobody closed (a log whose opening failed half-way) is closed with its object.
+        self._close = weakref.finalize(self, disk.close, self._fd)
+        self._close.atexit = False
         self.forget()
         self.size_bytes = disk.size(self._fd)
 
@@ -163,7 +167,7 @@ class Segment:
         return twin
 
     def close(self) -> None:
-        self._disk.close(self._fd)
+        self._close()
 
     def delete(self) -> None:
         """Removes the files, the log last: an index without a log is never taken for a segment."""

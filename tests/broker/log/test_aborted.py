@@ -53,8 +53,9 @@ class MortalDisk(OsDisk):
         return fd
 
     def close(self, fd: int) -> None:
-        self.descriptors.discard(fd)
-        super().close(fd)
+        if fd in self.descriptors:  # what the kernel has closed is another file's number by now
+            self.descriptors.discard(fd)
+            super().close(fd)
 
     def release(self) -> None:
         """What the kernel does for a dead process."""

@@ -161,7 +161,7 @@ async def test_a_deleted_topic_is_told_and_decided_once_and_harms_no_other(broke
 
 async def test_what_is_gone_from_both_sites_leaves_the_state(brokers: tuple[str, str]) -> None:
     """Or every start would read its tails for ever. While the target has a copy, the state says of what."""
-    name = f"flights-{id(brokers):x}-both"
+    name = f"both-flights-{id(brokers):x}"
     link = link_between(*brokers, [f"{name}.*"])
     where, other = TopicPartition(name, 0), TopicPartition(f"{name}-other", 0)
     async with Cluster(link.source) as source, Cluster(link.target) as target:
