@@ -17,6 +17,7 @@ from broker.errors import BrokerError, LogDamaged
 from broker.groups.coordinator import GroupCoordinator
 from broker.limits import PRODUCER_ID_BLOCK
 from broker.log.compaction import CompactionJob
+from broker.openings import Openings
 from broker.topics.errors import UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.manager import TopicManager
@@ -41,6 +42,7 @@ class Broker:
         self.manager = TopicManager(store, data.folders, clock, config.node_id)
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self.fetch_sessions = FetchSessions(clock, lambda: secrets.randbelow(2**31 - 1) + 1)
+        self.openings = Openings()
         self._data = data
         self._store = store
         self._producer_ids = iter(range(0))

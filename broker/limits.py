@@ -23,6 +23,22 @@ LEADER_EPOCHS_AHEAD_MAX = 100
 # Keys that one compaction pass holds in memory (about 150 bytes each); a pass that meets more stops there, the next
 # goes on.
 COMPACTION_KEYS_MAX = 1_000_000
+# What is looked at of one batch where it has to be opened: bytes before compression, and records, each header counted
+# as one more. Kafka has no such limits: 800 bytes hold a million records, and cost it what they hold.
+OPENED_BATCH_BYTES_MAX = 128 * MIB
+OPENED_BATCH_RECORDS_MAX = 250_000
+# As much of it in the event loop, which it keeps for a few milliseconds; what is more goes to a thread.
+OPENED_AT_ONCE_BYTES_MAX = 1 * MIB
+OPENED_AT_ONCE_RECORDS_MAX = 1000
+# Headers of batches that a lookup by time passes in the event loop; one that has to pass more goes to a thread.
+PASSED_AT_ONCE_BATCHES_MAX = 10_000
+# Batches that one lookup by time opens, in the event loop and in a thread. An honest log takes two: more of them claim
+# a time that none of their records has. And the segments that are opened once more for the thread.
+OPENED_AT_ONCE_FOR_LOOKUP_MAX = 4
+OPENED_FOR_LOOKUP_MAX = 64
+LOOKUP_SEGMENTS_MAX = 16
+# Records at fault that the answer to a refused batch names one by one.
+RECORD_ERRORS_MAX = 100
 
 # -- network -----------------------------------------------------------------------------------------------------
 # Kafka's socket.request.max.bytes: a frame that announces more is not a request.
@@ -61,8 +77,7 @@ FETCH_SESSION_EVICTION_MS = 120 * 1000
 FILES_SYNCED_EACH_MAX = 16
 # Producer ids are taken from the metadata store in blocks, as in Kafka, so that not each costs a durable write.
 PRODUCER_ID_BLOCK = 1000
-# What a produced batch may decompress to where the topic wants it in another codec.
-RECOMPRESSED_BATCH_BYTES_MAX = 128 * MIB
 
 assert RECEIVE_HEAD_BYTES < FRAME_FIRST_BYTES < SOCKET_REQUEST_BYTES_MAX <= QUEUED_REQUEST_BYTES_MAX
+assert SOCKET_REQUEST_BYTES_MAX <= OPENED_BATCH_BYTES_MAX, "whatever comes uncompressed may be looked at"
 assert LOG_WALK_BYTES < LOG_SCAN_BYTES < SEGMENT_BYTES_MAX

@@ -7,16 +7,20 @@ a time is the exact record, found by opening its batch.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from functools import partial
 from typing import Final
 
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
+from broker.log.lookup import Found, TimeLookup
+from broker.log.partition_log import PartitionLog
 from broker.topics.errors import InvalidTopicRequest, TopicError
 from broker.topics.partition import Partition, check_isolation_level
 from broker.wire.api import ApiKey
-from broker.wire.errors import ErrorCode
+from broker.wire.errors import BatchBeyondLimits, ErrorCode
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -53,7 +57,7 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestCo
             ListOffsetsTopicResponse(
                 topic.name,
                 [
-                    _answer(broker, topic.name, asked, request.isolation_level, context, named)
+                    await _answer(broker, topic.name, asked, request.isolation_level, context, named)
                     for asked in topic.partitions
                 ],
             )
@@ -62,7 +66,7 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestCo
     )
 
 
-def _answer(
+async def _answer(
     broker: Broker,
     topic: str,
     asked: ListOffsetsPartition,
@@ -77,7 +81,7 @@ def _answer(
         partition = broker.require_partition(topic, asked.partition_index)
         partition.check_leader_epoch(asked.current_leader_epoch)
         _check_timestamp(asked.timestamp, context.api_version)
-        offset, timestamp = _find(partition, asked.timestamp, isolation_level)
+        offset, timestamp = await _find(broker, partition, asked.timestamp, isolation_level)
     except BrokerError as error:
         return ListOffsetsPartitionResponse(asked.partition_index, error.error_code)
     return ListOffsetsPartitionResponse(
@@ -99,7 +103,7 @@ def _check_timestamp(timestamp: int, version: int) -> None:
         )
 
 
-def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int]:
+async def _find(broker: Broker, partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int]:
     """(offset, timestamp); the timestamp is NO_TIMESTAMP for the ends of the log. Raises BrokerError."""
     if timestamp == LATEST:
         return partition.visible_end(isolation_level), NO_TIMESTAMP
@@ -107,12 +111,31 @@ def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[i
         return NOT_FOUND
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return partition.log.log_start_offset, NO_TIMESTAMP
+    # The latest time as in Kafka: the newest of all records, if it may be read, and not the newest of those that may.
     up_to = partition.visible_end(isolation_level)
-    if timestamp == MAX_TIMESTAMP:
-        found = partition.log.max_timestamp()
-        # As in Kafka: the newest of all records, if it may be read, and not the newest of those that may.
-        return found if found is not None and found[0] < up_to else NOT_FOUND
-    return partition.log.offset_for_timestamp(timestamp, up_to=up_to) or NOT_FOUND
+    found = await _find_by_time(broker, partition.log, timestamp, up_to)
+    return found if found is not None and found[0] < up_to else NOT_FOUND
+
+
+async def _find_by_time(broker: Broker, log: PartitionLog, timestamp: int, up_to: int) -> Found:
+    """Between two lookups the others get their turn: a request may ask for thousands."""
+
+    def look(lookup: TimeLookup) -> Found:
+        return lookup.latest() if timestamp == MAX_TIMESTAMP else lookup.first_at_or_after(timestamp, up_to)
+
+    await asyncio.sleep(0)
+    try:
+        return look(log.time_lookup())
+    except BatchBeyondLimits:
+        pass
+    for lookup in log.time_lookups_apart(NO_TIMESTAMP if timestamp == MAX_TIMESTAMP else timestamp):
+        try:
+            found = await broker.openings.run_in_thread(partial(look, lookup))
+        finally:
+            lookup.close()
+        if found is not None:
+            return found
+    return None
 
 
 HANDLER = Handler(api=ApiKey.LIST_OFFSETS, versions=(1, 9), handle=handle)

@@ -12,14 +12,17 @@ than the batch has is decoded and encoded again, as Kafka does.
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.broker import Broker
+from broker.cluster.metadata_store import TopicState
 from broker.config import FULL
 from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTooLarge
 from broker.handlers.handler import CloseConnection, Handler, RequestContext
-from broker.limits import RECOMPRESSED_BATCH_BYTES_MAX
 from broker.log.validation import check_records
 from broker.topics.configs import min_insync_replicas, value_of
+from broker.topics.errors import UnknownTopic
 from broker.topics.partition import Partition, Topic
 from broker.wire.api import ApiKey
 from broker.wire.batch import (
@@ -32,7 +35,7 @@ from broker.wire.batch import (
     verify_crc,
 )
 from broker.wire.compression import Compression
-from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.errors import BatchBeyondLimits, CorruptBatch, ErrorCode
 from broker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -42,7 +45,7 @@ from broker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from broker.wire.records import decode_records, encode_batch
+from broker.wire.records import OpeningLimits, decode_records, encode_batch
 from broker.wire.vocabulary import ALL_REPLICAS, TopicPartition
 
 ZSTD_SINCE_VERSION = 7
@@ -54,7 +57,7 @@ async def handle(broker: Broker, request: ProduceRequest, context: RequestContex
     responses = []
     failed = ErrorCode.NONE
     for data in request.topic_data:
-        partitions = [_produce(broker, request, data, item, context) for item in data.partition_data]
+        partitions = [await _produce(broker, request, data, item, context) for item in data.partition_data]
         failed = next((ErrorCode.of(p.error_code) for p in partitions if p.error_code), failed)
         responses.append(TopicProduceResponse(data.name, partitions, data.topic_id))
     if request.acks == 0:
@@ -64,7 +67,7 @@ async def handle(broker: Broker, request: ProduceRequest, context: RequestContex
     return ProduceResponse(responses)
 
 
-def _produce(
+async def _produce(
     broker: Broker,
     request: ProduceRequest,
     named: TopicProduceData,
@@ -78,13 +81,17 @@ def _produce(
         partition = broker.require_partition(topic, data.index)
         _check_acks(request.acks, partition, broker.topics[topic])
         records = _batch(data)
-        if broker.config.record_validation == FULL:
-            check_records(records)
-        if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
-            records = _with_codec(records, broker.topics[topic], context)
-        _check_transaction(broker, request, partition, records)
         log_start_offset = partition.log.log_start_offset
-        result = partition.log.append(records, leader_epoch=partition.leader_epoch)
+        if broker.config.record_validation == FULL:
+            await broker.openings.run(partial(check_records, records))
+        if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
+            records = await broker.openings.run(partial(_with_codec, records, broker.topics[topic].state, context))
+        checked = await broker.openings.run(partial(partition.log.check, records))
+        if broker.require_partition(topic, data.index) is not partition:
+            # Deleted while its batch was looked at, and made anew.
+            raise UnknownTopic(f"The partition {topic}-{data.index} is another one now.")
+        _check_transaction(broker, request, partition, checked)
+        result = partition.log.append(records, leader_epoch=partition.leader_epoch, checked=checked)
     except BrokerError as error:
         return PartitionProduceResponse(
             data.index,
@@ -133,25 +140,27 @@ def _is_whole(records: memoryview) -> bool:
     return len(records) >= LOG_OVERHEAD and (announced_bytes <= 0 or len(records) == LOG_OVERHEAD + announced_bytes)
 
 
-def _with_codec(records: memoryview, topic: Topic, context: RequestContext) -> memoryview:
-    """The batch in the codec that the topic keeps. Raises CorruptRecords, RecordsRefused."""
+def _with_codec(records: memoryview, topic: TopicState, context: RequestContext, limits: OpeningLimits) -> memoryview:
+    """The batch in the codec that the topic keeps. Raises CorruptRecords, RecordsRefused, BatchBeyondLimits."""
     try:
         header = peek(records)
         if header.compression is Compression.ZSTD and context.api_version < ZSTD_SINCE_VERSION:
             raise RecordsRefused(
                 "zstd needs Produce v7", error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, hint="use a newer client"
             )
-        wanted = value_of(topic.state.configs, "compression.type")
+        wanted = value_of(topic.configs, "compression.type")
         codec = Compression.NONE if wanted == "uncompressed" else Compression.__members__.get(wanted.upper())
         if codec is None or codec is header.compression or header.is_control or header.size_bytes != len(records):
             return records
         verify_crc(records)
-        decoded = decode_records(records, max_bytes=RECOMPRESSED_BATCH_BYTES_MAX)
+        decoded = decode_records(records, limits)
+    except BatchBeyondLimits:
+        raise
     except CorruptBatch as error:
         raise CorruptRecords(str(error)) from error
     if len(decoded) != header.last_offset_delta + 1:
         raise RecordsRefused(f"the batch has {len(decoded)} records and last offset delta {header.last_offset_delta}")
-    level = topic.state.configs.get(f"compression.{wanted}.level")
+    level = topic.configs.get(f"compression.{wanted}.level")
     return memoryview(
         encode_batch(
             decoded,
@@ -165,9 +174,8 @@ def _with_codec(records: memoryview, topic: Topic, context: RequestContext) -> m
     )
 
 
-def _check_transaction(broker: Broker, request: ProduceRequest, partition: Partition, records: memoryview) -> None:
+def _check_transaction(broker: Broker, request: ProduceRequest, partition: Partition, header: BatchHeader) -> None:
     """Transactional records need an open transaction that knows this partition; else they would never be ended."""
-    header = _peek(records)
     if not header.is_transactional:
         return
     if request.transactional_id is None:
@@ -187,13 +195,6 @@ def _check_transaction(broker: Broker, request: ProduceRequest, partition: Parti
             error_code=code,
             hint="add the partition to the transaction first",
         )
-
-
-def _peek(records: memoryview) -> BatchHeader:
-    try:
-        return peek(records)
-    except CorruptBatch as error:
-        raise CorruptRecords(str(error)) from error
 
 
 def _record_errors(error: BrokerError) -> list[BatchIndexAndErrorMessage]:

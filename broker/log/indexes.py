@@ -57,6 +57,11 @@ class OffsetIndex:
         entry = bisect_right(self._positions, position)
         return (self._offsets[entry - 1], self._positions[entry - 1]) if entry else None
 
+    def copy(self) -> "OffsetIndex":
+        twin = OffsetIndex(self.base_offset)
+        twin._offsets, twin._positions = self._offsets[:], self._positions[:]
+        return twin
+
     def truncate(self, size_bytes: int) -> None:
         """Forgets batches at or after `size_bytes`."""
         keep = bisect_left(self._positions, size_bytes)
@@ -112,6 +117,11 @@ class TimeIndex:
         """An offset before which every timestamp is below `timestamp_ms`."""
         entry = bisect_left(self._timestamps, timestamp_ms)
         return self._offsets[entry - 1] if entry else self.base_offset
+
+    def copy(self) -> "TimeIndex":
+        twin = TimeIndex(self.base_offset)
+        twin._timestamps, twin._offsets = self._timestamps[:], self._offsets[:]
+        return twin
 
     def truncate(self, end_offset: int) -> None:
         keep = bisect_left(self._offsets, end_offset)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from broker.base.clock import Clock
 from broker.errors import LogStorageError, OffsetOutOfRange
@@ -21,15 +20,17 @@ from broker.log import compaction, lookup
 from broker.log.compaction import CompactionJob
 from broker.log.config import UNLIMITED, LogConfig
 from broker.log.disk import OS_DISK, Disk
+from broker.log.lookup import TimeLookup
 from broker.log.producers import ProducerState
+from broker.log.results import AppendResult, LogSlice
 from broker.log.retention import is_full, segments_to_delete
 from broker.log.segment import Segment
 from broker.log.store import LogStore
 from broker.log.validation import AppendOrigin, check_batch
 from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch, patch_log_append_time, peek
-from broker.wire.records import ControlKind, control_batch
+from broker.wire.records import ControlKind, OpeningLimits, control_batch
 
-__all__ = ["AppendOrigin", "AppendResult", "LogSlice", "PartitionLog"]
+__all__ = ["AppendOrigin", "PartitionLog"]
 
 NO_TIME_MS = -1
 DISK_FAILED = (
@@ -37,27 +38,6 @@ DISK_FAILED = (
     "which clients try again, until the disk takes them"
 )
 log = logging.getLogger(__name__)
-
-
-class AppendResult(NamedTuple):
-    """`log_append_time_ms` is -1 for a CreateTime topic. A duplicate has the offsets that it got the first time."""
-
-    base_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    last_offset: int
-    duplicate: bool
-
-
-class LogSlice(NamedTuple):
-    """Whole batches in order, as buffers that follow each other; `next_offset` is where to read on."""
-
-    records: list[memoryview | bytes]
-    next_offset: int
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(len(buffer) for buffer in self.records)
 
 
 class PartitionLog:
@@ -138,21 +118,29 @@ class PartitionLog:
 
     # -- appending -----------------------------------------------------------------------------------------------
 
+    def check(self, batch: memoryview, limits: OpeningLimits) -> BatchHeader:
+        """What `append` checks of a client's batch beside its producer; may run in a thread. Raises RecordsRefused (and
+        its kinds), BatchBeyondLimits.
+        """
+        return check_batch(batch, self._config, AppendOrigin.CLIENT, self._clock.now_ms(), limits)
+
     def append(
         self,
         records: memoryview | bytearray,
         *,
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        checked: BatchHeader | None = None,
     ) -> AppendResult:
         """Appends the one batch that `records` is, as it came: base offset and leader epoch are patched in place.
 
-        The buffer must be writable and is the log's during the call. Raises RecordsRefused and ProducerRefused (and
-        their kinds) with nothing written, and LogStorageError when the disk failed, with what it took cut off again.
+        The buffer must be writable and is the log's during the call. `checked` is what `check` found in it. Raises
+        RecordsRefused and ProducerRefused (and their kinds) with nothing written, BatchBeyondLimits, and
+        LogStorageError when the disk failed, with what it took cut off again.
         """
         batch = memoryview(records)
         now_ms = self._clock.now_ms()
-        header = check_batch(batch, self._config, origin, now_ms)
+        header = checked or check_batch(batch, self._config, origin, now_ms)
         if header.producer_id >= 0 and not header.is_control:
             if origin is AppendOrigin.CLIENT and (seen := self._store.producers.duplicate_of(header)) is not None:
                 time_ms = seen.timestamp_ms if self._config.log_append_time else NO_TIME_MS
@@ -271,15 +259,14 @@ class PartitionLog:
         ]
         return [(producer_id, first_offset) for first_offset, producer_id in sorted(found)]
 
-    def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record with a timestamp >= `timestamp_ms` before `up_to`, or None."""
-        return lookup.first_at_or_after(
-            self._store.segments, timestamp_ms, log_start_offset=self.log_start_offset, up_to=up_to
-        )
+    def time_lookup(self) -> TimeLookup:
+        """For a lookup here and now, in the event loop."""
+        return TimeLookup(self._store.segments, log_start_offset=self.log_start_offset, at_once=True)
 
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record that has the largest timestamp, or None."""
-        return lookup.latest_timestamp(self._store.segments, log_start_offset=self.log_start_offset)
+    def time_lookups_apart(self, timestamp_ms: int) -> Iterator[TimeLookup]:
+        """For a lookup in a thread (lookup.py). Raises LogStorageError."""
+        with self._storage_errors():
+            yield from lookup.lookups_apart(self._store, timestamp_ms)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its end offset), (-1, -1) where unknown (OffsetForLeaderEpoch)."""
@@ -380,7 +367,7 @@ class PartitionLog:
             self._store.close()
 
     def retire(self) -> Path:
-        """Ends the log: its directory has another name now, under which it may be removed. Raises LogStorageError."""
+        """Ends the log: its directory has another name now, and may be removed. Raises LogStorageError."""
         with self._storage_errors():
             return self._store.retire()
 

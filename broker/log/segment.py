@@ -159,11 +159,15 @@ class Segment:
             self._sync.result()
 
     def reader(self) -> "Segment":
-        """The same sealed segment with a descriptor of its own: it can be read to the end also when this one is
-        deleted.
+        """The same segment as it is now, with a descriptor of its own: it can be read to its end, also in a thread,
+        while this one grows or is deleted.
         """
         twin = Segment(self.directory, self.base_offset, self._disk)
-        twin.size_bytes, twin.next_offset, twin.aborted = self.size_bytes, self.next_offset, self.aborted
+        twin.size_bytes, twin.next_offset, twin.aborted = self.size_bytes, self.next_offset, list(self.aborted)
+        sealed = self._sync is not None
+        twin.offset_index = self.offset_index if sealed else self.offset_index.copy()
+        twin.time_index = self.time_index if sealed else self.time_index.copy()
+        twin.max_timestamp_ms, twin.max_timestamp_offset = self.max_timestamp_ms, self.max_timestamp_offset
         return twin
 
     def close(self) -> None:

@@ -1,24 +1,35 @@
 """Opening a batch that is in the log.
 
 It was taken in by its header and CRC, perhaps by an earlier version that looked at less: what its records say may be
-anything. Whoever opens one goes through here, and has an answer for a batch that cannot be read.
+anything, and stand for more than anybody wants to look at. Whoever opens one goes through here, and has an answer for
+a batch that cannot be read.
 """
 
+from typing import Final
+
+from broker.limits import (
+    OPENED_AT_ONCE_BYTES_MAX,
+    OPENED_AT_ONCE_RECORDS_MAX,
+    OPENED_BATCH_BYTES_MAX,
+    OPENED_BATCH_RECORDS_MAX,
+)
 from broker.wire.batch import peek
 from broker.wire.buffers import Buffer
 from broker.wire.errors import CorruptBatch
-from broker.wire.records import Record, decode_records
+from broker.wire.records import OpeningLimits, Record, decode_records
 
+AT_ONCE: Final = OpeningLimits(OPENED_AT_ONCE_BYTES_MAX, OPENED_AT_ONCE_RECORDS_MAX)
+MOST: Final = OpeningLimits(OPENED_BATCH_BYTES_MAX, OPENED_BATCH_RECORDS_MAX)
 _TIMES_APART_MAX_MS = 2**63 - 1
 
 
-def stored_records(batch: Buffer) -> list[Record]:
+def stored_records(batch: Buffer, limits: OpeningLimits = MOST) -> list[Record]:
     """The records of one batch: offsets strictly ascending and inside the batch's, times that one batch can hold.
 
-    Raises CorruptBatch.
+    Raises CorruptBatch, BatchBeyondLimits.
     """
     header = peek(batch)
-    records = decode_records(batch)
+    records = decode_records(batch, limits)
     before = header.base_offset - 1
     for record in records:
         if record.offset <= before:

@@ -10,7 +10,7 @@ from typing import Final
 import cramjam
 
 from broker.wire.buffers import Buffer
-from broker.wire.errors import CorruptBatch
+from broker.wire.errors import BatchBeyondLimits, CorruptBatch
 from broker.wire.limits import DECOMPRESSION_FIRST_GUESS_BYTES, DECOMPRESSION_GROWTH_FACTOR
 
 DEFAULT_GZIP_LEVEL: Final = 6
@@ -21,6 +21,10 @@ DEFAULT_ZSTD_LEVEL: Final = 3
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_SNAPPY_RATIO_MAX: Final = 64
+"""Three bytes of snappy stand for 64 at most: a larger claim is not worth its memory."""
+_BUFFER_FULL: Final = "failed to write whole buffer"
+"""What every codec says when the output does not fit."""
 _INT32 = struct.Struct(">i")
 
 
@@ -55,10 +59,12 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
-    """The bytes before compression. Raises CorruptBatch when they cannot be had, or are more than `max_bytes`."""
+    """The bytes before compression. Raises CorruptBatch when they cannot be had, BatchBeyondLimits when they are more
+    than `max_bytes`. The interpreter is free for other threads while a codec works.
+    """
     if codec is Compression.NONE:
         if len(data) > max_bytes:
-            raise CorruptBatch(f"{len(data)} bytes of records, at most {max_bytes} are allowed")
+            raise BatchBeyondLimits(f"{len(data)} bytes of records, at most {max_bytes} are allowed")
         return bytes(data)
     try:
         if codec is Compression.GZIP:
@@ -69,24 +75,26 @@ def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
             return _decompress_bounded(cramjam.lz4.decompress_into, data, max_bytes)
         return _decompress_bounded(cramjam.zstd.decompress_into, data, max_bytes)
     except cramjam.DecompressionError as error:
-        raise CorruptBatch(
-            f"{codec.name.lower()} data of {len(data)} bytes cannot be decompressed into {max_bytes}: {error}"
-        ) from error
+        if str(error) == _BUFFER_FULL:
+            raise BatchBeyondLimits(
+                f"{codec.name.lower()} data of {len(data)} bytes holds more than the {max_bytes} that are allowed"
+            ) from error
+        raise CorruptBatch(f"{codec.name.lower()} data of {len(data)} bytes cannot be decompressed: {error}") from error
 
 
 def _decompress_bounded(into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int) -> bytes:
     """Decompress into a buffer of a guessed size and try again with a larger one, never larger than allowed.
 
     The streams of Kafka's clients do not say how long they are, and the codecs write either into a buffer of fixed
-    size or without any bound. Too small a buffer cannot be told from damage, so damage costs the few retries too.
+    size or without any bound.
     """
     size = min(max(len(data) * DECOMPRESSION_GROWTH_FACTOR, DECOMPRESSION_FIRST_GUESS_BYTES), max_bytes)
     while True:
         out = bytearray(size)
         try:
             written = into(data, out)
-        except cramjam.DecompressionError:
-            if size >= max_bytes:
+        except cramjam.DecompressionError as error:
+            if size >= max_bytes or str(error) != _BUFFER_FULL:
                 raise
             size = min(size * DECOMPRESSION_GROWTH_FACTOR, max_bytes)
         else:
@@ -125,7 +133,9 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
 def _decompress_block(block: memoryview, max_bytes: int) -> bytes:
     length = cramjam.snappy.decompress_raw_len(block)
     if length > max_bytes:
-        raise CorruptBatch(f"a snappy block claims {length} bytes, at most {max_bytes} are allowed")
+        raise BatchBeyondLimits(f"a snappy block claims {length} bytes, at most {max_bytes} are allowed")
+    if length > len(block) * _SNAPPY_RATIO_MAX:
+        raise CorruptBatch(f"a snappy block of {len(block)} bytes claims {length}, more than it can hold")
     out = bytearray(length)
     written = cramjam.snappy.decompress_raw_into(block, out)
     return bytes(memoryview(out)[:written])

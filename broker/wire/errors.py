@@ -34,6 +34,16 @@ class CorruptBatch(WireError):
     """The offset behind the damage, where what is damaged tells it."""
 
 
+class BatchBeyondLimits(CorruptBatch):
+    """A record batch of more records, or more bytes before compression, than whoever opens it may look at.
+
+    A few hundred bytes can stand for a million records (compare CVE-2023-34455): nothing is wrong with the bytes, but
+    they stay closed, as those of a batch that cannot be read.
+    """
+
+    hint = "have the batch produced again in smaller ones"
+
+
 class ErrorCode(IntEnum):
     """Kafka's error codes, with Kafka's names (org.apache.kafka.common.protocol.Errors)."""
 

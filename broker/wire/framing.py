@@ -23,16 +23,17 @@ _MAGIC: Final = {
 }
 
 
-def check_framing(batch: Buffer, header: BatchHeader) -> None:
+def check_framing(batch: Buffer, header: BatchHeader, max_bytes: int = MAX_DECOMPRESSED_BATCH_BYTES) -> None:
     """Raises CorruptBatch for records that are not there, are cut short, or have something behind them, and for bytes
-    that another codec than the header's wrote. The CRC is not looked at.
+    that another codec than the header's wrote; BatchBeyondLimits for more records' bytes than `max_bytes`, where the
+    codec does not hide them. The CRC is not looked at.
     """
     codec = header.compression
     records = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     first = bytes(records[: len(_XERIAL)])
     if codec is Compression.NONE or (codec is Compression.SNAPPY and first != _XERIAL):
         # A plain snappy block begins with any number: what it is shows only when it is opened.
-        _check_lengths(decompress(codec, records, MAX_DECOMPRESSED_BATCH_BYTES), header.record_count)
+        _check_lengths(decompress(codec, records, max_bytes), header.record_count)
     elif codec is not Compression.SNAPPY and not first.startswith(_MAGIC[codec]):
         raise CorruptBatch(f"the header says {codec.name.lower()}, the records begin with {first.hex() or 'nothing'}")
 
@@ -55,6 +56,8 @@ def _check_lengths(data: bytes, record_count: int) -> None:
                 raise CorruptBatch(f"a record has the length {length}")
             position += length
             count += 1
+            if count > record_count:
+                raise CorruptBatch(f"the header says {record_count} records, there are more")
     except IndexError as error:
         raise CorruptBatch("the records end inside of a length") from error
     if position != size or count != record_count:

@@ -11,7 +11,10 @@ MAX_ERROR_TEXT_CHARS: Final = 200
 """How much of an offending value is put into an error's text."""
 
 MAX_DECOMPRESSED_BATCH_BYTES: Final = 256 * 1024 * 1024
-"""What a batch may decompress to where the caller sets no limit of its own."""
+"""What a batch may decompress to where the caller sets no limit of its own: the mirror, and clients that read."""
+
+MAX_OPENED_BATCH_RECORDS: Final = 1_000_000
+"""Records, each header counted as one more, that are read of one batch where the caller sets no limit of its own."""
 
 CONVERTED_BATCH_MAX_BYTES: Final = 512 * 1024
 """Uncompressed messages of an old format are put into one batch up to this size; one that is larger is one alone."""

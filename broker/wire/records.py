@@ -24,8 +24,8 @@ from broker.wire.batch import (
 )
 from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression, compress, decompress
-from broker.wire.errors import CorruptBatch
-from broker.wire.limits import MAX_DECOMPRESSED_BATCH_BYTES, MIN_RECORD_BYTES
+from broker.wire.errors import BatchBeyondLimits, CorruptBatch
+from broker.wire.limits import MAX_DECOMPRESSED_BATCH_BYTES, MAX_OPENED_BATCH_RECORDS, MIN_RECORD_BYTES
 from broker.wire.varint import SMALL_VARINTS, read_varint, varint
 from broker.wire.vocabulary import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
@@ -53,6 +53,19 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
+class OpeningLimits(NamedTuple):
+    """How much of one batch may be looked at: bytes before compression, and records, each header counted as one more.
+    What it costs to open a batch is bounded by these, not by its size: a few hundred bytes hold a million records.
+    """
+
+    max_bytes: int = MAX_DECOMPRESSED_BATCH_BYTES
+    max_records: int = MAX_OPENED_BATCH_RECORDS
+
+
+OPENING_LIMITS = OpeningLimits()
+_MARKER_LIMITS = OpeningLimits(max_bytes=1024, max_records=1)
+
+
 class ControlKind(IntEnum):
     """Types of control records; the first two end a transaction, the others only stand in KRaft's own log."""
 
@@ -72,21 +85,23 @@ class Control(NamedTuple):
     coordinator_epoch: int
 
 
-def decode_records(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BATCH_BYTES) -> list[Record]:
+def decode_records(batch: Buffer, limits: OpeningLimits = OPENING_LIMITS) -> list[Record]:
     """The records of exactly one batch, with absolute offsets and timestamps (the batch's, if LogAppendTime).
 
     The CRC is not checked here (`broker.wire.batch.verify_crc`). Raises CorruptBatch for records that cannot be
-    read, whose count is not the header's, whose times leave 64 bits, or that decompress to more than `max_bytes`.
+    read, whose count is not the header's, or whose times leave 64 bits, and BatchBeyondLimits.
     """
     header = peek(batch)
     view = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     if not header.record_count and not view:
         return []
-    data = decompress(header.compression, view, max_bytes)
+    if header.record_count > limits.max_records:
+        raise _too_many(header, limits)
+    data = decompress(header.compression, view, limits.max_bytes)
     if not 0 <= header.record_count <= len(data) // MIN_RECORD_BYTES:
         raise CorruptBatch(f"{header.record_count} records cannot be in {len(data)} bytes")
     try:
-        records, end = _read_records(data, header)
+        records, end = _read_records(data, header, limits)
     except IndexError as error:
         raise CorruptBatch(f"the batch at offset {header.base_offset} has a record that cannot be read") from error
     if end != len(data):
@@ -103,7 +118,13 @@ def _check_timestamp(timestamp: int) -> None:
         raise CorruptBatch(f"a record has the timestamp {timestamp}, which 64 bits do not hold")
 
 
-def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
+def _too_many(header: BatchHeader, limits: OpeningLimits) -> BatchBeyondLimits:
+    return BatchBeyondLimits(
+        f"the batch at offset {header.base_offset} has more than {limits.max_records} records and headers"
+    )
+
+
+def _read_records(data: bytes, header: BatchHeader, limits: OpeningLimits) -> tuple[list[Record], int]:
     """Read all records -> (records, position after them).
 
     Short varints are read inline: nearly all are. Where a field would end is only tested at the record's end: until
@@ -113,6 +134,7 @@ def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
     append_time_ms = header.max_timestamp if header.is_log_append_time else None
     lowest, highest = _TIMESTAMP_MIN, _TIMESTAMP_MIN + _TIMESTAMP_SPAN
     make, position = tuple.__new__, 0
+    headers_left = limits.max_records - header.record_count
     records: list[Record] = []
     for _ in range(header.record_count):
         end, position = read_varint(data, position)
@@ -149,7 +171,10 @@ def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
             value = data[start:position]
         headers: Headers = ()
         if data[position]:
-            headers, position = _read_headers(data, position, end)
+            headers, position = _read_headers(data, position, end, headers_left)
+            headers_left -= len(headers)
+            if headers_left < 0:
+                raise _too_many(header, limits)
         else:
             position += 1
         if position != end:
@@ -170,12 +195,15 @@ def _read_sized(data: bytes, position: int) -> tuple[bytes | None, int]:
     return data[position : position + length], position + length
 
 
-def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+def _read_headers(data: bytes, position: int, end: int, max_headers: int) -> tuple[Headers, int]:
+    """The headers of a record that ends at `end`, one more than `max_headers` where there are more -> (headers, next
+    position).
+    """
     count, position = read_varint(data, position)
     if not 0 <= count <= (end - position) // 2:
         raise CorruptBatch(f"{count} headers cannot be in {end - position} bytes")
     headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
+    for _ in range(min(count, max_headers + 1)):
         name, position = _read_sized(data, position)
         if name is None:
             raise CorruptBatch("a header has a null key")
@@ -323,7 +351,7 @@ def decode_control(batch: Buffer) -> Control:
     """What a control batch says. Raises CorruptBatch when it is none, or of a kind that is not known."""
     if not peek(batch).is_control:
         raise CorruptBatch("the batch is not a control batch")
-    records = decode_records(batch)
+    records = decode_records(batch, _MARKER_LIMITS)
     if len(records) != 1 or len(records[0].key or b"") < _CONTROL_KEY.size:
         raise CorruptBatch("a control batch has one record with a key of at least four bytes")
     _, number = _CONTROL_KEY.unpack_from(records[0].key or b"", 0)

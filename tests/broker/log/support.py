@@ -81,3 +81,24 @@ class UnsyncedDisk(OsDisk):
 
     def fsync_later(self, paths: list[Path]) -> "Future[None]":
         return Future()
+
+
+def offset_for_timestamp(log: PartitionLog, timestamp_ms: int, *, up_to: int) -> tuple[int, int] | None:
+    """What a lookup in the event loop and one in a thread find: the same."""
+    found = log.time_lookup().first_at_or_after(timestamp_ms, up_to)
+    apart = None
+    for lookup in log.time_lookups_apart(timestamp_ms):
+        apart = apart or lookup.first_at_or_after(timestamp_ms, up_to)
+        lookup.close()
+    assert apart == found
+    return found
+
+
+def max_timestamp(log: PartitionLog) -> tuple[int, int] | None:
+    """As `offset_for_timestamp`."""
+    found = log.time_lookup().latest()
+    (apart,) = log.time_lookups_apart(-1) if found else [None]
+    if apart is not None:
+        assert apart.latest() == found
+        apart.close()
+    return found

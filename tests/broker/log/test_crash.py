@@ -13,7 +13,7 @@ from broker.errors import LogDamaged
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from tests.broker.clock import ManualClock
-from tests.broker.log.support import UnsyncedDisk, batch_of, records_in
+from tests.broker.log.support import UnsyncedDisk, batch_of, max_timestamp, records_in
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300)
 
@@ -147,7 +147,7 @@ def test_lost_or_damaged_indexes_are_built_again(tmp_path: Path, suffix: str) ->
             path.write_bytes(b"\xff" * 7)
     recovered = PartitionLog.open(tmp_path, CONFIG, ManualClock())
     assert records_in(recovered) == before
-    assert recovered.max_timestamp() == (0, before[0].timestamp)
+    assert max_timestamp(recovered) == (0, before[0].timestamp)
 
 
 def test_a_clean_marker_that_tells_of_another_end_is_not_believed(tmp_path: Path) -> None:

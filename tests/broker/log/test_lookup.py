@@ -13,7 +13,7 @@ from broker.log.epochs import LeaderEpochs
 from broker.log.partition_log import AppendOrigin, PartitionLog
 from broker.wire.batch import HEADER_BYTES, iter_batches, renew_crc
 from tests.broker.clock import ManualClock
-from tests.broker.log.support import NOW_MS, batch_of
+from tests.broker.log.support import NOW_MS, batch_of, max_timestamp, offset_for_timestamp
 
 CONFIG = LogConfig(segment_bytes=800, index_interval_bytes=150, retention_ms=-1)
 
@@ -43,9 +43,9 @@ def test_a_time_finds_the_first_record_at_or_after_it(
                 expected = next((pair for pair in live if pair[1] >= timestamp_ms), None)
                 if expected is not None and expected[0] >= up_to:
                     expected = None
-                assert log.offset_for_timestamp(timestamp_ms, up_to=up_to) == expected
+                assert offset_for_timestamp(log, timestamp_ms, up_to=up_to) == expected
         largest = max(live, key=lambda pair: (pair[1], -pair[0]), default=None)
-        assert log.max_timestamp() == largest
+        assert max_timestamp(log) == largest
         log.close()
 
 
@@ -54,7 +54,7 @@ def test_the_log_start_inside_of_a_batch_hides_its_largest_timestamp(tmp_path: P
     log.append(batch_of(b"a", b"b", timestamps=[9, 1]), leader_epoch=0)
     log.append(batch_of(b"c", timestamps=[5]), leader_epoch=0)
     log.delete_records_before(1)
-    assert log.max_timestamp() == (2, 5)
+    assert max_timestamp(log) == (2, 5)
 
 
 def test_a_batch_whose_records_cannot_be_read_is_found_whole(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_a_batch_whose_records_cannot_be_read_is_found_whole(tmp_path: Path) -> 
     # As a client cannot any more, and as earlier versions took it in.
     log.append(unreadable, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
     log.append(batch_of(b"c", timestamps=[9]), leader_epoch=0)
-    assert log.offset_for_timestamp(5, up_to=3) == (0, 6)
-    assert log.offset_for_timestamp(7, up_to=3) == (2, 9)
+    assert offset_for_timestamp(log, 5, up_to=3) == (0, 6)
+    assert offset_for_timestamp(log, 7, up_to=3) == (2, 9)
 
 
 def filled(directory: Path, batches: int = 30) -> PartitionLog:

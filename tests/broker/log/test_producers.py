@@ -7,7 +7,8 @@ import pytest
 from broker.errors import CoordinatorFenced, InvalidTransactionState, OutOfOrderSequence, ProducerRefused
 from broker.limits import PRODUCER_ID_EXPIRATION_MS
 from broker.log.config import LogConfig
-from broker.log.partition_log import AppendResult, PartitionLog
+from broker.log.partition_log import PartitionLog
+from broker.log.results import AppendResult
 from broker.wire.errors import ErrorCode
 from tests.broker.clock import ManualClock
 from tests.broker.log.support import NOW_MS, batch_of, records_in

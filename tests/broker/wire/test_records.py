@@ -18,6 +18,7 @@ from broker.wire.errors import CorruptBatch
 from broker.wire.records import (
     Control,
     ControlKind,
+    OpeningLimits,
     Record,
     control_batch,
     decode_control,
@@ -184,7 +185,7 @@ def test_damaged_records_raise_nothing_but_corrupt_batch(data: st.DataObject) ->
         batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     renew_crc(batch)
     try:
-        records = decode_records(batch, max_bytes=1 << 20)
+        records = decode_records(batch, OpeningLimits(1 << 20))
     except CorruptBatch:
         return
     assert len(records) == peek(batch).record_count
@@ -198,7 +199,7 @@ def test_random_records_raise_nothing_but_corrupt_batch(codec: Compression, coun
     batch[22] = codec
     batch[57:61] = count.to_bytes(4, "big", signed=True)
     try:
-        records = decode_records(batch, max_bytes=1 << 20)
+        records = decode_records(batch, OpeningLimits(1 << 20))
     except CorruptBatch:
         return
     assert len(records) == count

@@ -1,0 +1,54 @@
+"""Opening produced and stored batches without holding up the event loop.
+
+What a batch costs to open does not follow from its size: 800 bytes hold a million records. So it is tried at once
+within limits that keep the loop for a few milliseconds, which hold for all but a few batches. One beyond them is opened
+in a thread, and only one at a time: its memory is held once, and the loop shares the interpreter with one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from broker.errors import RecordsTooLarge
+from broker.log.stored import AT_ONCE, MOST
+from broker.wire.errors import BatchBeyondLimits
+from broker.wire.records import OpeningLimits
+
+T = TypeVar("T")
+
+
+class Openings:
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def run(self, look: Callable[[OpeningLimits], T]) -> T:
+        """What `look` finds within the limits it is given; it must touch nothing that the event loop changes.
+
+        Raises what it raises, and RecordsTooLarge where even the limits of the thread are too tight: Kafka's producer
+        splits such a batch and sends it again.
+        """
+        try:
+            return look(AT_ONCE)
+        except BatchBeyondLimits:
+            pass
+        try:
+            return await self.run_in_thread(lambda: look(MOST))
+        except BatchBeyondLimits as error:
+            raise RecordsTooLarge(str(error)) from error
+
+    async def run_in_thread(self, work: Callable[[], T]) -> T:
+        """In turn, and to its end: the turn is not given on while the thread still runs."""
+        async with self._turn:
+            future = asyncio.get_running_loop().run_in_executor(None, work)
+            cancelled: asyncio.CancelledError | None = None
+            while not future.done():
+                try:
+                    await asyncio.wait([future])
+                except asyncio.CancelledError as error:
+                    cancelled = error
+            if cancelled is not None:
+                future.exception()
+                raise cancelled
+            return future.result()
