@@ -15,6 +15,7 @@ from broker.wire.batch import HEADER_BYTES, iter_batches, renew_crc
 from tests.broker.clock import ManualClock
 from tests.broker.log.support import NOW_MS, batch_of, max_timestamp, offset_for_timestamp
 
+pytestmark = pytest.mark.usefixtures("closed_logs")
 CONFIG = LogConfig(segment_bytes=800, index_interval_bytes=150, retention_ms=-1)
 
 

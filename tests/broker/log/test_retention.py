@@ -3,11 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from tests.broker.clock import ManualClock
 from tests.broker.log.support import NOW_MS, batch_of, records_in
 
+pytestmark = pytest.mark.usefixtures("closed_logs")
 KEEP = LogConfig(segment_bytes=500, retention_ms=-1)
 
 
