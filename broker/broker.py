@@ -133,7 +133,8 @@ class Broker:
         return [p for topic in self.topics.values() for p in topic.partitions if p.offline is None]
 
     def _still_here(self, partition: Partition) -> bool:
-        return self.partition(partition.topic, partition.index) is partition
+        """And online."""
+        return self.partition(partition.topic, partition.index) is partition and partition.offline is None
 
     async def _enforce_retention(self) -> None:
         while True:
@@ -166,10 +167,15 @@ class Broker:
 
     async def _try_compaction(self, partition: Partition) -> None:
         try:
-            job = partition.log.begin_compaction()
+            cleaned = partition.log
+            job = cleaned.begin_compaction()
             if job is None:
                 return
-            await asyncio.to_thread(_run_compaction, job)
+            try:
+                await asyncio.to_thread(_run_compaction, job)
+            except LogDamaged as error:
+                cleaned.compaction_failed(job, error)
+                raise
             if job.unreadable:
                 log.warning(
                     "compaction of %s-%d keeps %d batches that cannot be opened, the first at offset %d",

@@ -10,6 +10,7 @@ from broker.coordination.host import CoordinatorHost, HostPartition
 from broker.coordination.limits import COORDINATOR_BATCH_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATOR_SEGMENT_BYTES
 from broker.errors import BrokerError, LogDamaged, LogStorageError, RecordsTooLarge
 from broker.log.validation import AppendOrigin
+from broker.topics.errors import PartitionOffline
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Control, Record, decode_control, decode_records, encode_batch
@@ -122,7 +123,7 @@ class InternalLog:
             return partition.log.append(
                 memoryview(batch), leader_epoch=partition.leader_epoch, origin=AppendOrigin.COORDINATOR
             ).base_offset
-        except LogStorageError as error:
+        except (LogStorageError, PartitionOffline) as error:
             raise BrokerError(str(error), error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, hint=error.hint) from error
         except RecordsTooLarge as error:
             raise BrokerError(

@@ -201,7 +201,7 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
     missing_bytes = request.min_bytes - answer.size_bytes
     if request.isolation_level == IsolationLevel.READ_COMMITTED:
         missing_bytes = 1
-    size_bytes = sum(partition.log.size_bytes for partition in partitions)
+    size_bytes = _size_bytes(partitions)
     event = asyncio.Event()
     for partition in partitions:
         partition.waiters.add(event)
@@ -210,9 +210,9 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
             while True:
                 await event.wait()
                 event.clear()
-                if any(broker.partition(p.topic, p.index) is not p for p in partitions):
+                if any(broker.partition(p.topic, p.index) is not p or p.offline is not None for p in partitions):
                     return True
-                grown_bytes = sum(partition.log.size_bytes for partition in partitions) - size_bytes
+                grown_bytes = _size_bytes(partitions) - size_bytes
                 if grown_bytes < 0 or grown_bytes >= missing_bytes:
                     return True
     except TimeoutError:
@@ -220,6 +220,11 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
     finally:
         for partition in partitions:
             partition.waiters.discard(event)
+
+
+def _size_bytes(partitions: list[Partition]) -> int:
+    """Of those that are online."""
+    return sum(partition.log.size_bytes for partition in partitions if partition.offline is None)
 
 
 HANDLER = Handler(api=ApiKey.FETCH, versions=(4, 17), handle=handle)

@@ -125,7 +125,7 @@ async def _find_by_time(broker: Broker, log: PartitionLog, timestamp: int, up_to
 
     await asyncio.sleep(0)
     try:
-        return look(log.time_lookup())
+        return log.find_time(look)
     except BatchBeyondLimits:
         pass
     for lookup in log.time_lookups_apart(NO_TIMESTAMP if timestamp == MAX_TIMESTAMP else timestamp):

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from broker.base.clock import Clock
-from broker.errors import LogStorageError, OffsetOutOfRange
+from broker.errors import LogDamaged, LogStorageError, OffsetOutOfRange
 from broker.log import compaction, lookup
 from broker.log.compaction import CompactionJob
 from broker.log.config import UNLIMITED, LogConfig
 from broker.log.disk import OS_DISK, Disk
-from broker.log.lookup import TimeLookup
+from broker.log.lookup import Found, TimeLookup
 from broker.log.producers import ProducerState
 from broker.log.results import AppendResult, LogSlice
 from broker.log.retention import is_full, segments_to_delete
@@ -45,6 +45,8 @@ class PartitionLog:
         """Use `open`."""
         # Called after every append and every marker, to wake fetches that wait for data.
         self.append_listeners: list[Callable[[], None]] = []
+        # Called once, when files turn out not to be as they were written: this log has ended.
+        self.damage_listeners: list[Callable[[LogDamaged], None]] = []
         self._store = store
         self._config = config
         self._clock = clock
@@ -235,12 +237,10 @@ class PartitionLog:
         for segment in self._store.segments[self._store.segment_at(offset) :]:
             if segment.base_offset >= up_to or next_offset >= up_to:
                 break
-            try:
+            with self._storage_errors():
                 data, reached = segment.read(
                     next_offset, left_bytes, up_to=up_to, at_least_one=at_least_one and not buffers
                 )
-            except OSError as error:
-                raise self._storage_error(error) from error
             next_offset = max(next_offset, reached)
             if len(data):
                 buffers.append(data)
@@ -259,9 +259,10 @@ class PartitionLog:
         ]
         return [(producer_id, first_offset) for first_offset, producer_id in sorted(found)]
 
-    def time_lookup(self) -> TimeLookup:
-        """For a lookup here and now, in the event loop."""
-        return TimeLookup(self._store.segments, log_start_offset=self.log_start_offset, at_once=True)
+    def find_time(self, look: Callable[[TimeLookup], Found]) -> Found:
+        """What a lookup in the event loop finds. Raises BatchBeyondLimits (lookup.py), LogDamaged, LogStorageError."""
+        with self._storage_errors():
+            return look(TimeLookup(self._store.segments, log_start_offset=self.log_start_offset, at_once=True))
 
     def time_lookups_apart(self, timestamp_ms: int) -> Iterator[TimeLookup]:
         """For a lookup in a thread (lookup.py). Raises LogStorageError."""
@@ -276,8 +277,7 @@ class PartitionLog:
 
     def delete_records_before(self, offset: int) -> int:
         """Moves the log start up to `offset`, durably: the log start. Segments before it go; time and size delete
-        nothing here (a record is gone for good only when retention is due). Raises OffsetOutOfRange above the high
-        watermark.
+        nothing here. Raises OffsetOutOfRange above the high watermark.
         """
         if offset > self.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is above the high watermark {self.high_watermark}")
@@ -348,6 +348,11 @@ class PartitionLog:
             self._store.save_first_dirty(max(job.end_offset, self._store.first_dirty_offset))
         return True
 
+    def compaction_failed(self, job: CompactionJob, error: LogDamaged) -> None:
+        """The damage is this log's, if the segments that it was found in are still its own."""
+        if self._store.segments[: len(job.segments)] == job.segments:
+            self._end_damaged(error)
+
     def compact(self) -> bool:
         """Runs the compaction that is due, if any, here and now. Raises LogStorageError."""
         if (job := self.begin_compaction()) is None:
@@ -377,6 +382,14 @@ class PartitionLog:
             yield
         except OSError as error:
             raise self._storage_error(error) from error
+        except LogDamaged as error:
+            self._end_damaged(error)
+            raise
+
+    def _end_damaged(self, error: LogDamaged) -> None:
+        self._store.release()
+        while self.damage_listeners:
+            self.damage_listeners.pop()(error)
 
     def _storage_error(self, error: OSError) -> LogStorageError:
         """The line in the log comes once, and one more when it is over."""

@@ -145,16 +145,17 @@ class LogStore:
         self.flush()
         self._write_snapshot()
         self.disk.write_file(self.directory / layout.CLEAN_SHUTDOWN, clean_marker(self.segments[-1]), durable=False)
-        self._release()
+        self.release()
 
     def retire(self) -> Path:
         """Takes the directory's name away, so that half of it is never opened as a log again: what is to be removed."""
-        self._release()
+        self.release()
         doomed = self.directory.with_name(f"{uuid.uuid4().hex}{layout.DELETED}")
         self.disk.replace(self.directory, doomed)
         return doomed
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Lets go of the files as they are, as a kill would: the next start looks at them again."""
         if not self.closed:
             self.closed = True
             for segment in self.segments:

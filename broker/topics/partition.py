@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from dataclasses import dataclass
 
 from broker.cluster.metadata_store import PartitionState, TopicState
+from broker.errors import LogDamaged
 from broker.log.partition_log import PartitionLog
 from broker.topics.errors import InvalidTopicRequest, LeaderEpochMismatch, PartitionOffline
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import IsolationLevel
 
+log = logging.getLogger(__name__)
+
 
 class Partition:
     """`state` is what the metadata store holds. `waiters` are set whenever the log grew, or the partition went away.
 
-    A partition whose files cannot be opened is offline: it is there, its log is not.
+    A partition whose files cannot be opened, or turn out to be damaged later, is offline until the broker is started
+    again: it is there, its log is not.
     """
 
     __slots__ = ("_log", "index", "offline", "state", "topic", "waiters")
 
-    def __init__(self, topic: str, index: int, log: PartitionLog | PartitionOffline, state: PartitionState) -> None:
+    def __init__(self, topic: str, index: int, opened: PartitionLog | PartitionOffline, state: PartitionState) -> None:
         self.topic = topic
         self.index = index
         self.state = state
         self.waiters: set[asyncio.Event] = set()
         self.offline: PartitionOffline | None = None
         self._log: PartitionLog | None = None
-        if isinstance(log, PartitionOffline):
-            self.offline = log
+        if isinstance(opened, PartitionOffline):
+            self.offline = opened
         else:
-            self._log = log
-            log.append_listeners.append(self.wake)
+            self._log = opened
+            opened.append_listeners.append(self.wake)
+            opened.damage_listeners.append(self._go_offline)
 
     @property
     def log(self) -> PartitionLog:
@@ -57,6 +63,12 @@ class Partition:
     def wake(self) -> None:
         for event in self.waiters:
             event.set()
+
+    def _go_offline(self, damage: LogDamaged) -> None:
+        log.error("%s-%d is offline: %s", self.topic, self.index, damage)
+        self.offline = PartitionOffline(str(damage))
+        self._log = None
+        self.wake()
 
     def visible_end(self, isolation_level: int) -> int:
         """The offset before which a consumer of this isolation level may read."""

@@ -1,4 +1,4 @@
-"""farshore_link_up, farshore_link_state, and how the looking itself went."""
+"""farshore_link_up, farshore_link_state, the sites' partitions that are offline, and how the looking itself went."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from monitoring.metrics.observation import Board
 
 UP_HELP = "1 when both sites answered in the last pass and the link's worker gives signs of life."
 HELD_HELP = "1 for a partition (`all` of a topic) that should be mirrored and is not, beside those at gaps; and why."
+OFFLINE_HELP = "Partitions of a site's topics that nobody leads: no broker, or damaged files."
 
 
 class LinkCollector(Collector):
@@ -37,6 +38,7 @@ class LinkCollector(Collector):
             "The newest heartbeat of the link's worker, by its own clock.",
             labels=["link"],
         )
+        offline = GaugeMetricFamily("farshore_site_partitions_offline", OFFLINE_HELP, labels=["link", "site"])
         errors = CounterMetricFamily("farshore_link_observe_errors", "Passes in which a site failed.", labels=["link"])
         for seen in self._board.observations():
             up.add_metric([seen.link], int(seen.up))
@@ -45,10 +47,12 @@ class LinkCollector(Collector):
             for hold in seen.holds:
                 number = "all" if hold.partition is None else str(hold.partition)
                 held.add_metric([seen.link, hold.topic, number, hold.reason], 1)
+            for site, count in seen.partitions_offline.items():
+                offline.add_metric([seen.link, site], count)
             if seen.heartbeat_at_ms is not None:
                 heartbeat.add_metric([seen.link], seen.heartbeat_at_ms / 1000)
             if seen.condition is not None:
                 gaps.add_metric([seen.link], seen.gaps_open)
                 for name in LinkCondition:  # the zeros too: a graph of states needs them
                     state.add_metric([seen.link, name.value], int(seen.condition == name.value))
-        yield from (up, state, gaps, held, at, heartbeat, errors)
+        yield from (up, state, gaps, held, offline, at, heartbeat, errors)

@@ -55,6 +55,8 @@ class LinkObservation:
     gaps_open: int = 0
     holds: tuple[HoldSample, ...] = ()
     heartbeat_at_ms: int | None = None
+    partitions_offline: Mapping[str, int] = field(default_factory=dict)
+    """By site: partitions of any topic that nobody leads."""
 
 
 class Board:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
+from broker.wire.vocabulary import NO_LEADER
 from mirror.api import (
     Heartbeat,
     HeartbeatWatch,
@@ -86,6 +88,7 @@ class LinkWatch:
         """One pass. What a dead site cannot tell is left out; what the other one tells is kept."""
         state: LinkState | None = None
         look: LinkLook | None = None
+        offline: dict[str, int] = {}
         error: str | None = None
         try:
             async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
@@ -98,13 +101,21 @@ class LinkWatch:
                 async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
                     source, target = await self._source.cluster(), await self._target.cluster()
                     look = await look_at_link(self.link, source, target, state)
+                    offline[self.link.source.name] = await _partitions_offline(source)
+                    offline[self.link.target.name] = await _partitions_offline(target)
             except (FarshoreError, OSError, TimeoutError) as trouble:
                 error = type(trouble).__name__
                 # Which of the two failed is not worth guessing: both are asked anew.
                 await self.close()
         entries = state.entries if state is not None else None
         heartbeat = self._heartbeats.judge(self.link.name, entries.owner if entries is not None else None)
-        return observed(self.link.name, self._clock.now_ms(), entries, look, heartbeat, error)
+        seen = observed(self.link.name, self._clock.now_ms(), entries, look, heartbeat, error)
+        return replace(seen, partitions_offline=offline)
+
+
+async def _partitions_offline(cluster: Cluster) -> int:
+    topics = (await cluster.metadata()).topics.values()
+    return sum(partition.leader_id == NO_LEADER for topic in topics for partition in topic.partitions)
 
 
 def observed(

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from broker.log.disk import OsDisk
+from broker.log.lookup import TimeLookup
 from broker.log.partition_log import PartitionLog
 from broker.wire.batch import iter_batches
 from broker.wire.buffers import Buffer
@@ -85,7 +86,7 @@ class UnsyncedDisk(OsDisk):
 
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int, *, up_to: int) -> tuple[int, int] | None:
     """What a lookup in the event loop and one in a thread find: the same."""
-    found = log.time_lookup().first_at_or_after(timestamp_ms, up_to)
+    found = log.find_time(lambda lookup: lookup.first_at_or_after(timestamp_ms, up_to))
     apart = None
     for lookup in log.time_lookups_apart(timestamp_ms):
         apart = apart or lookup.first_at_or_after(timestamp_ms, up_to)
@@ -96,7 +97,7 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int, *, up_to: int) ->
 
 def max_timestamp(log: PartitionLog) -> tuple[int, int] | None:
     """As `offset_for_timestamp`."""
-    found = log.time_lookup().latest()
+    found = log.find_time(TimeLookup.latest)
     (apart,) = log.time_lookups_apart(-1) if found else [None]
     if apart is not None:
         assert apart.latest() == found

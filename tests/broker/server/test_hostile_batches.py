@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -276,35 +275,3 @@ def test_a_partition_whose_folder_is_gone_is_offline_and_not_empty(
     lines = [record.getMessage() for record in caplog.records if "t-0 is offline" in record.getMessage()]
     assert len(lines) == 1
     assert str(tmp_path / "t-0") in lines[0]
-
-
-class Heard(logging.Handler):
-    """Sets `event` at the first line that has `text`."""
-
-    def __init__(self, text: str, event: asyncio.Event) -> None:
-        super().__init__()
-        self.text, self.event = text, event
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self.text in record.getMessage():
-            self.event.set()
-
-
-async def test_upkeep_of_a_log_that_is_damaged_while_it_is_open_does_not_end_the_broker(tmp_path: Path) -> None:
-    heard = asyncio.Event()
-    handler = Heard("compaction of t-0 failed", heard)
-    async with running_server(tmp_path, log_cleaner_backoff_ms=10) as server, connect(server.address) as client:
-        await client.create_topic("t", segment_bytes="300", min_cleanable_dirty_ratio="0")
-        for number in range(8):
-            await client.produce("t", batch_of(f"{number}" + "x" * 100, key=b"k", timestamp=NOW_MS))
-        oldest = min((tmp_path / "t-0").glob("*.log"))
-        os.truncate(oldest, 10)
-        logging.getLogger("broker.broker").addHandler(handler)
-        try:
-            server.broker.manager.set_configs("t", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
-            async with asyncio.timeout(20):
-                await heard.wait()
-        finally:
-            logging.getLogger("broker.broker").removeHandler(handler)
-        assert (await client.fetch("t", 0)).error_code == 56
-        assert values_in(await client.fetch("t", 7)) == ["7" + "x" * 100]

@@ -78,6 +78,14 @@ def test_held_partitions_are_named_with_their_reasons(tmp_path: Path) -> None:
     }
 
 
+def test_partitions_that_nobody_leads_are_counted_by_site(tmp_path: Path) -> None:
+    board = Board()
+    board.post(observation(partitions_offline={"east": 0, "west": 2}))
+    found = read(registry_for(board, tmp_path))
+    assert found["farshore_site_partitions_offline", (("link", "east-west"), ("site", "east"))] == 0
+    assert found["farshore_site_partitions_offline", (("link", "east-west"), ("site", "west"))] == 2
+
+
 def test_groups_are_counted_by_what_became_of_them(tmp_path: Path) -> None:
     board = Board()
     waiting = GroupSample({"skip_active": 2, "hold_not_mirrored": 1}, False)

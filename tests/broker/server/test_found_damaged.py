@@ -1,0 +1,90 @@
+"""Files that are damaged while the broker runs take their partition offline, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from broker.server import Server
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.running import running_server
+from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request, values_in
+
+NOW_MS = 1_700_000_000_000
+STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+async def fetches(server: Server, client: WireClient) -> None:
+    assert (await client.fetch("broken", 0)).error_code == STORAGE_ERROR
+
+
+async def asks_for_a_time(server: Server, client: WireClient) -> None:
+    asked = ListOffsetsTopic("broken", [ListOffsetsPartition(0, -1, NOW_MS)])
+    answer = await client.ask(ListOffsetsRequest(-1, 0, [asked]), 7, ListOffsetsResponse)
+    assert answer.topics[0].partitions[0].error_code == STORAGE_ERROR
+
+
+async def is_compacted(server: Server, client: WireClient) -> None:
+    server.broker.manager.set_configs("broken", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    async with asyncio.timeout(20):
+        while server.broker.require_partition("broken", 0).offline is None:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("finds", [fetches, asks_for_a_time, is_compacted])
+async def test_the_partition_goes_offline_and_the_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, finds: Callable[[Server, WireClient], Awaitable[None]]
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with running_server(tmp_path, log_cleaner_backoff_ms=10) as server, connect(server.address) as client:
+        for topic in ("whole", "broken"):
+            await client.create_topic(topic, segment_bytes="300")
+            for number in range(8):
+                await client.produce(topic, batch_of(f"{number}" + "x" * 100, key=b"k", timestamp=NOW_MS))
+        oldest = min((tmp_path / "broken-0").glob("*.log"))
+        content = oldest.read_bytes()
+        os.truncate(oldest, 10)
+        await finds(server, client)
+        assert (await client.produce("broken", batch_of("more"))).error_code == STORAGE_ERROR
+        assert (await client.fetch("broken", 7)).error_code == STORAGE_ERROR
+        asked = MetadataRequest([MetadataRequestTopic(name="broken")])
+        described = (await client.ask(asked, 9, MetadataResponse)).topics[0].partitions[0]
+        assert (described.error_code, described.leader_id, described.offline_replicas) == (5, -1, [1])
+        assert values_in(await client.fetch("whole", 7)) == ["7" + "x" * 100]
+        assert (await client.produce("whole", batch_of("more"))).error_code == 0
+    lines = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(lines) == 1, "once, however often it is met"
+    assert "broken-0 is offline" in lines[0].getMessage()
+    assert oldest.name in lines[0].getMessage()
+    oldest.write_bytes(content)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        assert values_in(await client.fetch("broken", 7)) == ["7" + "x" * 100], "a restart looks again"
+        assert (await client.produce("broken", batch_of("more", key=b"k"))).base_offset == 8
+
+
+async def test_a_fetch_that_waits_is_told(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client, connect(server.address) as other:
+        await client.create_topic("broken", segment_bytes="300")
+        for number in range(8):
+            await client.produce("broken", batch_of(f"{number}" + "x" * 100))
+        os.truncate(min((tmp_path / "broken-0").glob("*.log")), 10)
+        await client.send(fetch_request("broken", 8, max_wait_ms=20_000), 12)
+        partition = server.broker.require_partition("broken", 0)
+        async with asyncio.timeout(20):
+            while not partition.waiters:
+                await asyncio.sleep(0.01)
+            assert (await other.fetch("broken", 0)).error_code == STORAGE_ERROR
+            _, answer = await client.receive(1, 12)
+        assert answer.responses[0].partitions[0].error_code == STORAGE_ERROR  # type: ignore[attr-defined]
