@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 
+from broker import descriptors
 from broker.base.clock import Clock
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata_store import BrokerRegistration
@@ -54,11 +55,12 @@ class Broker:
     def open(cls, config: BrokerConfig, clock: Clock) -> Broker:
         """Locks the data directory, opens every log, loads the coordinators.
 
-        Raises DataDirectoryError, MetadataUnreadable, LogStorageError, LogDamaged.
+        Raises DataDirectoryError, MetadataUnreadable, LogStorageError, LogDamaged, TooFewDescriptors.
         """
         data = DataDirectory.open(config.data_dir)
         try:
             data.check_metadata(FILE_NAME)
+            descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
             broker = cls(config, clock, data, EmbeddedMetadataStore.open(config.data_dir, config.cluster_id))
             broker.manager.load()
             try:

@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._broker = server.broker
         self._transport: asyncio.Transport | None = None
         self._host = ""
+        self.fd = -1
         # Receiving. The head takes sizes and small frames; `_frame` is the larger frame that is coming in.
         self._head = FrameHead(
             RECEIVE_HEAD_BYTES,
@@ -92,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self.fd = transport.get_extra_info("socket").fileno()
         peer = transport.get_extra_info("peername")
         self._host = peer[0] if peer else ""
         self._server.opened(self)

@@ -73,6 +73,8 @@ DESCRIBED_PARTITIONS_MAX = 2000
 FETCH_SESSIONS_MAX = 1000
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 FETCH_SESSION_EVICTION_MS = 120 * 1000
+# File descriptors that neither clients nor new partitions get.
+DESCRIPTORS_KEPT = 100
 # Up to so many new partitions' files are made durable one by one; for more, one sync of the whole disk is faster.
 FILES_SYNCED_EACH_MAX = 16
 # Producer ids are taken from the metadata store in blocks, as in Kafka, so that not each costs a durable write.

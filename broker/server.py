@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from broker import descriptors
 from broker.base.clock import Clock, SystemClock
 from broker.broker import Broker
 from broker.config import BrokerConfig
@@ -40,7 +41,7 @@ class Server:
         return f"{host}:{port}"
 
     def opened(self, connection: Connection) -> None:
-        if len(self.connections) >= self.broker.config.max_connections:
+        if len(self.connections) >= self.broker.config.max_connections or descriptors.nearly_all_used(connection.fd):
             self.connections[connection] = None
             connection.abort("too many connections")
         else:

@@ -15,6 +15,7 @@ from typing import Final
 
 from broker.errors import LogDamaged
 from broker.limits import FILES_SYNCED_EACH_MAX
+from broker.log import layout
 from broker.log.disk import OS_DISK, Disk
 
 PARTITION_METADATA: Final = "partition.metadata"
@@ -82,6 +83,15 @@ class PartitionFolders:
             for path in sorted(self.path.iterdir())
             if _PARTITION_FOLDER.fullmatch(path.name) and (path / PARTITION_METADATA).exists()
         ]
+
+    def segments(self) -> int:
+        """How many segments there are: so many files are open while the broker runs. Raises OSError."""
+        return sum(
+            name.endswith(layout.LOG)
+            for path in self.path.iterdir()
+            if _PARTITION_FOLDER.fullmatch(path.name)
+            for name in os.listdir(path)
+        )
 
     def retire_leftovers(self, topic_ids: set[uuid.UUID]) -> list[Path]:
         """What deletions have left to be removed, and what a crash in the middle of one left. Raises OSError."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from broker import descriptors
 from broker.base.clock import Clock
 from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
 from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -258,7 +259,8 @@ class TopicManager:
         return topic
 
     def _make(self, state: TopicState, indexes: range) -> list[Partition]:
-        """New partitions, all or none; may run in a thread. Raises LogStorageError."""
+        """New partitions, all or none; may run in a thread. Raises LogStorageError, TooFewDescriptors."""
+        descriptors.require(len(indexes), f"{len(indexes)} partitions of {state.name}")
         config = topic_configs.log_config(state.configs)
         made: list[Partition] = []
         try:

@@ -15,6 +15,7 @@ import uvloop
 
 from broker.base.address import Address
 from broker.config import BrokerConfig
+from broker.descriptors import raise_soft_limit
 from broker.errors import BrokerError
 from broker.server import serving
 from deploy.cli.parameters import HostPort
@@ -56,6 +57,7 @@ def run(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = _config(ctx, site, data_dir, listen, advertised)
+        raise_soft_limit()
         _run_until_stopped(config, _say_ready)
     except BrokerError as error:
         click.echo(f"error: {error}\nhint: {error.hint}", err=True)

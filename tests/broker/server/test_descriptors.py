@@ -1,0 +1,99 @@
+"""A broker that runs out of file descriptors says so, refuses what would need them, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.base.children import module_environment
+from broker.descriptors import TooFewDescriptors
+from broker.limits import DESCRIPTORS_KEPT
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from tests.broker.running import running_server
+from tests.broker.wire_client import batch_of, connect, values_in
+
+RAISED = """
+import resource
+from broker.descriptors import raise_soft_limit
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+raise_soft_limit()
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+assert soft == hard, (soft, hard)
+"""
+
+
+@contextmanager
+def room_for(files: int) -> Iterator[None]:
+    """Only so many more files can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + files, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    subprocess.run([sys.executable, "-c", RAISED], check=True, env=module_environment(), timeout=60)
+
+
+async def test_more_partitions_than_there_are_descriptors_are_refused_whole(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        with room_for(DESCRIPTORS_KEPT + 30):
+            request = CreateTopicsRequest([CreatableTopic("many", 60, 1)])
+            refused = (await client.ask(request, 7, CreateTopicsResponse)).topics[0]
+            grown = CreatePartitionsRequest([CreatePartitionsTopic("t", 60, None)], 1000)
+            also = (await client.ask(grown, 3, CreatePartitionsResponse)).results[0]
+            assert {refused.error_code, also.error_code} == {ErrorCode.POLICY_VIOLATION}
+            assert "limit" in (refused.error_message or "")
+            assert not list(tmp_path.glob("many-*")), "nothing is left of it"
+            await client.create_topic("few", partitions=10)
+            assert (await client.produce("t", batch_of("v"))).error_code == 0
+            assert values_in(await client.fetch("t", 0)) == ["v"]
+
+
+async def test_clients_do_not_take_what_logs_need(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t", segment_bytes="300")
+        with room_for(DESCRIPTORS_KEPT + 10):
+            host, port = server.broker.advertised
+            clients = [await asyncio.open_connection(host, port) for _ in range(30)]
+            for number in range(8):
+                assert (await client.produce("t", batch_of(f"{number}" + "x" * 100))).error_code == 0
+            closed = 0
+            for reader, writer in clients:
+                try:
+                    async with asyncio.timeout(0.05):
+                        closed += not await reader.read(1)
+                except TimeoutError:
+                    pass
+                except ConnectionError:
+                    closed += 1
+                writer.close()
+            assert closed >= 15, "each of these sockets has two ends in this process"
+
+
+async def test_a_start_that_cannot_open_all_logs_says_how_many_it_needs(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t", partitions=50)
+    with room_for(DESCRIPTORS_KEPT + 40), pytest.raises(TooFewDescriptors, match="50 files to open") as refused:
+        async with running_server(tmp_path):
+            pass
+    assert "ulimit" in refused.value.hint
+    async with running_server(tmp_path) as server:
+        assert len(server.broker.topics["t"].partitions) == 50
