@@ -84,14 +84,16 @@ async def read_tails(
 def stand_in(checkpoint: Checkpoint, tail: Tail) -> list[TailBatch]:
     """A batch of the writer for what retention deleted behind the checkpoint (none, where that may hold no record).
 
+    A log may begin inside of a batch, whose header still says all of it: nothing stands in for that.
     Later fences' markers may have been deleted with its records. How many there were is known from the epoch of one
     that is left: each fence raises it by two. A record more than there was would be a source record that is lost.
     """
-    first, log_start = checkpoint.end.target_next, tail.log_start
+    first = checkpoint.end.target_next
+    begins = min([tail.log_start, *(batch.base_offset for batch in tail.batches[:1])])
     writer = checkpoint.writer
     left = [batch for batch in tail.batches if batch.is_control and batch.producer_id == writer.producer_id]
     if any(batch.is_control and batch.producer_id != writer.producer_id for batch in tail.batches):
         return []  # the fence got another producer id: nothing counts the markers
     fences = (left[-1].producer_epoch - writer.epoch + 1) // 2 if left else 0
-    last = log_start - 1 - max(0, fences - len(left))
+    last = begins - 1 - max(0, fences - len(left))
     return [TailBatch(first, last, *writer, checkpoint.sequence, is_control=False)] if last >= first else []

@@ -96,6 +96,17 @@ async def test_what_retention_deleted_at_an_exclusive_target_was_the_writers(tar
     assert spans(tail.batches[1:]) == [(5, 8)]
 
 
+async def test_a_batch_in_which_the_log_begins_needs_nothing_in_its_place(target: Cluster, link: Link) -> None:
+    await make_topic(target, "flights")
+    await write(target, 3, 2, 4)
+    await delete_records(target, {WHERE: 7})
+    tail = (await read_tails(target, link, {WHERE: checkpoint(5)}))[WHERE]
+    assert (tail.log_start, spans(tail.batches)) == (7, [(5, 8)])
+    tail = (await read_tails(target, link, {WHERE: checkpoint(2, sequence=41)}))[WHERE]
+    assert tail.batches[0] == TailBatch(2, 4, WRITER.producer_id, WRITER.epoch, 41, is_control=False)
+    assert spans(tail.batches[1:]) == [(5, 8)]
+
+
 async def test_what_retention_deleted_at_a_shared_target_may_have_been_anybodys(target: Cluster, link: Link) -> None:
     await make_topic(target, "flights")
     await write(target, 3, 2, 4)

@@ -104,10 +104,12 @@ class MemoryLog:
         self.epochs = LeaderEpochs()
         self.epochs.assign(self.epoch, self.end)
 
-    def delete_to(self, offset: int) -> None:
-        """Retention: the batches before the one that holds the offset."""
+    def delete_to(self, offset: int, *, inside: bool = False) -> None:
+        """Retention: the batches before the one that holds the offset; `inside`: the log begins at it, cut by hand."""
         self.batches = [stored for stored in self.batches if stored.header.next_offset > offset]
         self.start = self.batches[0].header.base_offset if self.batches else self.end
+        if inside:
+            self.start = max(self.start, offset)
         self.epochs.truncate_from_start(self.start)
 
     def recreate(self) -> None:
@@ -116,7 +118,8 @@ class MemoryLog:
         self.topic_number = number
 
     def records(self) -> list[Record]:
-        return [record for header, batch in self.batches if not header.is_control for record in decode_records(batch)]
+        batches = (batch for header, batch in self.batches if not header.is_control)
+        return [record for batch in batches for record in decode_records(batch) if record.offset >= self.start]
 
     # -- as mirror.worker.logs.Logs
 

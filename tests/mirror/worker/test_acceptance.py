@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -77,6 +78,7 @@ class Histories(RuleBasedStateMachine):
         self.life: Life | None = None
         self.written = 0
         self.kinds: list[GapKind] = []
+        self.others_wrote = False
 
     def new_values(self, count: int) -> range:
         self.written += count
@@ -109,10 +111,10 @@ class Histories(RuleBasedStateMachine):
         for count in refill:
             source.write(self.new_values(count))
 
-    @rule(kept=st.integers(0, 40), really=RARELY)
-    def retention_at_source(self, kept: int, really: bool) -> None:
+    @rule(kept=st.integers(0, 40), really=RARELY, inside=st.booleans())
+    def retention_at_source(self, kept: int, really: bool, inside: bool = False) -> None:
         if really:
-            self.twins.source.delete_to(max(self.twins.source.start, self.twins.source.end - kept))
+            self.twins.source.delete_to(max(self.twins.source.start, self.twins.source.end - kept), inside=inside)
             self.life = None
 
     @rule(really=RARELY)
@@ -150,15 +152,17 @@ class Histories(RuleBasedStateMachine):
             self.twins.target.recreate()
             self.life = None
 
-    @rule(kept=st.integers(0, 9), really=RARELY)
-    def retention_at_target(self, kept: int, really: bool) -> None:
-        if really and self.life is None:
-            self.twins.target.delete_to(max(self.twins.target.start, self.twins.target.end - kept))
+    @rule(kept=st.integers(0, 9), really=RARELY, inside=st.booleans())
+    def retention_at_target(self, kept: int, really: bool, inside: bool = False) -> None:
+        if really:
+            self.life = None
+            self.twins.target.delete_to(max(self.twins.target.start, self.twins.target.end - kept), inside=inside)
 
     @rule(count=st.integers(1, 3), really=RARELY)
     def write_at_target(self, count: int, really: bool) -> None:
         if (self.life is None and really) or self.twins.shared:
             self.twins.target.write(self.new_values(count), LOCAL_PRODUCER)
+            self.others_wrote = True
 
     # -- the mirror
 
@@ -173,6 +177,7 @@ class Histories(RuleBasedStateMachine):
     def open(self) -> None:
         opening, writer = finish(self.twins.open())
         self.life = Life(self.twins, opening, writer) if opening.gap is None else None
+        assert self.others_wrote or opening.gap is None or opening.gap.kind is not GapKind.FOREIGN_WRITER, opening.gap
         if self.life is not None:
             assert self.twins.open_gap() is None
             self.twins.check_copies(self.life.replicator.map, opening.position)
@@ -275,6 +280,19 @@ def test_a_cut_below_the_last_checkpoint_is_seen_by_the_sequences() -> None:
     histories.target_loses_its_end_under_a_session(lost=1)
     assert stopped_at(histories)[:2] == (GapKind.TARGET_TRUNCATED, 0)
     histories.teardown()
+
+
+@pytest.mark.parametrize("cut", [2, 3, 4, 5, 6])
+def test_a_target_that_begins_inside_of_a_batch_has_all_of_it(cut: int) -> None:
+    """Its records were the mirror's own, and none is mirrored again."""
+    histories = begun()
+    histories.write_and_catch_up([1])
+    histories.write_at_source(5, 0)
+    histories.live([("fetch", 2), ("write", 9), ("produce", 1), ("ack", 1)])
+    histories.life = None  # killed before the checkpoint
+    histories.twins.target.delete_to(cut, inside=True)
+    opening = finish(histories.twins.open())[0]
+    assert (opening.gap, opening.position) == (None, 6)
 
 
 def test_epochs_tell_where_no_copy_is_left_to_compare() -> None:
