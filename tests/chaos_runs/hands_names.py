@@ -28,7 +28,7 @@ NAMES_ACTIONS = ("state-delete", "link-rename")
 WAYS = ("adopt", "accept", "start-at-offset", "start-at-time", "start-over")
 TURNS = 5
 TOPICS = 4
-WRITE_PAUSE_S = 0.03
+WRITE_PAUSE_S = 0.1
 STOP_TIMEOUT_S = 60.0
 NOT_EMPTY = f"{GapKind.TARGET_NOT_EMPTY.value}:"
 

@@ -36,7 +36,7 @@ CONSENTS_MAX = 6
 """For one topic; one that wants more will not come to rest."""
 SETTLE_TIMEOUT_S = 120.0
 LOOK_TIMEOUT = "4s"
-LOOK_PAUSE_S = 0.5
+LOOK_PAUSE_S = 1.0
 REFUSED = 3
 """The exit code of what a safety gate refused."""
 

@@ -13,7 +13,7 @@ from tests.chaos_runs.stage import Topic
 
 TURNS = 5
 TOPICS = 3
-WRITE_PAUSE_S = 0.03
+WRITE_PAUSE_S = 0.1
 FENCED_CODE = 1
 """A mirror that another one fenced ends with it, and says so."""
 

@@ -19,7 +19,7 @@ COPIES_OF_ACTION = 5
 """So many topics suffer the same action."""
 GROUP = 6
 """So many topics are worked upon while the mirror runs, sleeps, or is away."""
-WRITE_PAUSE_S = 0.02
+WRITE_PAUSE_S = 0.03
 
 
 class TopicsRun(HandsRun):
