@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -146,14 +147,14 @@ class NamesRun(HandsRun):
     ) -> Expected:
         """It must be possible exactly where the target's records are the source's, in their order, from one on."""
         contents = [content_of(record) for record in source]
-        first = contents.index(base[0]) if base[0] in contents else -1
-        is_mirror = first >= 0 and tuple(contents[first : first + len(base)]) == base
+        copies = find_copies(base, contents, start)
         is_done = await self.consent(command, "adopt")
-        if is_done != is_mirror:
-            self.problem("adopt", f"{topic.name}: adopting is {is_mirror} by content, and was {is_done}")
-        if not is_done:
+        if is_done != bool(copies.good) and (is_done or copies.is_clear):
+            self.problem("adopt", f"{topic.name}: adopting is {bool(copies.good)} by content, and was {is_done}")
+        if not is_done or not copies.good:
             return Expected("adopt", base, start, start, was_refused=True)
-        last = source[first + len(base) - 1]
+        skipped, first = copies.good[0]
+        last = source[first + len(base) - skipped - 1]
         return Expected("adopt", base, last.offset + 1, source[first].offset)
 
     async def _start_at(self, command: str, way: str, at: int) -> None:
@@ -180,7 +181,7 @@ class NamesRun(HandsRun):
         if how == "cut" or topic.chance.random() < 0.3:
             said = await asyncio.to_thread(self.operator.as_printed, plain, "--yes")
             self.stage.notes.append(f"$ {plain} --yes\n{said.out}{said.err}")
-            if said.code and "does not stand at a gap" not in said.err:
+            if said.code and "does not stand at" not in said.err:
                 self.problem("start-over", f"{plain} ended with {said.code}: {said.err}")
 
     async def _come_to_rest(self) -> None:
@@ -228,6 +229,28 @@ class NamesRun(HandsRun):
     async def check_topics(self, state: LinkState) -> None:
         for topic in self.stage.topics:
             self.result.records += len(await self.stage.read(self.source, topic))
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Where a target's records may be those of the source: (records of the target before that, place at the source)."""
+
+    good: list[tuple[int, int]]
+    is_clear: bool
+    """There is but one place at which they could begin."""
+
+
+def find_copies(base: Sequence[Content], contents: Sequence[Content], source_start: int) -> Copies:
+    """From the target's first record on, or from the source's, where that lost its beginning."""
+    places = {(0, contents.index(base[0]))} if base[0] in contents else set()
+    if contents and contents[0] in base[: source_start + 1]:
+        places.add((base.index(contents[0]), 0))
+    good = [
+        (skipped, first)
+        for skipped, first in sorted(places)
+        if list(base[skipped:]) == list(contents[first : first + len(base) - skipped])
+    ]
+    return Copies(good, len(places) < 2)
 
 
 def some_time(chance: random.Random, source: list[Record]) -> tuple[int, str]:

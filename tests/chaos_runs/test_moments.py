@@ -6,7 +6,16 @@ import random
 
 from broker.wire.records import Record
 from tests.chaos_runs.clusters import PAIRS, RING
-from tests.chaos_runs.hands_names import NAMES_ACTIONS, TURNS, WAYS, Expected, differing, some_time
+from tests.chaos_runs.hands_names import (
+    NAMES_ACTIONS,
+    TURNS,
+    WAYS,
+    Copies,
+    Expected,
+    differing,
+    find_copies,
+    some_time,
+)
 from tests.chaos_runs.hands_sites import TURNS as SITE_TURNS
 from tests.chaos_runs.hands_topics import COPIES_OF_ACTION, PER_TOPIC, TopicsRun
 from tests.chaos_runs.looking import content_of
@@ -46,6 +55,16 @@ def test_only_the_named_actions_are_done() -> None:
     assert {form_of(seed, ["source-disk", "target-delete"])[1][0] for seed in CYCLE} == {"source-disk", "target-delete"}
     assert "adopt" in WAYS
     assert "link-rename" in NAMES_ACTIONS
+
+
+def test_what_can_be_adopted_is_known_by_content() -> None:
+    source = [content_of(Record(0, 1, b"k", b"%d" % number, ())) for number in range(6)]
+    assert find_copies(source[1:4], source, 0) == Copies([(0, 1)], is_clear=True)
+    assert find_copies([*source[:3], *source[:4]], source, 0) == Copies([], is_clear=True)
+    assert find_copies([source[1], source[3]], source, 0) == Copies([], is_clear=True)
+    assert find_copies(source[:5], source[2:], 2) == Copies([(2, 0)], is_clear=True)
+    assert find_copies(source[:5], source[2:], 1) == Copies([], is_clear=True), "more than retention can have taken"
+    assert find_copies([source[3], *source[2:5]], source[2:], 2) == Copies([(1, 0)], is_clear=False)
 
 
 def test_a_time_to_start_at_names_the_first_record_of_that_time() -> None:
