@@ -25,15 +25,18 @@ from broker.limits import (
     FRAME_FIRST_BYTES,
     FRAME_STALL_MS,
     RECEIVE_HEAD_BYTES,
+    REQUEST_ITEMS_AT_ONCE_MAX,
+    REQUEST_ITEMS_MAX,
     WRITE_HIGH_WATER_BYTES,
 )
 from broker.memory import RequestMemory
 from broker.wire.api import API, ApiKey
 from broker.wire.buffers import Buffer, grow_buffer
 from broker.wire.codec import decode
-from broker.wire.errors import MalformedMessage, UnsupportedVersion, WireError
+from broker.wire.errors import MalformedMessage, TooManyItems, UnsupportedVersion, WireError
 from broker.wire.frame_head import BegunFrame, FrameHead, FrameRefused
 from broker.wire.frames import decode_request_header, encode_response
+from broker.wire.schema import Message
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
             if key != ApiKey.API_VERSIONS:
                 raise UnsupportedVersion(f"{handler.api.name} v{version} is not served")
             return encode_response(key, 0, header.correlation_id, unsupported_version(HANDLERS))
-        request, end = decode(API[key].request, version, memoryview(frame), offset)
+        request, end = await self._decoded(API[key].request, version, frame, offset)
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
         context = RequestContext(version, header.client_id, self._host, HANDLERS)
@@ -257,6 +260,16 @@ class Connection(asyncio.BufferedProtocol):
         if response is None:
             return []
         return encode_response(key, version, header.correlation_id, response)
+
+    async def _decoded(self, kind: type[Message], version: int, frame: bytearray, offset: int) -> tuple[Message, int]:
+        """Raises MalformedMessage."""
+        view = memoryview(frame)
+        try:
+            return decode(kind, version, view, offset, max_items=REQUEST_ITEMS_AT_ONCE_MAX)
+        except TooManyItems:
+            return await self._broker.openings.run_in_thread(
+                lambda: decode(kind, version, view, offset, max_items=REQUEST_ITEMS_MAX)
+            )
 
     # -- the end ----------------------------------------------------------------------------------------------
 

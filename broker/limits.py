@@ -55,6 +55,14 @@ FRAME_FIRST_BYTES = 256 * KIB
 CONNECTION_REQUESTS_QUEUED_MAX = 8
 # Bytes of answers not yet taken by the peer at which its connection handles no further request.
 WRITE_HIGH_WATER_BYTES = 1 * MIB
+# Elements of arrays and tagged fields in one request: two bytes of it can be an object of 200. Kafka has no such limit;
+# a fetch of all partitions that sessions may hold is within it. And as many as are read in the event loop.
+REQUEST_ITEMS_MAX = 200_000
+REQUEST_ITEMS_AT_ONCE_MAX = 5_000
+# Elements of a request that are handled before others get the event loop: a partition's produced batch, a topic.
+ITEMS_PER_TURN = 16
+# A produced batch that is larger ends its turn: the lengths of its records were read.
+BYTES_PER_TURN = 64 * KIB
 # A frame that was begun, and of which nothing more came for so long, closes its connection.
 FRAME_STALL_MS = 30 * 1000
 # How often idle and stalled connections are looked for.
@@ -81,5 +89,6 @@ FILES_SYNCED_EACH_MAX = 16
 PRODUCER_ID_BLOCK = 1000
 
 assert RECEIVE_HEAD_BYTES < FRAME_FIRST_BYTES < SOCKET_REQUEST_BYTES_MAX <= QUEUED_REQUEST_BYTES_MAX
+assert 2 * FETCH_SESSION_PARTITIONS_MAX <= REQUEST_ITEMS_MAX, "each may be of a topic of its own"
 assert SOCKET_REQUEST_BYTES_MAX <= OPENED_BATCH_BYTES_MAX, "whatever comes uncompressed may be looked at"
 assert LOG_WALK_BYTES < LOG_SCAN_BYTES < SEGMENT_BYTES_MAX

@@ -5,6 +5,8 @@
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 # Members of one group; Kafka leaves it open, but each member costs memory in every rebalance answer.
 GROUP_MEMBERS_MAX = 10_000
+# Topics and owned partitions in the metadata that a member brings; one that brings more cannot be read.
+SUBSCRIPTION_ITEMS_MAX = 100_000
 # What a client may attach to one committed offset (Kafka: offset.metadata.max.bytes).
 OFFSET_METADATA_BYTES_MAX = 4096
 # How long the offsets of an empty group are kept (Kafka: offsets.retention.minutes, 7 days), and how often that is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.groups.group import Group
+from broker.groups.limits import SUBSCRIPTION_ITEMS_MAX
 from broker.wire.codec import decode_prefixed
 from broker.wire.errors import MalformedMessage
 from broker.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -18,7 +19,8 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
             return None
         metadata = member.metadata(group.protocol_name) or member.protocols[0].metadata
         try:
-            topics.update(decode_prefixed(ConsumerProtocolSubscription, metadata)[0].topics)
+            subscription, _ = decode_prefixed(ConsumerProtocolSubscription, metadata, max_items=SUBSCRIPTION_ITEMS_MAX)
+            topics.update(subscription.topics)
         except MalformedMessage:
             return None
     return frozenset(topics)

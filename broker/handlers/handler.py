@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from broker.broker import Broker
 from broker.errors import BrokerError
+from broker.limits import ITEMS_PER_TURN
 from broker.wire.api import ApiKey
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,14 @@ class Handler:
     api: ApiKey
     versions: tuple[int, int]
     handle: Callable[[Broker, Any, RequestContext], Awaitable[Any]]
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items of a request; after every few, whoever else waits for the event loop gets it."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % ITEMS_PER_TURN == 0:
+            await asyncio.sleep(0)
 
 
 class CloseConnection(BrokerError):

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.topics.errors import TopicExists, UnknownTopic
 from broker.topics.naming import INTERNAL_TOPICS, check_name
 from broker.topics.partition import Partition, Topic
@@ -43,7 +43,9 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
         topics = [_describe(topic, operations) for topic in broker.topics.values()]
     else:
         create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-        answers = [await _answer(broker, asked, create, operations, context) for asked in request.topics]
+        answers = [
+            await _answer(broker, asked, create, operations, context) async for asked in in_turns(request.topics)
+        ]
         # A topic that is named twice, or by name and by id, is answered once.
         topics = list({(answer.topic_id, answer.name): answer for answer in answers}.values())
     host, port = broker.advertised

@@ -12,6 +12,7 @@ than the batch has is decoded and encoded again, as Kafka does.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from broker.broker import Broker
@@ -19,7 +20,8 @@ from broker.cluster.metadata_store import TopicState
 from broker.config import FULL
 from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTooLarge
-from broker.handlers.handler import CloseConnection, Handler, RequestContext
+from broker.handlers.handler import CloseConnection, Handler, RequestContext, in_turns
+from broker.limits import BYTES_PER_TURN
 from broker.log.validation import check_records
 from broker.topics.configs import min_insync_replicas, value_of
 from broker.topics.errors import UnknownTopic
@@ -57,7 +59,9 @@ async def handle(broker: Broker, request: ProduceRequest, context: RequestContex
     responses = []
     failed = ErrorCode.NONE
     for data in request.topic_data:
-        partitions = [await _produce(broker, request, data, item, context) for item in data.partition_data]
+        partitions = [
+            await _produce(broker, request, data, item, context) async for item in in_turns(data.partition_data)
+        ]
         failed = next((ErrorCode.of(p.error_code) for p in partitions if p.error_code), failed)
         responses.append(TopicProduceResponse(data.name, partitions, data.topic_id))
     if request.acks == 0:
@@ -87,6 +91,8 @@ async def _produce(
         if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
             records = await broker.openings.run(partial(_with_codec, records, broker.topics[topic].state, context))
         checked = await broker.openings.run(partial(partition.log.check, records))
+        if len(records) > BYTES_PER_TURN:
+            await asyncio.sleep(0)
         if broker.require_partition(topic, data.index) is not partition:
             # Deleted while its batch was looked at, and made anew.
             raise UnknownTopic(f"The partition {topic}-{data.index} is another one now.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from typing import TypeVar
 
 from broker.wire.buffers import Buffer
@@ -48,7 +49,7 @@ def encode_prefixed(message: Message, version: int) -> bytes:
     return b"".join(encode_into(message, version, bytearray(_VERSION.pack(version))))
 
 
-def decode_prefixed(cls: type[M], buf: Buffer) -> tuple[M, int]:
+def decode_prefixed(cls: type[M], buf: Buffer, *, max_items: int = sys.maxsize) -> tuple[M, int]:
     """Read a message behind its version -> (message, version on the wire).
 
     A version newer than the tables is read as the newest there is: of such data only the end ever grows. Raises
@@ -59,19 +60,20 @@ def decode_prefixed(cls: type[M], buf: Buffer) -> tuple[M, int]:
     (version,) = _VERSION.unpack_from(buf, 0)
     if version < 0:
         raise MalformedMessage(f"{cls.__name__} cannot have version {version}")
-    message, _ = decode(cls, min(version, cls.VERSIONS[1]), buf, _VERSION.size)
+    message, _ = decode(cls, min(version, cls.VERSIONS[1]), buf, _VERSION.size, max_items=max_items)
     return message, version
 
 
-def decode(cls: type[M], version: int, buf: Buffer, offset: int = 0) -> tuple[M, int]:
+def decode(cls: type[M], version: int, buf: Buffer, offset: int = 0, *, max_items: int = sys.maxsize) -> tuple[M, int]:
     """Read one message at `offset` -> (message, offset after it).
 
     `records` fields are memoryview slices of `buf`, everything else is copied out of it. Bytes after the
     message are left alone. Raises UnsupportedVersion, and MalformedMessage for anything that cannot be
-    read; the memory used is bounded by the size of `buf`.
+    read, and TooManyItems (one of its kind) for more than `max_items` elements of arrays and tagged fields in all:
+    the memory used is bounded by the size of `buf`, but as much as a hundred times as large.
     """
     try:
-        result: tuple[M, int] = decoder(cls, version)(buf, offset, len(buf))
+        result: tuple[M, int] = decoder(cls, version)(buf, offset, len(buf), max_items)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         text = str(error)[:MAX_ERROR_TEXT_CHARS]
         raise MalformedMessage(f"{cls.__name__} v{version} cannot be read: {text}") from error

@@ -17,7 +17,7 @@ from broker.wire import primitives
 from broker.wire.buffers import Buffer
 from broker.wire.decode_writer import DecodeWriter
 from broker.wire.encode_writer import EncodeWriter
-from broker.wire.errors import MalformedMessage, UnsupportedVersion
+from broker.wire.errors import MalformedMessage, TooManyItems, UnsupportedVersion
 from broker.wire.schema import FIXED_WIDTH_BYTES, ZERO_UUID, Kind, Message
 
 M = TypeVar("M", bound=Message)
@@ -25,13 +25,14 @@ M = TypeVar("M", bound=Message)
 Encoder: TypeAlias = Callable[[Any, bytearray, list[Buffer]], bytearray]
 """(message, buffer to begin in, closed buffers) -> the buffer in which it ended, not yet among the closed ones."""
 
-Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
-"""(buffer, position, size of the buffer) -> (message, next position)."""
+Decoder: TypeAlias = Callable[[Buffer, int, int, int], tuple[Any, int]]
+"""(buffer, position, size of the buffer, elements that there may be) -> (message, next position)."""
 
 _HELPERS: dict[str, Any] = {
     "ZERO_UUID": ZERO_UUID,
     "UUID": uuids.UUID,
     "Malformed": MalformedMessage,
+    "TooManyItems": TooManyItems,
     "uvarint": primitives.uvarint,
     "read_uvarint": primitives.read_uvarint,
     "skip_tags": primitives.skip_tags,

@@ -2,7 +2,7 @@
 
 Running over the end of the buffer is left to `struct.error` and IndexError, which `broker.wire.codec` turns
 into MalformedMessage; only slices, which Python shortens silently, and counts, which cost memory, are
-tested here.
+tested here. `left` is how many elements of arrays and tagged fields the message may have.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DecodeWriter:
         self.formats: dict[str, str] = {}
 
     def source(self) -> str:
-        self._lines = ["def run(buf, p, size):"]
+        self._lines = ["def run(buf, p, size, left):"]
         self._struct(self._cls, "m")
         self._emit("return m, p")
         return "\n".join(self._lines)
@@ -158,12 +158,19 @@ class DecodeWriter:
         width = self._least_bytes(spec)
         self._emit(f"if {count} * {width} > size - p:")
         self._emit(f"    raise too_long({target.partition('.')[2]!r}, {count})")
+        self._count_items(count)
         if item is Kind.STRUCT or item is Kind.STRING or item is Kind.UUID:
             self._items(spec, item, count, target)
         else:
             self._emit(f"{target} = ARRAY_{item.name}.unpack({count}, buf, p)")
             self._emit(f"p += {count} * {width}")
         self._indent -= 1
+
+    def _count_items(self, count: str) -> None:
+        """A byte or two can stand for an object of hundreds: what is made is counted, not only what is read."""
+        self._emit(f"left -= {count}")
+        self._emit("if left < 0:")
+        self._emit("    raise TooManyItems('more elements and tagged fields than one message may have here')")
 
     def _items(self, spec: FieldSpec, item: Kind, count: str, target: str) -> None:
         """The loop over an array's elements that are not plain numbers."""
@@ -213,6 +220,7 @@ class DecodeWriter:
         self._indent += 1
         self._emit(f"if {count} > 127:")
         self._emit(f"    {count}, p = read_uvarint(buf, p - 1)")
+        self._count_items(count)
         if not tagged:
             self._emit(f"p = skip_tags(buf, p, size, {count})")
         else:

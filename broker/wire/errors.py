@@ -20,6 +20,12 @@ class MalformedMessage(WireError):
     hint: str = "check that the peer speaks the Kafka protocol on this port; close the connection"
 
 
+class TooManyItems(MalformedMessage):
+    """A message of more elements and tagged fields than whoever reads it allows."""
+
+    hint = "ask for less at once"
+
+
 class UnsupportedVersion(WireError):
     """An API key, or a version of it, that is not in the tables."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.limits import REQUEST_ITEMS_MAX
 from broker.log.validation import AppendOrigin
 from broker.wire.compression import Compression
 from broker.wire.messages.list_offsets import (
@@ -19,6 +20,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.bombs import NOW_MS, SHAPES, Lines, bomb, counted_lines
 from tests.broker.running import running_server
 from tests.broker.wire_client import WireClient, batch_of, connect
@@ -132,3 +134,17 @@ async def test_a_topic_deleted_while_its_batch_is_looked_at_takes_nothing(tmp_pa
         await holding
         assert answer.error_code == 3
         assert server.broker.require_partition("t", 0).log.log_end_offset == 0
+
+
+async def test_a_request_of_many_elements_is_answered_and_one_of_too_many_is_not(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client, connect(server.address) as other:
+        for count in (10, 20_000):
+            names = [MetadataRequestTopic(name=f"t{number}") for number in range(count)]
+            request = MetadataRequest(names, allow_auto_topic_creation=False)
+            answer = await client.ask(request, 12, MetadataResponse)
+            assert {topic.error_code for topic in answer.topics} == {3}
+            assert len(answer.topics) == count
+        await client.send(MetadataRequest([MetadataRequestTopic(name="")] * (REQUEST_ITEMS_MAX + 1)), 12)
+        assert await client.is_closed()
+        await other.create_topic("t")
+        assert (await other.produce("t", batch_of("good"))).error_code == 0
