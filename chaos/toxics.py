@@ -21,7 +21,6 @@ from broker.base.children import die_with_parent, stop_child_now
 from chaos.errors import FaultNotInjected, FaultNotRemoved, ToxiproxyMissing
 from chaos.names import proxy_of
 
-API_PORT_DEFAULT = 8474
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
 POLL_S = 0.05

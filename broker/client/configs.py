@@ -21,7 +21,7 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigOperation, ConfigSource
+from broker.wire.vocabulary import TOPIC_RESOURCE, ConfigOperation, ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,6 @@ async def describe_topic_configs(
         ]
         found |= await _describe(cluster, resources)
     return found
-
-
-async def describe_broker_configs(cluster: Cluster, node_id: int) -> dict[str, ConfigEntry]:
-    """All configs of one broker, asked of that broker. Raises ClientError."""
-    retry = cluster.retry()
-    while True:
-        try:
-            connection = await cluster.connection(node_id)
-            request = DescribeConfigsRequest([DescribeConfigsResource(BROKER_RESOURCE, str(node_id), None)])
-            found = _entries(await connection.request(request))[str(node_id)]
-            if isinstance(found, KafkaError):
-                raise found
-            return found
-        except ClientError as error:
-            await retry.pause(error)
 
 
 async def alter_topic_configs(

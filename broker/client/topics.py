@@ -20,8 +20,6 @@ from broker.wire.vocabulary import BROKER_DEFAULT, NO_LEADER, TopicPartition
 
 T = TypeVar("T")
 
-"""As a partition count or a replication factor: what the cluster's brokers are set to."""
-
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:

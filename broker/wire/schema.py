@@ -39,10 +39,8 @@ class Kind(Enum):
 
     INT8 = "b"
     INT16 = "h"
-    UINT16 = "H"
     INT32 = "i"
     INT64 = "q"
-    FLOAT64 = "d"
     BOOL = "?"
     UUID = "16s"
     STRING = "string"
@@ -55,10 +53,8 @@ class Kind(Enum):
 FIXED_WIDTH_BYTES: dict[Kind, int] = {
     Kind.INT8: 1,
     Kind.INT16: 2,
-    Kind.UINT16: 2,
     Kind.INT32: 4,
     Kind.INT64: 8,
-    Kind.FLOAT64: 8,
     Kind.BOOL: 1,
     Kind.UUID: 16,
 }
@@ -125,20 +121,12 @@ def int16(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | N
     return FieldSpec(Kind.INT16, default, since, until, tag=tag)
 
 
-def uint16(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
-    return FieldSpec(Kind.UINT16, default, since, until, tag=tag)
-
-
 def int32(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
     return FieldSpec(Kind.INT32, default, since, until, tag=tag)
 
 
 def int64(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
     return FieldSpec(Kind.INT64, default, since, until, tag=tag)
-
-
-def float64(*, default: float = 0.0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
-    return FieldSpec(Kind.FLOAT64, default, since, until, tag=tag)
 
 
 def boolean(*, default: bool = False, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
