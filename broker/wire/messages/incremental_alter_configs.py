@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.wire.schema import Message, Struct, array, boolean, int8, int16, int32, message, string, struct
+from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
+from broker.wire.schema import Message, Struct, array, boolean, int8, int32, message, string, struct
 
 
 @struct
@@ -23,14 +24,6 @@ class AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(Message):
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
-
-
-@struct
-class AlterConfigsResourceResponse(Struct):
-    error_code: int = int16()
-    error_message: str | None = string(nullable=0)
-    resource_type: int = int8()
-    resource_name: str = string()
 
 
 @message(key=44, versions=(0, 1), flexible=1)

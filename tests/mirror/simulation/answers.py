@@ -26,6 +26,7 @@ from broker.wire.messages import (
     offset_for_leader_epoch,
     produce,
 )
+from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from broker.wire.messages.metadata import MetadataResponseTopic
 from broker.wire.messages.produce import PartitionProduceResponse
@@ -240,8 +241,7 @@ class SimulatedNode:
                     configs[change.name] = change.value or ""
         return incremental_alter_configs.IncrementalAlterConfigsResponse(
             responses=[
-                incremental_alter_configs.AlterConfigsResourceResponse(0, None, TOPIC_RESOURCE, r.resource_name)
-                for r in request.resources
+                AlterConfigsResourceResponse(0, None, TOPIC_RESOURCE, r.resource_name) for r in request.resources
             ]
         )
 
