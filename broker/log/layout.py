@@ -1,7 +1,10 @@
 """File names inside a partition's directory. Offsets are in the name, 20 digits, as in Kafka."""
 
 import os
+import uuid
 from pathlib import Path
+
+from broker.log.disk import Disk
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -31,6 +34,13 @@ _CHECKPOINTS = frozenset({LEADER_EPOCHS, LOG_START, RECOVERY_POINT, CLEANER, CLE
 def holds_a_log(directory: Path) -> bool:
     """False for a folder without any file of a log: there is nothing to recover."""
     return any(name[:20].isdigit() or name in _CHECKPOINTS for name in os.listdir(directory))
+
+
+def retire(directory: Path, disk: Disk) -> Path:
+    """Takes the directory's name away; under the new one it may be removed at any time. Raises OSError."""
+    doomed = directory.with_name(f"{uuid.uuid4().hex}{DELETED}")
+    disk.replace(directory, doomed)
+    return doomed
 
 
 def file_at(directory: Path, offset: int, suffix: str) -> Path:

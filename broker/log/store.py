@@ -3,7 +3,6 @@
 `PartitionLog` decides; this does. Every method raises OSError where the disk fails.
 """
 
-import uuid
 from bisect import bisect_right
 from pathlib import Path
 
@@ -150,9 +149,7 @@ class LogStore:
     def retire(self) -> Path:
         """Takes the directory's name away, so that half of it is never opened as a log again: what is to be removed."""
         self.release()
-        doomed = self.directory.with_name(f"{uuid.uuid4().hex}{layout.DELETED}")
-        self.disk.replace(self.directory, doomed)
-        return doomed
+        return layout.retire(self.directory, self.disk)
 
     def release(self) -> None:
         """Lets go of the files as they are, as a kill would: the next start looks at them again."""

@@ -19,7 +19,6 @@ from broker.log import layout
 from broker.log.disk import OS_DISK, Disk
 
 PARTITION_METADATA: Final = "partition.metadata"
-DELETED_SUFFIX: Final = "-delete"
 
 _PARTITION_FOLDER = re.compile(r"[a-zA-Z0-9._-]+-\d+")
 _TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
@@ -43,7 +42,7 @@ class PartitionFolders:
             if path.name in there and _topic_id_in(path) == topic_id:
                 continue
             if path.name in there:
-                shutil.rmtree(_retire(path))
+                shutil.rmtree(layout.retire(path, self.disk))
             missing.append(path)
         one_by_one = len(missing) <= FILES_SYNCED_EACH_MAX
         text = f"version: 0\ntopic_id: {topic_id}\n".encode()
@@ -74,7 +73,7 @@ class PartitionFolders:
         OSError.
         """
         path = self.path / f"{topic}-{index}"
-        return [_retire(path)] if path.exists() else []
+        return [layout.retire(path, self.disk)] if path.exists() else []
 
     def existing(self) -> list[Path]:
         """Folders that hold a partition of a known topic id. Raises OSError."""
@@ -95,16 +94,11 @@ class PartitionFolders:
 
     def retire_leftovers(self, topic_ids: set[uuid.UUID]) -> list[Path]:
         """What deletions have left to be removed, and what a crash in the middle of one left. Raises OSError."""
-        doomed = list(self.path.glob(f"*{DELETED_SUFFIX}"))
+        doomed = list(self.path.glob(f"*{layout.DELETED}"))
         for path in self.existing():
             if (topic_id := _topic_id_in(path)) is not None and topic_id not in topic_ids:
-                doomed.append(_retire(path))
+                doomed.append(layout.retire(path, self.disk))
         return doomed
-
-
-def _retire(path: Path) -> Path:
-    """Takes the folder's name away; what is left may be removed at any time. Raises OSError."""
-    return path.rename(path.with_name(f"{uuid.uuid4().hex}{DELETED_SUFFIX}"))
 
 
 def _topic_id_in(path: Path) -> uuid.UUID | None:
