@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.base.address import parse_address
-from broker.base.children import die_with_parent, module_environment, stop_child
+from broker.base.children import start_child, stop_child
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, delete_topics, list_topics
 from chaos.checker import RunVerdict, SteadyState, check
@@ -167,15 +167,7 @@ async def mirror_of_run(link: Link, topic: str, listens: Mapping[str, str], own:
     config, log = own.folder / "farshore.toml", own.folder / "mirror.log"
     config.write_text(mirror_config(link, own.run_id, topic, listens))
     with log.open("wb") as sink:
-        process = await asyncio.create_subprocess_exec(
-            *own.mirror_command(config),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-            env=module_environment(),
-        )
+        process = await start_child(own.mirror_command(config), stdout=sink, stderr=sink)
     try:
         yield
         if process.returncode is not None:

@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 PR_SET_PDEATHSIG: Final = 1
 GROUP_POLL_S: Final = 0.05
@@ -30,6 +31,30 @@ def module_environment(**changes: str) -> dict[str, str]:
     """This process's environment for a child that runs a module of ours, wherever it is started."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return os.environ | {"PYTHONPATH": path} | changes
+
+
+async def start_child(
+    command: Sequence[str],
+    *,
+    stdin: int = asyncio.subprocess.DEVNULL,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    environment: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> asyncio.subprocess.Process:
+    """A child in a session of its own, which no Ctrl-C of ours reaches, and which never outlives this process. It can
+    run modules of ours; `environment` is in place of `module_environment()`. Raises OSError.
+    """
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=pass_fds,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+        env=module_environment() if environment is None else environment,
+    )
 
 
 def die_with_parent() -> None:

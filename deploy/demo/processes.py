@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from broker.base.children import die_with_parent, module_command, module_environment, stop_child
+from broker.base.children import module_command, module_environment, start_child, stop_child
 from deploy.errors import DemoFailed, ServiceDied
 
 READY_TIMEOUT_S = 60.0
@@ -58,15 +58,8 @@ class Processes:
         """Start a service and return once `ready()`; DemoFailed with the log's tail if it ends or is late."""
         log = self._log_dir / f"{name}.log"
         with log.open("ab") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *self._prefix,
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-                env=self._environment,
+            process = await start_child(
+                (*self._prefix, *arguments), stdout=sink, stderr=sink, environment=self._environment
             )
         self._running[name] = process
         self._watchers.create_task(self._watch(name, process))
@@ -92,15 +85,7 @@ class Processes:
     async def piped(self, name: str, module: str, *arguments: str) -> AsyncIterator[asyncio.StreamReader]:
         """Run a module for the length of the context; yields its output. It is killed, not stopped, at the end."""
         with (self._log_dir / f"{name}.log").open("ab") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *module_command(module, *arguments),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=sink,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-                env=module_environment(),
-            )
+            process = await start_child(module_command(module, *arguments), stdout=asyncio.subprocess.PIPE, stderr=sink)
         try:
             yield cast(asyncio.StreamReader, process.stdout)
         finally:
@@ -127,15 +112,11 @@ class Processes:
 
     async def run(self, *arguments: str, expect: int = 0) -> CommandResult:
         """Run a command to its end; DemoFailed when its exit code is not the expected one."""
-        process = await asyncio.create_subprocess_exec(
-            *self._prefix,
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
+        process = await start_child(
+            (*self._prefix, *arguments),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-            env=self._environment,
+            environment=self._environment,
         )
         try:
             stdout, stderr = await process.communicate()

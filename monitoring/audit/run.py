@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from broker.base.children import die_with_parent, module_command, module_environment, stop_group
+from broker.base.children import module_command, module_environment, start_child, stop_group
 from broker.client.cluster import Cluster
 from mirror.api import Link
 from monitoring import limits
@@ -130,16 +130,13 @@ async def _child(log: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, as
             lambda: asyncio.StreamReaderProtocol(events), os.fdopen(reading, "rb")
         )
         try:
-            process = await asyncio.create_subprocess_exec(
-                *CHILD,
-                str(writing),
+            process = await start_child(
+                (*CHILD, str(writing)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 pass_fds=(writing,),
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-                env=module_environment(TMPDIR=scratch),
+                environment=module_environment(TMPDIR=scratch),
             )
             try:
                 end_of_child.close()
