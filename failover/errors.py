@@ -2,11 +2,15 @@
 
 FailoverError
 ├── GateRefused        a safety gate said no; nothing was changed (exit 3)
-│   └── NotDrained     the source is still written to, or the mirror is behind
+│   ├── NotDrained     the source is still written to, or the mirror is behind
+│   └── NotMovable     also after the drain it is not known where a group goes on
 └── JournalDamaged     the operations journal does not match its own hashes
 """
 
 from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
 
 from broker.base.errors import FarshoreError
 
@@ -23,6 +27,21 @@ class NotDrained(GateRefused):
     """The mirror did not reach the source's end in time; nothing was changed."""
 
     retriable = True
+
+
+class NotMovable(GateRefused):
+    """With everything mirrored, it is still not known where these groups go on; nothing was changed."""
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        super().__init__(
+            f"it is not known where {', '.join(groups)} would go on at the target; nothing was changed",
+            hint=f"see `farshore group describe`; to go on without: {leave_options(groups)}",
+        )
+
+
+def leave_options(groups: Iterable[str]) -> str:
+    """The options that consent to leaving these groups behind."""
+    return " ".join(f"--leave-group {shlex.quote(group)}" for group in groups)
 
 
 class JournalDamaged(FailoverError):

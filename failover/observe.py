@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.groups import DescribedConsumerGroup, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_end_offsets, log_start_offsets
@@ -32,6 +33,8 @@ async def observe(
         link = await complete_link(link, source, target)
     state = await load_link_state(link, target)
     entries = state.entries
+    # Offsets of groups before the ends of logs: so none that is in its log can seem to be beyond it.
+    seen = await _look_at_groups(link, state, source, target, groups)
     partitions = await _partitions(link, state, source, target)
     return Snapshot(
         link=link.name,
@@ -42,9 +45,8 @@ async def observe(
         link_state=entries.run.state.value if entries.run else "running",
         operation_id=entries.run.operation_id if entries.run else "",
         partitions=partitions,
-        groups=await _groups(
-            link, state, {(v.topic, v.partition) for v in partitions if v.trusted}, (source, target), groups
-        ),
+        groups=await _groups(link, state, partitions, (source, target), seen),
+        asked_groups=groups,
     )
 
 
@@ -88,6 +90,7 @@ async def _partitions(
                 source_starts.get(at),
                 trusted=not (cut or at in doubted),
                 has_local_writers=any(back.selects_topic(at.topic) for back in link.reverse_links),
+                mirrored_target_next=end.target_next if end else None,
             )
         )
     return tuple(views)
@@ -98,39 +101,59 @@ async def _selected(link: Link, source: Cluster) -> dict[str, Topic]:
     return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
 
 
+@dataclass(frozen=True, slots=True)
+class _GroupsSeen:
+    """What both sites say of the groups, by name; of a source that is gone nothing."""
+
+    names: tuple[str, ...]
+    at_source: Mapping[str, dict[TopicPartition, CommittedOffset]]
+    at_target: Mapping[str, dict[TopicPartition, CommittedOffset]]
+    described_source: Mapping[str, DescribedConsumerGroup | KafkaError]
+    described_target: Mapping[str, DescribedConsumerGroup | KafkaError]
+
+
+async def _look_at_groups(
+    link: Link, state: LinkState, source: Cluster | None, target: Cluster, only: tuple[str, ...]
+) -> _GroupsSeen:
+    names = {name for cluster in (source, target) if cluster for name in await list_groups(cluster)}
+    if source is None:  # what was never carried over is known from the link's memory alone
+        names |= state.entries.groups.by_group.keys()
+    wanted = sorted(name for name in names if (name in only if only else link.selects_group(name)))
+    return _GroupsSeen(
+        names=tuple(wanted),
+        at_source=await _committed(source, wanted),
+        at_target=await _committed(target, wanted),
+        described_source=await describe_groups(source, wanted) if source else {},
+        described_target=await describe_groups(target, wanted),
+    )
+
+
 async def _groups(
     link: Link,
     state: LinkState,
-    trusted: Container[tuple[str, int]],
+    views: tuple[PartitionView, ...],
     sites: tuple[Cluster | None, Cluster],
-    only: tuple[str, ...],
+    seen: _GroupsSeen,
 ) -> tuple[GroupView, ...]:
     """Every selected group with a committed offset in a mirrored topic, at either site."""
     source, target = sites
-    names = {name for cluster in (source, target) if cluster for name in await list_groups(cluster)}
-    wanted = sorted(name for name in names if (name in only if only else link.selects_group(name)))
-    at_source = await _committed(source, wanted)
-    at_target = await _committed(target, wanted)
-    described_source = await describe_groups(source, wanted) if source else {}
-    described_target = await describe_groups(target, wanted)
+    trusted = {(view.topic, view.partition) for view in views if view.trusted}
     # Without a source there is nothing to translate: its offsets cannot be asked for.
     offset_map = GroupMap(state.map)
     if source:
         doubted = state.entries.in_doubt(asks_source=True)
         offset_map = await load_group_map(link, state.map, doubted, (source, target), {})
-    views = []
-    for name in wanted:
+    groups = []
+    for name in seen.names:
         entry = state.entries.groups.by_group.get(name)
         written = entry.written if entry is not None else {}
-        partitions = tuple(
-            _group_partitions(
-                name, link, state, trusted, offset_map, written, at_source.get(name, {}), at_target.get(name, {})
-            )
-        )
+        waiting = entry.waiting if entry is not None and source is None else {}
+        offsets = seen.at_source.get(name, {}), seen.at_target.get(name, {})
+        partitions = tuple(_group_partitions(name, link, state, trusted, offset_map, written, offsets, waiting))
         if not partitions:
             continue
-        here, there = described_source.get(name), described_target.get(name)
-        views.append(
+        here, there = seen.described_source.get(name), seen.described_target.get(name)
+        groups.append(
             GroupView(
                 name,
                 here.state.value if isinstance(here, DescribedConsumerGroup) else None,
@@ -141,7 +164,7 @@ async def _groups(
                 partitions,
             )
         )
-    return tuple(views)
+    return tuple(groups)
 
 
 async def _committed(
@@ -163,16 +186,20 @@ def _group_partitions(
     trusted: Container[tuple[str, int]],
     offset_map: GroupMap,
     written: Mapping[tuple[str, int], Written],
-    at_source: dict[TopicPartition, CommittedOffset],
-    at_target: dict[TopicPartition, CommittedOffset],
+    offsets: tuple[Mapping[TopicPartition, CommittedOffset], Mapping[TopicPartition, CommittedOffset]],
+    waiting: Iterable[tuple[str, int]],
 ) -> Iterable[GroupPartitionView]:
-    mirrored = {TopicPartition(*at) for at in state.map.partitions()}
+    """Where the group has an offset at a site, and where the mirror last saw one that it could not carry over."""
+    at_source, at_target = offsets
+    kept_waiting = {TopicPartition(*at) for at in waiting}
+    mirrored = {TopicPartition(*at) for at in state.map.partitions()} | kept_waiting
+    mirrored |= {at for at in at_source if link.selects_topic(at.topic) and at.topic != link.canary_topic}
     for at in sorted(mirrored):
         here = at_source.get(at)
         target_topic = link.target_topic(at.topic)
         there = at_target.get(TopicPartition(target_topic, at.partition))
         committed = here or there
-        if committed is None:
+        if committed is None and at not in kept_waiting:
             continue
         translated = None
         if here is not None and at in trusted:
@@ -187,5 +214,5 @@ def _group_partitions(
             here.offset if here else None,
             translated,
             there.offset if there else None,
-            committed.metadata,
+            committed.metadata if committed else "",
         )

@@ -18,12 +18,12 @@ from broker.client.errors import ClientError
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
-from failover.errors import NotDrained
+from failover.errors import NotDrained, NotMovable
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
-from failover.plan import GroupMove, Operation, OperationPlan, OperationStep, plan_moves
+from failover.plan import GroupMove, MoveKind, Operation, OperationPlan, OperationStep, not_movable, plan_moves
 from failover.snapshot import Snapshot
 from failover.verification import VerificationDifference, edge_timestamps, unfenced, verify_ends, verify_groups
 from mirror.api import Link, promote_link
@@ -44,6 +44,8 @@ class OperationResult:
     moves: tuple[GroupMove, ...]
     differences: tuple[VerificationDifference, ...]
     journal: str
+    left_groups: tuple[str, ...] = ()
+    """The groups that stayed behind, as was consented to: some of their moves are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def mark_interrupted(snapshot: Snapshot, journals: Path) -> Snapshot:
 
 
 async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_timeout_s: float) -> OperationResult:
-    """Run the plan's steps. Raises NotDrained before anything was changed; otherwise ends with a result."""
+    """Run the plan's steps. Raises GateRefused before anything was changed; otherwise ends with a result."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     journal.record("planned", to_document(plan))
@@ -92,6 +94,8 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
         match step:
             case OperationStep.DRAIN:
                 snapshot = await drain(sites, drain_timeout_s)
+                if refused := not_movable(plan_moves(snapshot), plan.left_groups):
+                    raise NotMovable([refusal.subject for refusal in refused])
             case OperationStep.FENCE:
                 fence = await promote_link(sites.link, sites.target, journal.operation_id)
                 not_fenced = unfenced(fence.left_out)
@@ -103,7 +107,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
                     moves = tuple(plan_moves(snapshot))
                 await move_groups(sites, moves)
             case OperationStep.VERIFY:
-                differences = (*not_fenced, *await verify(plan.operation, sites, snapshot, moves))
+                differences = (*not_fenced, *await verify(plan, sites, snapshot, moves))
         journal.record("done", {"step": step.value})
     losses = await _with_timestamps(sites, snapshot)
     result = OperationResult(
@@ -118,6 +122,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
         moves=moves,
         differences=differences,
         journal=str(journal.path),
+        left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
     )
     journal.record(FINISHED, to_document(result))
     return result
@@ -167,14 +172,28 @@ async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
 
 
 async def verify(
-    operation: Operation, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...]
+    plan: OperationPlan, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...]
 ) -> tuple[VerificationDifference, ...]:
     """Look again: what was promised must be what is there."""
-    after = await _look(operation, sites)
-    differences = [*verify_groups(after, moves)]
-    if operation is Operation.SWITCHOVER and sites.source is not None:
-        differences += await verify_ends(sites.source, sites.target, before, after)
+    after = await _look(plan.operation, sites)
+    differences = [*verify_groups(after, moves, plan.left_groups)]
+    if plan.operation is Operation.SWITCHOVER and sites.source is not None:
+        was_moved_before = plan.snapshot.link_state == "promoted"
+        differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
     return tuple(differences)
+
+
+def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:
+    """The target's ends as the mirror left them, where applications may have written there since an earlier run."""
+    if not was_moved_before:
+        return snapshot
+    return replace(
+        snapshot,
+        partitions=tuple(
+            view if view.mirrored_target_next is None else replace(view, target_end=view.mirrored_target_next)
+            for view in snapshot.partitions
+        ),
+    )
 
 
 async def _with_timestamps(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:

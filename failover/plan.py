@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,6 +37,8 @@ class RefusalReason(StrEnum):
     GROUP_ACTIVE_AT_TARGET = "group_active_at_target"
     OFFSETS_IN_DOUBT = "offsets_in_doubt"
     DATA_LOSS_NOT_ALLOWED = "data_loss_not_allowed"
+    GROUP_NOT_FOUND = "group_not_found"
+    GROUP_NOT_MOVABLE = "group_not_movable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class GroupMove:
     AT_END: the group had read further at the source than was mirrored, so it goes on at the end of what is there.
     KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
     source after `synced_at_ms` it reads again; None: no sync was recorded.
+    UNKNOWN: no offset of the target is known to mean the same record; what stands there is left as it is.
     """
 
     group: str
@@ -84,7 +87,7 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True)
 class OperationPlan:
-    """Everything an operator should see before saying yes."""
+    """Everything an operator should see before saying yes. What is unknown of `left_groups` may stay behind."""
 
     operation: Operation
     snapshot: Snapshot
@@ -93,14 +96,19 @@ class OperationPlan:
     moves: tuple[GroupMove, ...]
     refusals: tuple[GateRefusal, ...]
     by_offset_map: bool = True
+    left_groups: tuple[str, ...] = ()
 
     @property
     def loss(self) -> LossTotal:
         return total_loss(self.losses)
 
 
-def plan_switchover(snapshot: Snapshot) -> OperationPlan:
-    """The source is alive and nothing may be lost: drain, fence, move the groups, verify."""
+def plan_switchover(snapshot: Snapshot, *, left_groups: Iterable[str] = ()) -> OperationPlan:
+    """The source is alive and nothing may be lost: drain, fence, move the groups, verify.
+
+    What the mirror still has to bring is waited for, so that only after the drain all moves can be judged.
+    """
+    left, moves = tuple(left_groups), tuple(plan_moves(snapshot))
     refusals = [*_link_refusals(snapshot)]
     if not snapshot.source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
@@ -119,8 +127,14 @@ def plan_switchover(snapshot: Snapshot) -> OperationPlan:
         snapshot,
         (OperationStep.DRAIN, OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY),
         tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions),
-        tuple(plan_moves(snapshot)),
-        (*refusals, *_active_at_target(snapshot.groups)),
+        moves,
+        (
+            *refusals,
+            *_active_at_target(snapshot.groups),
+            *_missing(snapshot),
+            *not_movable((move for move in moves if not _is_coming(move, snapshot)), left),
+        ),
+        left_groups=left,
     )
 
 
@@ -130,12 +144,14 @@ def plan_failover(
     allow_data_loss: bool,
     even_if_source_answers: bool,
     moves: Iterable[GroupMove] | None = None,
+    left_groups: Iterable[str] = (),
 ) -> OperationPlan:
     """The source is gone: fence, move the groups to what is there, verify, and say what is lost.
 
     `moves` replaces the moves by offset map (a failover to a datetime).
     """
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+    left, planned = tuple(left_groups), tuple(plan_moves(snapshot) if moves is None else moves)
     refusals = [*_link_refusals(snapshot)]
     if snapshot.source_answers and not even_if_source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_ANSWERS, snapshot.source))
@@ -146,10 +162,33 @@ def plan_failover(
         snapshot,
         (OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY),
         losses,
-        tuple(plan_moves(snapshot) if moves is None else moves),
-        (*refusals, *_active_at_target(snapshot.groups)),
+        planned,
+        (*refusals, *_active_at_target(snapshot.groups), *_missing(snapshot), *not_movable(planned, left)),
         by_offset_map=moves is None,
+        left_groups=left,
     )
+
+
+def not_movable(moves: Iterable[GroupMove], left_groups: Container[str]) -> tuple[GateRefusal, ...]:
+    """One refusal per group that has an unknown move, but for those that may be left behind."""
+    unknown = {move.group for move in moves if move.kind is MoveKind.UNKNOWN and move.group not in left_groups}
+    return tuple(GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in sorted(unknown))
+
+
+def _missing(snapshot: Snapshot) -> tuple[GateRefusal, ...]:
+    return tuple(GateRefusal(RefusalReason.GROUP_NOT_FOUND, group) for group in snapshot.missing_groups)
+
+
+def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
+    """Whether the group stands where the mirror has yet to come to, so that the drain can make its move known."""
+    for view in snapshot.partitions:
+        if (view.topic, view.partition) == (move.topic, move.partition):
+            end, mirrored = view.source_end, view.mirrored_source_next
+            stands_at = move.source_offset
+            if stands_at is None or end is None or stands_at > end:
+                return False
+            return view.trusted and end > (mirrored or 0) and stands_at >= (mirrored or 0)
+    return False
 
 
 def plan_moves(snapshot: Snapshot) -> Iterable[GroupMove]:
@@ -163,8 +202,7 @@ def plan_moves(snapshot: Snapshot) -> Iterable[GroupMove]:
 def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:
     target_offset: int | None = at.translated_offset
     if at.source_offset is None:
-        kind = MoveKind.UNKNOWN if at.target_offset is None else MoveKind.KEPT
-        target_offset = at.target_offset
+        kind, target_offset = (MoveKind.KEPT, at.target_offset) if _stands(at, view) else (MoveKind.UNKNOWN, None)
     elif at.translated_offset is not None:
         same = at.translated_offset == at.target_offset
         kind = MoveKind.ALREADY_THERE if same else MoveKind.TRANSLATED
@@ -172,11 +210,11 @@ def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) 
         view is not None
         and view.trusted
         and not view.has_local_writers
-        and view.mirrored_source_next is not None
         and view.target_end is not None
-        and at.source_offset >= view.mirrored_source_next
+        and _has_read_all(at.source_offset, view)
     ):
-        kind, target_offset = MoveKind.AT_END, view.target_end
+        end = view.mirrored_target_next
+        kind, target_offset = MoveKind.AT_END, view.target_end if end is None else end
     else:
         kind = MoveKind.UNKNOWN
     return GroupMove(
@@ -192,8 +230,25 @@ def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) 
     )
 
 
+def _stands(at: GroupPartitionView, view: PartitionView | None) -> bool:
+    """Whether the target's offset is within its log, and that log still the one that it was committed for."""
+    if at.target_offset is None or view is None or not view.trusted:
+        return False
+    return view.target_end is not None and at.target_offset <= view.target_end
+
+
+def _has_read_all(source_offset: int, view: PartitionView) -> bool:
+    """Whether the group has read all that the mirror brought, or the source ever had. Beyond its end nobody can be."""
+    if view.source_end is not None and source_offset > view.source_end:
+        return False
+    if view.mirrored_source_next is None:
+        return view.source_end is not None and source_offset == view.source_end == (view.source_start or 0)
+    return source_offset >= view.mirrored_source_next
+
+
 def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
-    if snapshot.link_state == "promoted" and not snapshot.interrupted:
+    """A link that was moved may be followed by groups that stayed behind: those are asked for by name."""
+    if snapshot.link_state == "promoted" and not snapshot.interrupted and not snapshot.asked_groups:
         yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link)
     if not any(view.mirrored_source_next is not None for view in snapshot.partitions):
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)

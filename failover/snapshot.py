@@ -12,8 +12,9 @@ class PartitionView:
     `source_end` is None when the source did not answer; then `seen_source_end`, `seen_timestamp_ms` and `seen_at_ms`
     are the last the mirror saw of it (None: it never recorded any). `mirrored_source_next` is None when nothing of the
     partition was ever mirrored. Not `trusted`: the topic was recreated or a log was cut, at either site, so that the
-    mirrored offsets do not mean the records that are there now. `has_local_writers`: the target's
-    own producers write this topic too, and a reverse link carries that back.
+    mirrored offsets do not mean the records that are there now. `has_local_writers`: the target's own producers write
+    this topic too, and a reverse link carries that back. `mirrored_target_next` is where the mirrored records end at
+    the target; behind it there may be markers, and after a promotion records of the target's own.
     """
 
     topic: str
@@ -28,6 +29,7 @@ class PartitionView:
     source_start: int | None = None
     trusted: bool = True
     has_local_writers: bool = False
+    mirrored_target_next: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Snapshot:
     """Both sites of one link at `taken_at_ms` (Unix time).
 
     `link_state` is "running", or "promoted" since the operation `operation_id`; `interrupted` says that this operation
-    began here and was cut short, so that it may be gone on with.
+    began here and was cut short, so that it may be gone on with. `asked_groups` are those that were asked for by name;
+    empty: all that the link selects.
     """
 
     link: str
@@ -74,3 +77,10 @@ class Snapshot:
     partitions: tuple[PartitionView, ...]
     groups: tuple[GroupView, ...]
     interrupted: bool = False
+    asked_groups: tuple[str, ...] = ()
+
+    @property
+    def missing_groups(self) -> tuple[str, ...]:
+        """The groups that were asked for by name and have no offset in a mirrored topic at a site that answers."""
+        there = {group.group for group in self.groups}
+        return tuple(name for name in self.asked_groups if name not in there)

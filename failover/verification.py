@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ from broker.client.log import read_records
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from failover.losses import PartitionLoss
-from failover.plan import GroupMove
+from failover.plan import GroupMove, MoveKind
 from failover.snapshot import PartitionView, Snapshot
 
 
@@ -19,6 +19,8 @@ class DifferenceKind(StrEnum):
     """What the check found that should not be."""
 
     GROUP_OFFSET = "group_offset"
+    GROUP_NOT_MOVED = "group_not_moved"
+    """Since the plan the group's offset there has become unknown, and nobody consented to that."""
     LEFT_BEHIND = "left_behind"
     LAST_RECORD = "last_record"
     NOT_FENCED = "not_fenced"
@@ -44,17 +46,24 @@ def unfenced(left_out: Iterable[TopicPartition]) -> list[VerificationDifference]
     ]
 
 
-def verify_groups(after: Snapshot, moves: Iterable[GroupMove]) -> Iterable[VerificationDifference]:
-    """Every offset that was to be at the target is there. Pure."""
+def verify_groups(
+    after: Snapshot, moves: Iterable[GroupMove], left_groups: Container[str] = ()
+) -> Iterable[VerificationDifference]:
+    """Every offset that was to be at the target is there; of `left_groups` it may be unknown what that is. Pure."""
     found = {
         (group.group, at.topic, at.partition): at.target_offset for group in after.groups for at in group.partitions
     }
     for move in moves:
         at_target = found.get((move.group, move.topic, move.partition))
-        if move.target_offset is not None and at_target != move.target_offset:
+        subject = f"{move.group} on {move.topic}"
+        if move.kind is MoveKind.UNKNOWN and move.group not in left_groups:
+            yield VerificationDifference(
+                DifferenceKind.GROUP_NOT_MOVED, subject, move.partition, move.target_offset, at_target
+            )
+        elif move.target_offset is not None and at_target != move.target_offset:
             yield VerificationDifference(
                 DifferenceKind.GROUP_OFFSET,
-                f"{move.group} on {move.topic}",
+                subject,
                 move.partition,
                 move.target_offset,
                 at_target,

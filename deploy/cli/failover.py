@@ -14,7 +14,7 @@ import click
 from broker.client.cluster import Cluster
 from broker.client.errors import ClusterUnreachable
 from deploy.cli import failover_tables as display
-from deploy.cli.parameters import Moment
+from deploy.cli.parameters import GroupName, Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.journal import Journal
 from failover.limits import SOURCE_PROBE_MS
@@ -28,7 +28,20 @@ def common_options(command: Any) -> Any:
     """What both verbs take."""
     for option in (
         click.option("--link", "link_name", metavar="LINK", help="The link to move along (default: the only one)."),
-        click.option("--group", "groups", multiple=True, help="Only this consumer group; may be given again."),
+        click.option(
+            *("--group", "groups"),
+            multiple=True,
+            type=GroupName(),
+            help="Only this consumer group; may be given again.",
+        ),
+        click.option(
+            "--leave-group",
+            "left_groups",
+            multiple=True,
+            type=GroupName(),
+            metavar="GROUP",
+            help="Go on where offsets of this group are unknown, and leave those; may be given again.",
+        ),
         click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
         click.option("--yes", is_flag=True, help="Go on without asking."),
         output_option,
@@ -53,6 +66,7 @@ def switchover(
     app: AppContext,
     link_name: str | None,
     groups: tuple[str, ...],
+    left_groups: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     output: str,
@@ -67,8 +81,8 @@ def switchover(
 
     async def main() -> int:
         async with AsyncExitStack() as stack:
-            sites = await _enter(stack, link, groups)
-            plan = plan_switchover(mark_interrupted(await sites.look(), _journals(app)))
+            sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
+            plan = plan_switchover(mark_interrupted(await sites.look(), _journals(app)), left_groups=left_groups)
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_s)
 
     raise SystemExit(run_async(main()))
@@ -89,6 +103,7 @@ def failover(
     app: AppContext,
     link_name: str | None,
     groups: tuple[str, ...],
+    left_groups: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     output: str,
@@ -104,7 +119,7 @@ def failover(
 
     async def main() -> int:
         async with AsyncExitStack() as stack:
-            sites = await _enter(stack, link, groups)
+            sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
             snapshot = mark_interrupted(await sites.look_past_source(), _journals(app))
             if not snapshot.source_answers:
                 sites = replace(sites, source=None)
@@ -113,6 +128,7 @@ def failover(
                 allow_data_loss=allow_data_loss,
                 even_if_source_answers=even_if_source_answers,
                 moves=None if timestamp_ms is None else await moves_to(snapshot, sites.target, timestamp_ms),
+                left_groups=left_groups,
             )
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=0.0)
 

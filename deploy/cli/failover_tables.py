@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 import click
@@ -9,7 +10,7 @@ import click
 from broker.base.documents import to_document
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import Output, confirm_plan, emit
-from failover.errors import GateRefused
+from failover.errors import GateRefused, leave_options
 from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.operation import OperationResult
 from failover.plan import GateRefusal, MoveKind, Operation, OperationPlan, RefusalReason
@@ -43,7 +44,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.LINK_NOT_RUNNING: (
         "the link {subject} was already moved: its target is promoted",
-        "to mirror again, run `farshore link resume --link {subject}`",
+        "name the groups that stayed behind with --group; to mirror again, run `farshore link resume --link {subject}`",
     ),
     RefusalReason.NOTHING_MIRRORED: (
         "nothing was ever mirrored along the link {subject}",
@@ -65,13 +66,22 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "it cannot be ruled out that records of {subject} are lost",
         "read the plan; to go on, add --allow-data-loss",
     ),
+    RefusalReason.GROUP_NOT_FOUND: (
+        "the group {subject} has no committed offset in a mirrored topic",
+        "correct the name: `farshore group list --site SITE` has those of a site",
+    ),
+    RefusalReason.GROUP_NOT_MOVABLE: (
+        "it is not known where the group {subject} would go on at the target",
+        "see `farshore group describe`; to go on and leave what is unknown of it as it is, add --leave-group {subject}",
+    ),
 }
 
 
 def reason_of(refusal: GateRefusal) -> tuple[str, str]:
     """What a gate found, and what to do about it."""
     message, hint = _REASONS[refusal.reason]
-    return message.format(subject=refusal.subject), hint.format(subject=refusal.subject)
+    subject = refusal.subject
+    return message.format(subject=subject), hint.format(subject=shlex.quote(subject))
 
 
 def headline(total: LossTotal) -> str:
@@ -114,6 +124,8 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         )
     if lossy := _with_loss(plan.losses):
         print_table(to_document(lossy), LOSS_COLUMNS, "", to_stderr=to_stderr)
+    if plan.left_groups:
+        click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
     if plan.moves:
         print_table(to_document(list(plan.moves)), MOVE_COLUMNS, "", to_stderr=to_stderr)
 
@@ -127,7 +139,11 @@ def refuse(plan: OperationPlan) -> None:
     """Raise GateRefused with every gate that said no; the first one's hint."""
     if plan.refusals:
         told = [reason_of(refusal) for refusal in plan.refusals]
-        raise GateRefused("; ".join(message for message, _ in told), hint=told[0][1])
+        unmovable = [refusal.subject for refusal in plan.refusals if refusal.reason is RefusalReason.GROUP_NOT_MOVABLE]
+        hint = told[0][1]
+        if plan.refusals[0].reason is RefusalReason.GROUP_NOT_MOVABLE and len(unmovable) > 1:
+            hint = f"to go on and leave what is unknown of them as it is: {leave_options(unmovable)}"
+        raise GateRefused("; ".join(message for message, _ in told), hint=hint)
 
 
 def ask(plan: OperationPlan, yes: bool) -> None:
@@ -148,6 +164,8 @@ def print_result(result: OperationResult, output: str) -> None:
         emit(list(result.differences), output, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
         if any(difference.kind is DifferenceKind.NOT_FENCED for difference in result.differences):
             click.echo(NOT_FENCED, err=True)
+    if result.left_groups:
+        click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
     verdict = "verified" if result.verified else "NOT VERIFIED"
     click.echo(
         f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "

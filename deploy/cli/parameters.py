@@ -41,6 +41,17 @@ class Moment(click.ParamType[int]):
             self.fail(f"{error}; {error.hint}", param, ctx)
 
 
+class GroupName(click.ParamType[str]):
+    """A consumer group by its name, which is not empty and has no spaces around it."""
+
+    name = "group"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value or value != value.strip():
+            self.fail(f"{value!r} is no name of a group", param, ctx)
+        return value
+
+
 class StartTime(NamedTuple):
     """Where the first record of this time or later is."""
 

@@ -83,7 +83,8 @@ def test_failover_refuses_a_source_that_answers_unless_told() -> None:
 
 
 def test_failover_needs_consent_to_loss_by_name_wherever_loss_cannot_be_excluded() -> None:
-    gone = source_gone(replace(SNAPSHOT, partitions=(MIRRORED,)))
+    synced = replace(GROUP, partitions=(replace(GROUP_AT, target_offset=41),))
+    gone = source_gone(replace(SNAPSHOT, partitions=(MIRRORED,), groups=(synced,)))
     plan = plan_failover(gone, allow_data_loss=False, even_if_source_answers=False)
     assert reasons(plan.refusals) == {RefusalReason.DATA_LOSS_NOT_ALLOWED}
     assert plan_failover(gone, allow_data_loss=True, even_if_source_answers=False).refusals == ()

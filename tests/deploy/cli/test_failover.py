@@ -166,6 +166,17 @@ def test_a_no_at_the_terminal_changes_nothing(shell: Shell) -> None:
     assert shell.journals == before
 
 
+def test_a_group_that_is_not_there_is_refused_and_an_empty_name_is_a_wrong_use(shell: Shell) -> None:
+    before = shell.journals
+    refused = shell.run("switchover --group nope --yes", ExitCode.REFUSED)
+    assert "the group nope has no committed offset" in refused.stderr
+    assert "farshore group list" in refused.stderr
+    for option in ("--group", "--leave-group"):
+        wrong = shell.run(f"switchover {option}= --yes", ExitCode.USAGE)
+        assert "no name of a group" in wrong.stderr
+    assert shell.journals == before
+
+
 def test_a_datetime_without_a_zone_is_refused(shell: Shell) -> None:
     before = shell.journals
     refused = shell.run(
