@@ -7,6 +7,8 @@ MIB = 1024 * KIB
 # Positions and relative offsets in the index files are 32-bit, as in Kafka.
 SEGMENT_BYTES_MAX = 2**31 - 1
 SEGMENT_OFFSETS_MAX = 2**31 - 1
+# A topic may not space its index wider: each read passes what lies between two entries, in the event loop.
+INDEX_INTERVAL_BYTES_MAX = 64 * KIB
 # What a scan of batch headers reads at a time: one read covers some 250 small batches and wastes little on large ones.
 LOG_WALK_BYTES = 16 * KIB
 # Recovery and compaction read whole batches; a batch larger than this is read by itself.
@@ -63,6 +65,9 @@ REQUEST_ITEMS_AT_ONCE_MAX = 5_000
 ITEMS_PER_TURN = 16
 # A produced batch that is larger ends its turn: the lengths of its records were read.
 BYTES_PER_TURN = 64 * KIB
+# Bytes of answers, over all connections, that clients have not taken yet. At so many a fetch is given one batch and no
+# more: who asks for much and reads nothing costs us a batch a connection, not 55 MiB.
+UNSENT_ANSWERS_BYTES_MAX = 256 * MIB
 # A frame that was begun, and of which nothing more came for so long, closes its connection.
 FRAME_STALL_MS = 30 * 1000
 # How often idle and stalled connections are looked for.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from broker.errors import LogDamaged
-from broker.limits import LOG_SCAN_BYTES, LOG_WALK_BYTES
+from broker.limits import INDEX_INTERVAL_BYTES_MAX, LOG_SCAN_BYTES, LOG_WALK_BYTES
 from broker.log import layout
 from broker.log.disk import Disk, write_all
 from broker.log.indexes import OffsetIndex, TimeIndex, encode_aborted
@@ -86,7 +86,7 @@ class Segment:
             self.max_timestamp_offset = header.base_offset
         if position == 0:
             self.first_timestamp_ms = header.max_timestamp
-        elif self._unindexed_bytes >= index_interval_bytes:
+        elif self._unindexed_bytes >= min(index_interval_bytes, INDEX_INTERVAL_BYTES_MAX):
             self.offset_index.append(header.base_offset, position)
             self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
             self._unindexed_bytes = 0

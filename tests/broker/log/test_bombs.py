@@ -124,3 +124,13 @@ def test_what_full_validation_costs_is_bounded() -> None:
         with counted_lines() as lines:
             within(check_records, batch, AT_ONCE)
         assert lines.count < FEW_MS_LINES
+
+
+def test_a_wide_index_interval_does_not_make_reads_walk_the_log(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(index_interval_bytes=2**31 - 1), ManualClock(NOW_MS))
+    for _ in range(5_000):
+        log.append(batch_of(b""), leader_epoch=0)
+    with counted_lines() as lines:
+        log.read(4_900, 100, up_to=log.log_end_offset, at_least_one=True)
+    assert lines.count < FEW_MS_LINES / 10
+    log.close()
