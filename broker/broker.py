@@ -44,6 +44,8 @@ class Broker:
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self.fetch_sessions = FetchSessions(clock, lambda: secrets.randbelow(2**31 - 1) + 1)
         self.openings = Openings()
+        # What connections hold of answers that their clients do not take.
+        self.unsent_bytes = 0
         self._data = data
         self._store = store
         self._producer_ids = iter(range(0))

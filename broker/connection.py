@@ -88,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
         self._reading = True
         self._closed = False
+        self._unsent_bytes = 0
         self.busy = False
         self.active_at = server.broker.clock.monotonic()
 
@@ -105,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = True
         self._arrived.set()
         self._writable.set()
+        self._taken()
         self._frame = None
         self._requests.clear()
         self._server.lost(self, self._held_bytes)
@@ -117,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.clear()
 
     def resume_writing(self) -> None:
+        self._taken()
         self.active_at = self._broker.clock.monotonic()
         self._writable.set()
 
@@ -237,6 +240,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if response:
             self._transport.writelines(response)
+            self._unsent_bytes = self._transport.get_write_buffer_size()
+            self._broker.unsent_bytes += self._unsent_bytes
+            if self._writable.is_set():
+                # Little is left, of which nothing more is heard.
+                self._taken()
         self._pace_reading()
 
     async def _answer(self, frame: bytearray) -> list[Buffer]:
@@ -270,6 +278,16 @@ class Connection(asyncio.BufferedProtocol):
             return await self._broker.openings.run_in_thread(
                 lambda: decode(kind, version, view, offset, max_items=REQUEST_ITEMS_MAX)
             )
+
+    @property
+    def holds_unsent(self) -> bool:
+        """Whether an answer waits for its client to take it."""
+        return self._unsent_bytes > 0
+
+    def _taken(self) -> None:
+        """The client took what it was sent, or is gone."""
+        self._broker.unsent_bytes -= self._unsent_bytes
+        self._unsent_bytes = 0
 
     # -- the end ----------------------------------------------------------------------------------------------
 

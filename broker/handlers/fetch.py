@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
+from broker.limits import UNSENT_ANSWERS_BYTES_MAX
 from broker.topics.errors import InvalidTopicRequest, TopicError
 from broker.topics.fetch_sessions import NO_SESSION, Fetched, FetchPlan, FetchSessionError, TopicKey
 from broker.topics.partition import Partition, check_isolation_level
@@ -72,7 +73,8 @@ async def handle(broker: Broker, request: FetchRequest, context: RequestContext)
 
 def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, by_whom: bool) -> _Answer:
     answer = _Answer()
-    limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+    room_bytes = max(0, UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes)
+    limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
     for fetched in plan.partitions.values():
         partition = None
         try:
