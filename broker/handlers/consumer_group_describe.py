@@ -33,7 +33,7 @@ async def handle(
     names = {topic.state.topic_id: name for name, topic in broker.topics.items()}
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
-    for group_id in request.group_ids:
+    for group_id in dict.fromkeys(request.group_ids):
         group = broker.groups.consumer.groups.get(group_id)
         described.append(_unknown(broker, group_id) if group is None else _described(group, names, operations))
     return ConsumerGroupDescribeResponse(groups=described)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.topics.catalogue import CATALOGUE
 from broker.topics.errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidTopicRequest
 from broker.topics.manager import check_partition_count
@@ -30,7 +30,7 @@ from broker.wire.vocabulary import BROKER_DEFAULT, ConfigSource
 async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
     results = {}
-    for topic in request.topics:
+    async for topic in in_turns(request.topics):
         results[topic.name] = await _create(broker, topic, named[topic.name], request.validate_only)
     return CreateTopicsResponse(topics=list(results.values()))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.topics.broker_configs import BrokerSetting, broker_settings
 from broker.topics.catalogue import CATALOGUE, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
@@ -27,7 +27,13 @@ from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigSource
 
 
 async def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(broker, request, asked) for asked in request.resources])
+    named = {
+        (asked.resource_type, asked.resource_name, tuple(asked.configuration_keys or ())): asked
+        for asked in request.resources
+    }
+    return DescribeConfigsResponse(
+        results=[_describe(broker, request, asked) async for asked in in_turns(named.values())]
+    )
 
 
 def _describe(broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:

@@ -28,7 +28,9 @@ GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8))
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return DescribeGroupsResponse(groups=[_describe(broker, group_id, operations) for group_id in request.groups])
+    return DescribeGroupsResponse(
+        groups=[_describe(broker, group_id, operations) for group_id in dict.fromkeys(request.groups)]
+    )
 
 
 def _describe(broker: Broker, group_id: str, operations: int) -> DescribedGroup:

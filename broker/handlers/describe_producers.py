@@ -20,8 +20,10 @@ async def handle(
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(topic.name, [_describe(broker, topic.name, index) for index in topic.partition_indexes])
-            for topic in request.topics
+            TopicResponse(
+                topic.name, [_describe(broker, topic.name, index) for index in dict.fromkeys(topic.partition_indexes)]
+            )
+            for topic in {topic.name: topic for topic in request.topics}.values()
         ]
     )
 

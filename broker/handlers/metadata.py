@@ -42,9 +42,11 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
     if request.topics is None or (context.api_version == 0 and not request.topics):
         topics = [_describe(topic, operations) for topic in broker.topics.values()]
     else:
+        # Before it is described: a topic of many partitions that is named 100,000 times would not fit into memory.
+        named = {(asked.topic_id, asked.name): asked for asked in request.topics}
         create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
         answers = [
-            await _answer(broker, asked, create, operations, context) async for asked in in_turns(request.topics)
+            await _answer(broker, asked, create, operations, context) async for asked in in_turns(named.values())
         ]
         # A topic that is named twice, or by name and by id, is answered once.
         topics = list({(answer.topic_id, answer.name): answer for answer in answers}.values())

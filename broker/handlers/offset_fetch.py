@@ -34,7 +34,8 @@ AskedTopics = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTop
 
 async def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= 8:
-        return OffsetFetchResponse(groups=[_group(broker, group, request.require_stable) for group in request.groups])
+        named = {group.group_id: group for group in request.groups}
+        return OffsetFetchResponse(groups=[_group(broker, group, request.require_stable) for group in named.values()])
     found = _topics(broker.groups.offsets.of(request.group_id), request.topics, request.require_stable)
     return OffsetFetchResponse(topics=[_as_v7(topic) for topic in found])
 
