@@ -85,17 +85,19 @@ async def _produce(
         partition = broker.require_partition(topic, data.index)
         _check_acks(request.acks, partition, broker.topics[topic])
         records = _batch(data)
-        log_start_offset = partition.log.log_start_offset
         if broker.config.record_validation == FULL:
             await broker.openings.run(partial(check_records, records))
         if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
             records = await broker.openings.run(partial(_with_codec, records, broker.topics[topic].state, context))
+        _check_transaction(broker, request, partition, _peek(records))
+        log_start_offset = partition.log.log_start_offset
         checked = await broker.openings.run(partial(partition.log.check, records))
         if len(records) > BYTES_PER_TURN:
             await asyncio.sleep(0)
         if broker.require_partition(topic, data.index) is not partition:
             # Deleted while its batch was looked at, and made anew.
             raise UnknownTopic(f"The partition {topic}-{data.index} is another one now.")
+        # Once more: its transaction may have ended meanwhile.
         _check_transaction(broker, request, partition, checked)
         result = partition.log.append(records, leader_epoch=partition.leader_epoch, checked=checked)
     except BrokerError as error:
@@ -201,6 +203,13 @@ def _check_transaction(broker: Broker, request: ProduceRequest, partition: Parti
             error_code=code,
             hint="add the partition to the transaction first",
         )
+
+
+def _peek(records: memoryview) -> BatchHeader:
+    try:
+        return peek(records)
+    except CorruptBatch as error:
+        raise CorruptRecords(str(error)) from error
 
 
 def _record_errors(error: BrokerError) -> list[BatchIndexAndErrorMessage]:
