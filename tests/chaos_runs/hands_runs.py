@@ -34,7 +34,7 @@ from tests.chaos_runs.warm_commands import WarmCommands
 
 CONSENTS_MAX = 6
 """For one topic; one that wants more will not come to rest."""
-SETTLE_TIMEOUT_S = 120.0
+SETTLE_TIMEOUT_S = 240.0
 LOOK_TIMEOUT = "4s"
 LOOK_PAUSE_S = 1.0
 REFUSED = 3
