@@ -60,7 +60,7 @@ async def look_ahead(
     outlooks = []
     for gap in gaps:
         found = evidence.get(TopicPartition(gap.topic, gap.partition))
-        if source is None or found is None or found.checkpoint is None:
+        if source is None or found is None or found.checkpoint is None or gap.kind is GapKind.TARGET_NOT_EMPTY:
             outlooks.append(_recorded(gap))
         else:
             outlooks.append(await _outlook(link, (source, target), found, gap))
@@ -173,7 +173,8 @@ def _recorded(gap: Gap) -> GapOutlook:
     if gap.kind is GapKind.DELETED:
         meaning = f"{gap.detail}; what is at the target stays"
     if gap.kind is GapKind.TARGET_NOT_EMPTY:
-        meaning = f"{gap.detail}; the source's records from offset {gap.source_to} on are mirrored behind them"
+        meaning = f"{gap.detail}; the source's records from offset {gap.source_to} on are mirrored behind them: those "
+        meaning += "that are there already would be there twice"
     skipped = repeated = None
     if gap.kind is not GapKind.RECREATED:
         skipped = (gap.source_from, gap.source_to) if gap.source_to > gap.source_from else None

@@ -116,7 +116,8 @@ class GapKind(StrEnum):
     TARGET_TRUNCATED = "target_truncated"
     """The target lost what it had acknowledged (a topic recreated there, an unclean election)."""
     TARGET_NOT_EMPTY = "target_not_empty"
-    """The link never mirrored the partition, as its state says, and its target has records that it must not have."""
+    """The target has records that the link's state does not know: the link never mirrored the partition, as it says, or
+    another link from the same source did in its place."""
     MIXED_ORIGINS = "mixed_origins"
     """Another mirror brought records under one producer id, of which some came from the target and some did not."""
     DELETED = "deleted"

@@ -19,7 +19,7 @@ from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Holds
 from mirror.worker.logs import ClusterLogs
-from mirror.worker.occupants import find_occupants
+from mirror.worker.occupants import find_occupants, who_came_since
 from mirror.worker.origins import Passage
 from mirror.worker.resume import Evidence, SourceLog
 
@@ -115,7 +115,7 @@ async def with_occupants(
     writers: Mapping[int, Registration],
     holds: Holds,
 ) -> dict[TopicPartition, Evidence]:
-    """With who wrote where the link never did; one of which that cannot be said is held, and left out."""
+    """With who wrote where the link never did, or in its place; where that cannot be said it is held, and left out."""
     fresh = {pairs[where]: where for where, found in evidence.items() if found.checkpoint is None}
     new = not entries.checkpoints
     found = dict(evidence)
@@ -126,4 +126,8 @@ async def with_occupants(
             del found[where]
         else:
             found[where] = replace(found[where], occupant=occupant)
+    for where, known in found.items():
+        if known.checkpoint is not None:
+            occupant = who_came_since(link, known.checkpoint, known.tail.batches, writers)
+            found[where] = replace(known, occupant=occupant)
     return found

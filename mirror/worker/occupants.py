@@ -1,8 +1,9 @@
-"""Who wrote into a target partition before the link ever did, as far as its state knows.
+"""Who wrote into a target partition before the link ever did, or in its place, as far as its state knows.
 
 A link whose state was deleted, or that was renamed, would mirror everything a second time; one that is pointed at the
-wrong topic would mix its records with others'. The batches in the log say who wrote them, and the registry of producer
-ids says which of those were links.
+wrong topic would mix its records with others'. One whose state is old, because another link from the same source took
+its place for a while (it was renamed there and back), would mirror once more what that one brought. The batches in the
+log say who wrote them, and the registry of producer ids says which of those were links.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from broker.client.scan import OffsetSpan, scan_each
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
+from mirror.offsets.entries import Checkpoint
+from mirror.offsets.recovery import TailBatch
 from mirror.origins import Registration
 
 WINDOW_OFFSETS: Final = 1_000
@@ -61,6 +64,30 @@ async def find_occupants(
             if where not in found and windows[where].end < span.end
         }
     return found
+
+
+def who_came_since(
+    link: Link, checkpoint: Checkpoint, tail: Iterable[TailBatch], writers: Mapping[int, Registration]
+) -> str:
+    """Which link from the same source wrote behind the checkpoint, in words; "" for none.
+
+    Also this link itself, where its state lost the later checkpoints. A link's own batches of the session that wrote
+    the checkpoint are none of these, nor are markers.
+    """
+    found = [
+        batch
+        for batch in tail
+        if not batch.is_control
+        and (batch.producer_id, batch.producer_epoch) != checkpoint.writer
+        and batch.producer_id in writers
+        and writers[batch.producer_id].source.name == link.source.name
+    ]
+    if not found:
+        return ""
+    names = sorted({writers[batch.producer_id].link for batch in found} - {link.name})
+    who = f"link {', '.join(names)}" if names else "this link"
+    span = f"{found[0].base_offset} to {found[-1].last_offset}"
+    return f"{who} wrote target offsets {span}, from {link.source.name}, and the link's state knows of none of them"
 
 
 def _words(link: Link, header: BatchHeader, writers: Mapping[int, Registration]) -> str:

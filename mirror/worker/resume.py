@@ -83,7 +83,7 @@ class Evidence:
     target_topic_id: str = ""
     fenced: bool = True
     occupant: str = ""
-    """Who wrote into the target before the link did, in words; only where there is no checkpoint."""
+    """Who wrote into the target before the link did, or behind its checkpoint from the same source, in words."""
     comparison: Comparison = NO_DOUBT
 
     @property
@@ -131,8 +131,15 @@ def open_partition(evidence: Evidence, writer: Writer) -> Opening:
         stopping = next((gap for gap in evidence.of(GapStatus.STOPPED) if _waits(gap, evidence)), None)
     if stopping is not None:
         return _stand_still(evidence, found, stopping)
-    passed = [replace(gap, source_from=accepted[gap.kind].source_from, status=GapStatus.PASSED) for gap in gaps]
+    passed = [_passed(gap, accepted[gap.kind], evidence.source) for gap in gaps]
     return _proceed(evidence, writer, found, passed)
+
+
+def _passed(gap: Gap, accepted: Gap, source: SourceLog) -> Gap:
+    """The gap as it is now, from where it was accepted; where another link came between, up to the chosen start."""
+    if gap.kind is GapKind.TARGET_NOT_EMPTY:
+        gap = replace(gap, source_to=max(gap.source_to, min(accepted.source_to, source.end)))
+    return replace(gap, source_from=accepted.source_from, status=GapStatus.PASSED)
 
 
 def _open_first(evidence: Evidence, writer: Writer) -> Opening:
@@ -183,7 +190,9 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
     if source.start > position:
         detail = f"the source's log starts at {source.start}"
         gaps.append(_gap(evidence, GapKind.TRUNCATED_START, (position, source.start), target_next, detail))
-    if found.foreign and not evidence.shared and not comparison.target_lost:
+    if evidence.occupant and not comparison.target_lost:
+        gaps.append(_gap(evidence, GapKind.TARGET_NOT_EMPTY, (position, position), target_next, evidence.occupant))
+    elif found.foreign and not evidence.shared and not comparison.target_lost:
         first, last = found.foreign[0].first, found.foreign[-1].last
         detail = f"another producer wrote target offsets {first} to {last}"
         gaps.append(_gap(evidence, GapKind.FOREIGN_WRITER, (position, position), target_next, detail))
@@ -226,7 +235,8 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
         position = source.start
     elif kinds & {GapKind.TRUNCATED_END, GapKind.TARGET_TRUNCATED}:
         position = min(position, evidence.comparison.agreed_to)
-    position = max(position, source.start)
+    started = (gap.source_to for gap in passed if gap.kind is GapKind.TARGET_NOT_EMPTY)
+    position = max(position, source.start, *started)
     if position == found.position:
         refused = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind in RETRIED_KINDS]
         # The target's end must be the one at which it stopped: else records before the gap were lost there since, and
