@@ -43,6 +43,11 @@ async def is_compacted(server: Server, client: WireClient) -> None:
             await asyncio.sleep(0.01)
 
 
+def open_files(folder: Path) -> list[str]:
+    links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return [target for link in links if link.is_symlink() and str(folder) in (target := os.readlink(link))]
+
+
 @pytest.mark.parametrize("finds", [fetches, asks_for_a_time, is_compacted])
 async def test_the_partition_goes_offline_and_the_others_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, finds: Callable[[Server, WireClient], Awaitable[None]]
@@ -57,6 +62,9 @@ async def test_the_partition_goes_offline_and_the_others_go_on(
         content = oldest.read_bytes()
         os.truncate(oldest, 10)
         await finds(server, client)
+        async with asyncio.timeout(20):
+            while open_files(tmp_path / "broken-0"):  # what is made durable late, in its thread
+                await asyncio.sleep(0.01)
         assert (await client.produce("broken", batch_of("more"))).error_code == STORAGE_ERROR
         assert (await client.fetch("broken", 7)).error_code == STORAGE_ERROR
         asked = MetadataRequest([MetadataRequestTopic(name="broken")])
