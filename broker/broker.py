@@ -6,25 +6,30 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
+from functools import partial
 
 from broker import descriptors
 from broker.base.clock import Clock
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
-from broker.cluster.metadata_store import BrokerRegistration
+from broker.cluster.metadata import CLIENT_LISTENER, BrokerRegistration, ChangeKind, Endpoint
+from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
+from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
+from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import BrokerConfig
 from broker.coordination.host import TopicShape
+from broker.coordination.internal_log import InternalLog
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError, LogDamaged
 from broker.groups.coordinator import GroupCoordinator
 from broker.limits import PRODUCER_ID_BLOCK
 from broker.log.compaction import CompactionJob
 from broker.openings import Openings
-from broker.topics.errors import UnknownTopic
+from broker.topics.errors import NotLeading, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.manager import TopicManager
 from broker.topics.partition import Partition, Topic
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.wire.errors import WireError
+from broker.wire.errors import ErrorCode, WireError
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +40,7 @@ FORESEEN = (BrokerError, OSError, WireError)
 class Broker:
     """What the handlers work on. One event loop owns it; nothing here may be called from another thread."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, data: DataDirectory, store: EmbeddedMetadataStore) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, data: DataDirectory, store: MetadataStore) -> None:
         """Use `open`."""
         self.config = config
         self.clock = clock
@@ -48,37 +53,49 @@ class Broker:
         self.unsent_bytes = 0
         self._data = data
         self._store = store
-        self._producer_ids = iter(range(0))
+        self._producer_ids = range(0)
+        # Internal topics that could not be made -> why: told to those who need them.
+        self._unmade: dict[str, BrokerError] = {}
+        self._making_internal = asyncio.Lock()
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self, self._end_offsets)
         self.manager.deletion_listeners.append(self.groups.forget_topic)
 
     @classmethod
-    def open(cls, config: BrokerConfig, clock: Clock) -> Broker:
-        """Locks the data directory, opens every log, loads the coordinators.
+    async def open(cls, config: BrokerConfig, clock: Clock) -> Broker:
+        """Locks the data directory, opens the metadata and every log, loads the coordinators.
 
-        Raises DataDirectoryError, MetadataUnreadable, LogStorageError, LogDamaged, TooFewDescriptors.
+        Raises DataDirectoryError, MetadataUnreadable, LogStorageError, LogDamaged, TooFewDescriptors,
+        ZooKeeperError, NotAlone.
         """
         data = DataDirectory.open(config.data_dir)
         try:
-            data.check_metadata(FILE_NAME)
             descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
-            broker = cls(config, clock, data, EmbeddedMetadataStore.open(config.data_dir, config.cluster_id))
-            broker.manager.load()
+            store = await _open_store(config, clock, data)
+        except BaseException:  # whatever stops the start, the lock goes and the error goes on
+            data.close()
+            raise
+        try:
+            broker = cls(config, clock, data, store)
+            await broker.manager.load()
             try:
                 broker.groups.load()
                 broker.transactions.load()
             except WireError as error:
                 raise LogDamaged(f"a coordinator's topic cannot be read: {error}") from error
-        except BaseException:  # whatever stops the start, the lock goes and the error goes on
+        except BaseException:  # as above
+            await store.close()
             data.close()
             raise
         return broker
 
-    def bound(self, host: str, port: int) -> None:
-        """Tells where the server listens, which it only knows when it does (port 0). Raises LogStorageError."""
+    async def bound(self, host: str, port: int) -> None:
+        """Tells where the server listens, which it only knows when it does (port 0). Raises LogStorageError,
+        NodeIdTaken, ZooKeeperError.
+        """
         self.advertised = (self.config.advertised_host or host, self.config.advertised_port or port)
-        self._store.register_broker(BrokerRegistration(self.config.node_id, *self.advertised, self.config.rack))
+        endpoint = Endpoint(CLIENT_LISTENER, *self.advertised)
+        await self._store.register_broker(BrokerRegistration(self.config.node_id, (endpoint,), self.config.rack))
 
     @property
     def topics(self) -> dict[str, Topic]:
@@ -87,8 +104,14 @@ class Broker:
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.manager.partition(topic, index)
 
+    def check_leading(self) -> None:
+        """By our own clock, and in time: nobody else leads before our session can be over. Raises NotLeading."""
+        if self.clock.monotonic() >= self._store.alive_until:
+            raise NotLeading(f"broker {self.config.node_id} has lost its session with ZooKeeper")
+
     def require_partition(self, topic: str, index: int) -> Partition:
-        """Raises UnknownTopic."""
+        """One that this broker leads. Raises UnknownTopic, NotLeading."""
+        self.check_leading()
         found = self.manager.partition(topic, index)
         if found is None:
             raise UnknownTopic(f"This broker has no partition {topic}-{index}.")
@@ -102,32 +125,87 @@ class Broker:
         return None if topic is None else TopicShape(topic.state.topic_id, len(topic.partitions))
 
     def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Makes a coordinator's topic unless it is there. Raises LogStorageError."""
-        return self.topics.get(name) or self.manager.create_at_once(name, partitions, configs)
+        """The coordinator's topic, which `prepare` made. Raises what it met."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
+        if (error := self._unmade.get(name)) is not None:
+            raise error
+        raise BrokerError(f"{name} is not made yet", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    async def prepare(self, *logs: InternalLog) -> None:
+        """Makes the topics of coordinators unless they are there: before each request that may need them. What it meets
+        is raised by the coordinator when it does need them.
+        """
+        for internal in logs:
+            if internal.topic not in self.topics:
+                async with self._making_internal:
+                    await self._make_internal_topic(internal)
+
+    async def _make_internal_topic(self, internal: InternalLog) -> None:
+        self._unmade.pop(internal.topic, None)
+        if internal.topic in self.topics:
+            return
+        try:
+            await self.manager.create(internal.topic, internal.wanted_partitions, internal.topic_configs)
+        except BrokerError as error:
+            self._unmade[internal.topic] = error
+
+    async def prepare_producer_ids(self) -> None:
+        """Until the event loop has its turn again, `allocate_producer_id` has one to give. Raises what the metadata
+        store raises.
+        """
+        while not self._producer_ids:
+            async with self._making_internal:
+                if not self._producer_ids:
+                    allocated = await self._store.allocate_producer_ids(self.config.node_id, PRODUCER_ID_BLOCK)
+                    self._producer_ids = allocated
 
     def allocate_producer_id(self) -> int:
-        """A producer id that was never given out before. Raises LogStorageError."""
-        producer_id = next(self._producer_ids, None)
-        if producer_id is None:
-            self._producer_ids = iter(self._store.allocate_producer_ids(PRODUCER_ID_BLOCK))
-            producer_id = next(self._producer_ids)
+        """A producer id that was never given out before. Raises BrokerError where `prepare_producer_ids` was not
+        asked.
+        """
+        if not self._producer_ids:
+            raise BrokerError("there is no producer id", error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        producer_id = self._producer_ids[0]
+        self._producer_ids = self._producer_ids[1:]
         return producer_id
 
     async def run(self) -> None:
         """Everything that happens by time alone; ends only by being cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._store.run())
+            tasks.create_task(self._renew_controllership())
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
             tasks.create_task(self.manager.sweep())
             tasks.create_task(self._enforce_retention())
             tasks.create_task(self._compact())
 
-    def close(self) -> None:
-        """Closes the logs and unlocks the data directory. Raises LogStorageError, after everything was tried."""
+    async def close(self) -> None:
+        """Closes the logs, gives up what the broker is registered with, and unlocks the data directory. Raises
+        LogStorageError, after everything was tried.
+        """
         try:
             self.manager.close()
         finally:
-            self._data.close()
+            try:
+                await self._store.close()
+            finally:
+                self._data.close()
+
+    async def _renew_controllership(self) -> None:
+        async with self._store.watch(ChangeKind.SESSION) as changes:
+            async for _ in changes:
+                log.warning("broker %d is registered with ZooKeeper again", self.config.node_id)
+                await self._try_renewal()
+
+    async def _try_renewal(self) -> None:
+        try:
+            await self.manager.controllership.renew()
+        except OutcomeUnknown as error:
+            # That session is over too; the next one tells again.
+            log.warning("the controllership could not be renewed: %s", error)
 
     def _end_offsets(self, partition: int, producer_id: int, commit: bool) -> None:
         self.groups.offsets.end_transaction(partition, producer_id, commit=commit)
@@ -194,6 +272,21 @@ class Broker:
             log.warning("compaction of %s-%d failed: %s", partition.topic, partition.index, error)
         except Exception:  # as above
             log.exception("compaction of %s-%d failed", partition.topic, partition.index)
+
+
+async def _open_store(config: BrokerConfig, clock: Clock, data: DataDirectory) -> MetadataStore:
+    if config.zookeeper is None:
+        data.check_metadata(FILE_NAME)
+        return EmbeddedMetadataStore.open(config.data_dir, config.cluster_id)
+    timeout_ms, connect_ms = config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
+    connect = partial(KazooZooKeeper.connect, config.zookeeper, timeout_ms, clock, connect_ms)
+    store = await ZooKeeperMetadataStore.open(connect, clock, config.cluster_id)
+    try:
+        data.claim(store.cluster_id, config.node_id)
+    except BaseException:  # the session's threads go and the error goes on
+        await store.close()
+        raise
+    return store
 
 
 def _run_compaction(job: CompactionJob) -> None:

@@ -33,6 +33,11 @@ class BrokerConfig:
     cluster_id: str | None = None
     rack: str | None = None
 
+    # "host:port,host:port/chroot"; None: the broker keeps the metadata of its cluster, of which it is all, by itself.
+    zookeeper: str | None = None
+    zookeeper_session_timeout_ms: int = 18_000
+    zookeeper_connection_timeout_ms: int = 18_000
+
     # How deep a produced batch is looked at: "framing" (log/validation.py) or "full", every record of it.
     record_validation: str = FRAMING
 

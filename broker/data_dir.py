@@ -1,6 +1,7 @@
 """The data directory: one broker at a time, and never partitions without their metadata.
 
-metadata.json             the cluster's metadata (cluster/embedded.py)
+metadata.json             the cluster's metadata (cluster/embedded.py), unless ZooKeeper has it; then
+meta.properties           whose partitions these are: cluster and broker, as in Kafka
 .lock                     held by flock as long as the broker runs; the kernel drops it with the process
 flights-0/                a partition (topics/folders.py)
 """
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import BrokerError
+from broker.log.disk import OS_DISK
 from broker.topics.folders import PartitionFolders
 from broker.wire.errors import ErrorCode
 
 LOCK_FILE: Final = ".lock"
+OWNER_FILE: Final = "meta.properties"
 
 
 class DataDirectoryError(BrokerError):
@@ -66,3 +69,33 @@ class DataDirectory:
                 f"data directory {self.path} holds partitions ({found[0].name}...) but no {file_name}",
                 hint=f"restore {file_name} from a backup, or move the partitions' folders away",
             )
+
+    def claim(self, cluster_id: str, node_id: int) -> None:
+        """Refuse to start on the partitions of another broker, or of another cluster in ZooKeeper: they would be taken
+        for leftovers and removed. A directory without partitions becomes this broker's.
+
+        Raises DataDirectoryError.
+        """
+        ours = {"version": "0", "cluster.id": cluster_id, "broker.id": str(node_id)}
+        path = self.path / OWNER_FILE
+        try:
+            if path.exists():
+                lines = path.read_text().splitlines()
+                theirs = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+            elif found := self.folders.existing():
+                raise DataDirectoryError(
+                    f"data directory {self.path} holds partitions ({found[0].name}...) but no {OWNER_FILE}",
+                    hint="give an empty data directory: what was kept without ZooKeeper is brought over by a mirror",
+                )
+            else:
+                text = "".join(f"{name}={value}\n" for name, value in ours.items())
+                OS_DISK.write_file(path, text.encode(), durable=True)
+                return
+        except OSError as error:
+            raise DataDirectoryError(f"data directory {self.path} cannot be used: {error}") from error
+        for name in ("cluster.id", "broker.id"):
+            if theirs.get(name) != ours[name]:
+                raise DataDirectoryError(
+                    f"data directory {self.path} belongs to {name} {theirs.get(name)}, not to {ours[name]}",
+                    hint=f"check data_dir, node_id and zookeeper of this broker against {path}",
+                )

@@ -73,7 +73,7 @@ async def serving(config: BrokerConfig, clock: Clock | None = None) -> AsyncIter
 
     Raises what `Broker.open` raises, and CannotListen.
     """
-    broker = Broker.open(config, clock or SystemClock())
+    broker = await Broker.open(config, clock or SystemClock())
     try:
         async with asyncio.TaskGroup() as tasks:
             server = Server(broker, tasks)
@@ -93,7 +93,7 @@ async def serving(config: BrokerConfig, clock: Clock | None = None) -> AsyncIter
             raise group.exceptions[0] from None
         raise
     finally:
-        broker.close()
+        await broker.close()
 
 
 async def _listen(server: Server, config: BrokerConfig) -> asyncio.Server:
@@ -103,5 +103,5 @@ async def _listen(server: Server, config: BrokerConfig) -> asyncio.Server:
     except OSError as error:
         where = f"{config.listen_host}:{config.listen_port}"
         raise CannotListen(f"cannot listen on {where}: {error.strerror or error}") from error
-    server.broker.bound(config.listen_host, listener.sockets[0].getsockname()[1])
+    await server.broker.bound(config.listen_host, listener.sockets[0].getsockname()[1])
     return listener

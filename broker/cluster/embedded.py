@@ -1,52 +1,59 @@
 """The metadata of a cluster of one broker, in `metadata.json` of its data directory.
 
 The file is small (a topic of 12 partitions takes about 1 kB) and rarely changed, so each change writes it whole: to a
-temporary file, fsync, rename, fsync of the directory. A crash leaves the old or the new one.
+temporary file, fsync, rename, fsync of the directory. A crash leaves the old or the new one. No method waits for
+anything but the disk, so each is one step of the event loop.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
 
-from broker.cluster.metadata_store import (
+from broker.cluster.embedded_file import Contents, decode, encode
+from broker.cluster.metadata import (
+    NO_LEADER,
+    UNWRITTEN,
     BrokerRegistration,
-    MetadataConflict,
-    MetadataUnreadable,
+    Change,
+    ChangeKind,
+    ConfigResource,
+    Configs,
+    Controller,
+    LiveBroker,
     PartitionState,
     TopicState,
+    Written,
+    new_cluster_id,
 )
+from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataUnreadable
 from broker.errors import LogStorageError
 from broker.log.disk import OS_DISK, Disk
+from broker.wire.vocabulary import TopicPartition
 
-FILE_NAME: Final = "metadata.json"
-FORMAT: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Contents:
-    cluster_id: str
-    next_producer_id: int = 0
-    broker_epoch: int = 0
-    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
-    topics: Mapping[str, TopicState] = field(default_factory=dict)
+FILE_NAME = "metadata.json"
 
 
 class EmbeddedMetadataStore:
-    """A MetadataStore for the one process that holds the lock of the data directory."""
+    """A MetadataStore for the one process that holds the lock of the data directory. It is always granted the
+    controllership.
+    """
 
-    def __init__(self, path: Path, contents: _Contents, disk: Disk) -> None:
+    def __init__(self, path: Path, contents: Contents, disk: Disk) -> None:
         """Use `open`."""
         self._path = path
         self._contents = contents
         self._disk = disk
-        # What was last written of each topic, by its id and version.
-        self._encoded: dict[tuple[uuid.UUID, int], str] = {}
+        self._brokers: dict[int, LiveBroker] = {}
+        self._controller: Controller | None = None
+        self._isr_changes: set[TopicPartition] = set()
+        self._watching: list[tuple[frozenset[ChangeKind], asyncio.Queue[Change]]] = []
+        # What was last written of each topic.
+        self._encoded: dict[str, tuple[TopicState, str]] = {}
 
     @classmethod
     def open(cls, data_dir: Path, cluster_id: str | None = None, disk: Disk = OS_DISK) -> EmbeddedMetadataStore:
@@ -58,12 +65,12 @@ class EmbeddedMetadataStore:
         try:
             data = disk.read_file(path)
         except FileNotFoundError:
-            store = cls(path, _Contents(cluster_id or new_cluster_id()), disk)
+            store = cls(path, Contents(cluster_id or new_cluster_id()), disk)
             store._save(store._contents)
             return store
         except OSError as error:
             raise LogStorageError(f"cannot read {path}: {error}") from error
-        contents = _decode(data, path)
+        contents = decode(data, path)
         if cluster_id is not None and contents.cluster_id != cluster_id:
             raise MetadataUnreadable(
                 f"{path} belongs to cluster {contents.cluster_id}, not to {cluster_id}",
@@ -75,65 +82,234 @@ class EmbeddedMetadataStore:
     def cluster_id(self) -> str:
         return self._contents.cluster_id
 
-    def topics(self) -> Mapping[str, TopicState]:
-        return self._contents.topics
+    @property
+    def alive_until(self) -> float:
+        """The data directory's lock holds as long as the process."""
+        return math.inf
 
-    def create_topic(self, topic: TopicState) -> TopicState:
-        if topic.name in self._contents.topics:
-            raise MetadataConflict(f"topic {topic.name} exists")
-        created = replace(topic, version=0)
-        self._save(replace(self._contents, topics={**self._contents.topics, topic.name: created}))
-        return created
+    async def run(self) -> None:
+        await asyncio.Event().wait()
 
-    def update_topics(self, topics: Sequence[TopicState]) -> list[TopicState]:
-        changed = []
-        for topic in topics:
-            self._check_version(topic)
-            changed.append(replace(topic, version=topic.version + 1))
-        if changed:
-            merged = {**self._contents.topics, **{topic.name: topic for topic in changed}}
-            self._save(replace(self._contents, topics=merged))
-        return changed
+    async def close(self) -> None:
+        self._brokers.clear()
+        self._controller = None
 
-    def delete_topic(self, topic: TopicState) -> None:
-        self._check_version(topic)
-        left = {name: other for name, other in self._contents.topics.items() if name != topic.name}
-        self._save(replace(self._contents, topics=left))
+    # -- reading ---------------------------------------------------------------------------------------------
 
-    def register_broker(self, registration: BrokerRegistration) -> int:
+    async def topics(self, names: Collection[str] | None = None) -> dict[str, TopicState]:
+        known = self._contents.topics
+        return dict(known) if names is None else {name: known[name] for name in names if name in known}
+
+    async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
+        found = {where: state for where in states if (state := self._state(where)) is not None}
+        return Written(found, frozenset(states.keys() - found.keys()))
+
+    def _state(self, where: TopicPartition) -> PartitionState | None:
+        topic = self._contents.topics.get(where.topic)
+        if topic is None or not 0 <= where.partition < len(topic.partitions):
+            return None
+        return topic.partitions[where.partition]
+
+    async def brokers(self) -> dict[int, LiveBroker]:
+        return dict(self._brokers)
+
+    async def controller(self) -> int | None:
+        return None if self._controller is None else self._controller.node_id
+
+    async def configs(self, resource: ConfigResource) -> Configs:
+        if resource.entity_type == "topics":
+            topic = self._contents.topics.get(resource.entity_name)
+            return Configs({}, UNWRITTEN) if topic is None else Configs(topic.configs, topic.config_version)
+        return self._contents.configs.get(resource.path, Configs({}, UNWRITTEN))
+
+    @contextlib.asynccontextmanager
+    async def watch(self, *kinds: ChangeKind) -> AsyncIterator[AsyncIterator[Change]]:
+        queue: asyncio.Queue[Change] = asyncio.Queue()
+        watching = (frozenset(kinds), queue)
+        self._watching.append(watching)
+        try:
+            yield _told(queue)
+        finally:
+            self._watching.remove(watching)
+
+    def _tell(self, *changes: Change) -> None:
+        for kinds, queue in self._watching:
+            for change in changes:
+                if change.kind in kinds:
+                    queue.put_nowait(change)
+
+    # -- membership ------------------------------------------------------------------------------------------
+
+    async def register_broker(self, registration: BrokerRegistration) -> int:
         epoch = self._contents.broker_epoch + 1
-        brokers = {**self._contents.brokers, registration.node_id: registration}
-        self._save(replace(self._contents, broker_epoch=epoch, brokers=brokers))
+        self._save(replace(self._contents, broker_epoch=epoch))
+        self._brokers[registration.node_id] = LiveBroker(registration, epoch)
+        self._tell(Change(ChangeKind.BROKERS))
         return epoch
 
-    def brokers(self) -> Mapping[int, BrokerRegistration]:
-        return self._contents.brokers
+    async def elect_controller(self, node_id: int) -> Controller | None:
+        if self._controller is None or self._controller.node_id != node_id:
+            epoch = self._contents.controller_epoch + 1
+            self._save(replace(self._contents, controller_epoch=epoch))
+            self._controller = Controller(node_id, epoch, epoch)
+            self._tell(Change(ChangeKind.CONTROLLER))
+        return self._controller
 
-    def allocate_producer_ids(self, count: int) -> range:
+    async def resign_controller(self, controller: Controller) -> None:
+        if controller == self._controller:
+            self._controller = None
+            self._tell(Change(ChangeKind.CONTROLLER))
+
+    def _check_controller(self, controller: Controller) -> None:
+        # As in ZooKeeper: fenced is who was followed by another, not who resigned.
+        if controller.version != self._contents.controller_epoch:
+            raise ControllerMoved(f"controller epoch {controller.epoch} is over")
+
+    # -- the controller's writes -----------------------------------------------------------------------------
+
+    async def create_topic(self, controller: Controller, topic: TopicState) -> TopicState:
+        self._check_controller(controller)
+        if topic.name in self._contents.topics:
+            raise MetadataConflict(f"topic {topic.name} exists")
+        created = replace(topic, partitions=_begun(topic), version=0, config_version=0)
+        self._save_topics([created])
+        self._tell(Change(ChangeKind.TOPICS), Change(ChangeKind.ASSIGNMENT, topic.name))
+        return created
+
+    async def set_assignment(self, controller: Controller, topic: TopicState) -> TopicState:
+        self._check_controller(controller)
+        known = self._current(topic)
+        # Leaders and ISRs are not the assignment's: those of partitions that were elected stay as they are.
+        partitions = tuple(
+            state
+            if index >= len(known.partitions) or known.partitions[index].version == UNWRITTEN
+            else replace(
+                known.partitions[index],
+                replicas=state.replicas,
+                adding_replicas=state.adding_replicas,
+                removing_replicas=state.removing_replicas,
+            )
+            for index, state in enumerate(topic.partitions)
+        )
+        changed = replace(known, partitions=_begun(replace(known, partitions=partitions)), version=topic.version + 1)
+        self._save_topics([changed])
+        self._tell(Change(ChangeKind.ASSIGNMENT, topic.name))
+        return changed
+
+    async def delete_topic(self, controller: Controller, topic: TopicState) -> None:
+        self._check_controller(controller)
+        self._current(topic)
+        left = {name: other for name, other in self._contents.topics.items() if name != topic.name}
+        wishes = self._contents.topic_deletions - {topic.name}
+        self._save(replace(self._contents, topics=left, topic_deletions=wishes))
+        self._tell(Change(ChangeKind.TOPICS))
+
+    async def write_partition_states(
+        self, controller: Controller, states: Mapping[TopicPartition, PartitionState]
+    ) -> Written:
+        self._check_controller(controller)
+        return self._write_states(states)
+
+    def _write_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
+        written: dict[TopicPartition, PartitionState] = {}
+        changed: dict[str, list[PartitionState]] = {}
+        for where, state in states.items():
+            known = self._state(where)
+            if known is None or known.version != state.version:
+                continue
+            written[where] = replace(
+                state,
+                replicas=known.replicas,
+                adding_replicas=known.adding_replicas,
+                removing_replicas=known.removing_replicas,
+                version=state.version + 1,
+            )
+            partitions = changed.setdefault(where.topic, list(self._contents.topics[where.topic].partitions))
+            partitions[where.partition] = written[where]
+        topics = self._contents.topics
+        self._save_topics([replace(topics[name], partitions=tuple(states)) for name, states in changed.items()])
+        return Written(written, frozenset(states.keys() - written.keys()))
+
+    async def take_isr_changes(self, controller: Controller) -> set[TopicPartition]:
+        self._check_controller(controller)
+        taken, self._isr_changes = self._isr_changes, set()
+        return taken
+
+    # -- the leaders' writes ---------------------------------------------------------------------------------
+
+    async def write_isr(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
+        written = self._write_states(states)
+        if written.states:
+            self._isr_changes |= written.states.keys()
+            self._tell(Change(ChangeKind.ISR))
+        return written
+
+    async def allocate_producer_ids(self, node_id: int, count: int) -> range:
         first = self._contents.next_producer_id
         self._save(replace(self._contents, next_producer_id=first + count))
         return range(first, first + count)
 
-    def _check_version(self, topic: TopicState) -> None:
+    # -- requests --------------------------------------------------------------------------------------------
+
+    async def set_configs(self, resource: ConfigResource, configs: Configs) -> Configs:
+        if (await self.configs(resource)).version != configs.version:
+            raise MetadataConflict(f"configs of {resource.path} were changed since version {configs.version}")
+        changed = Configs(dict(configs.values), configs.version + 1)
+        if resource.entity_type == "topics":
+            topic = self._contents.topics.get(resource.entity_name)
+            if topic is None:
+                raise MetadataConflict(f"topic {resource.entity_name} is gone")
+            self._save_topics([replace(topic, configs=changed.values, config_version=changed.version)])
+        else:
+            self._save(replace(self._contents, configs={**self._contents.configs, resource.path: changed}))
+        self._tell(Change(ChangeKind.CONFIGS, resource.path))
+        return changed
+
+    async def topic_deletions(self) -> set[str]:
+        return set(self._contents.topic_deletions)
+
+    async def request_topic_deletion(self, name: str) -> None:
+        self._save(replace(self._contents, topic_deletions=self._contents.topic_deletions | {name}))
+        self._tell(Change(ChangeKind.TOPIC_DELETIONS))
+
+    async def reassignments(self) -> Mapping[TopicPartition, tuple[int, ...]]:
+        return self._contents.reassignments
+
+    async def set_reassignments(self, controller: Controller, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        self._check_controller(controller)
+        self._save(replace(self._contents, reassignments=dict(wanted)))
+        self._tell(Change(ChangeKind.REASSIGNMENTS))
+
+    async def preferred_elections(self) -> set[TopicPartition]:
+        return set(self._contents.preferred_elections)
+
+    async def request_preferred_elections(self, partitions: Collection[TopicPartition]) -> None:
+        if self._contents.preferred_elections:
+            raise MetadataConflict("elections of preferred leaders are under way")
+        self._save(replace(self._contents, preferred_elections=frozenset(partitions)))
+        self._tell(Change(ChangeKind.PREFERRED_ELECTIONS))
+
+    async def end_preferred_elections(self, controller: Controller) -> None:
+        self._check_controller(controller)
+        self._save(replace(self._contents, preferred_elections=frozenset()))
+        self._tell(Change(ChangeKind.PREFERRED_ELECTIONS))
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _current(self, topic: TopicState) -> TopicState:
         known = self._contents.topics.get(topic.name)
         if known is None or (known.topic_id, known.version) != (topic.topic_id, topic.version):
             raise MetadataConflict(f"topic {topic.name} was changed since version {topic.version}")
+        return known
 
-    def _save(self, contents: _Contents) -> None:
+    def _save_topics(self, changed: Iterable[TopicState]) -> None:
+        merged = {**self._contents.topics, **{topic.name: topic for topic in changed}}
+        if any(self._contents.topics.get(name) is not topic for name, topic in merged.items()):
+            self._save(replace(self._contents, topics=merged))
+
+    def _save(self, contents: Contents) -> None:
         """The new contents count only once they are on the disk."""
-        # A topic may have thousands of partitions: only what changed is put into words again.
-        encoded = {
-            (topic.topic_id, topic.version): self._encoded.get((topic.topic_id, topic.version)) or _encode_topic(topic)
-            for topic in contents.topics.values()
-        }
-        document = {
-            "format": FORMAT,
-            "cluster_id": contents.cluster_id,
-            "next_producer_id": contents.next_producer_id,
-            "broker_epoch": contents.broker_epoch,
-            "brokers": [asdict(broker) for broker in contents.brokers.values()],
-        }
-        text = json.dumps(document, indent=1)[:-2] + ',\n "topics": [\n' + ",\n".join(encoded.values()) + "\n ]\n}"
+        text, encoded = encode(contents, self._encoded)
         try:
             self._disk.write_file(self._path, text.encode(), durable=True)
         except OSError as error:
@@ -141,53 +317,14 @@ class EmbeddedMetadataStore:
         self._contents, self._encoded = contents, encoded
 
 
-def new_cluster_id() -> str:
-    """A cluster id as Kafka makes them: a random UUID, 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
-def _decode(data: bytes, path: Path) -> _Contents:
-    try:
-        document = json.loads(data)
-        if document["format"] != FORMAT:
-            raise MetadataUnreadable(f"{path} has format {document['format']}, this farshore reads {FORMAT}")
-        brokers = [BrokerRegistration(**broker) for broker in document["brokers"]]
-        topics = [_decode_topic(topic) for topic in document["topics"]]
-        return _Contents(
-            cluster_id=document["cluster_id"],
-            next_producer_id=document["next_producer_id"],
-            broker_epoch=document["broker_epoch"],
-            brokers={broker.node_id: broker for broker in brokers},
-            topics={topic.name: topic for topic in topics},
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise MetadataUnreadable(f"{path} cannot be read: {error!r}") from error
-
-
-def _encode_topic(topic: TopicState) -> str:
-    """As JSON, one line for each partition."""
-    partitions = [
-        json.dumps({"leader": p.leader, "leader_epoch": p.leader_epoch, "replicas": p.replicas, "isr": p.isr})
-        for p in topic.partitions
-    ]
-    rest = {
-        "name": topic.name,
-        "topic_id": str(topic.topic_id),
-        "configs": dict(topic.configs),
-        "version": topic.version,
-    }
-    return json.dumps(rest)[:-1] + ', "partitions": [\n  ' + ",\n  ".join(partitions) + "\n ]}"
-
-
-def _decode_topic(document: dict[str, Any]) -> TopicState:
-    partitions = tuple(
-        PartitionState(
-            leader=partition["leader"],
-            leader_epoch=partition["leader_epoch"],
-            replicas=tuple(partition["replicas"]),
-            isr=tuple(partition["isr"]),
-        )
-        for partition in document["partitions"]
+def _begun(topic: TopicState) -> tuple[PartitionState, ...]:
+    """The states with those in the store's hands that have a leader by now."""
+    return tuple(
+        replace(state, version=0) if state.leader != NO_LEADER and state.version == UNWRITTEN else state
+        for state in topic.partitions
     )
-    topic_id = uuid.UUID(document["topic_id"])
-    return TopicState(document["name"], topic_id, partitions, document["configs"], document["version"])
+
+
+async def _told(queue: asyncio.Queue[Change]) -> AsyncIterator[Change]:
+    while True:
+        yield await queue.get()

@@ -1,58 +1,59 @@
 """The seam between a broker and the place where its cluster's metadata lives.
 
 State model as in Kafka: a partition has a leader, a leader epoch that never goes down for one topic id, replicas and
-an ISR. Every change is a compare-and-set on the topic's version, so that two writers cannot undo each other.
-`tests/broker/cluster/contract.py` holds every implementation to what is said here.
+an ISR. Every change is a compare-and-set on the version that was read, so that two writers cannot undo each other, and
+what only the controller may write is refused to one that was deposed. `tests/broker/cluster/contract.py` holds every
+implementation to what is said here.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from broker.cluster.metadata import (
+    BrokerRegistration,
+    Change,
+    ChangeKind,
+    ConfigResource,
+    Configs,
+    Controller,
+    LiveBroker,
+    PartitionState,
+    TopicState,
+    Written,
+)
 from broker.errors import BrokerError
 from broker.wire.errors import ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """Who leads a partition and who follows closely. The high watermark is the leader's own and not kept here."""
-
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic; `partitions[i]` is partition i. `configs` holds only what was set on the topic. `version` is the
-    store's.
-    """
-
-    name: str
-    topic_id: uuid.UUID
-    partitions: tuple[PartitionState, ...]
-    configs: Mapping[str, str] = field(default_factory=dict)
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
+from broker.wire.vocabulary import TopicPartition
 
 
 class MetadataConflict(BrokerError):
-    """Somebody else changed the topic since it was read."""
+    """Somebody else changed it since it was read."""
 
     error_code = ErrorCode.INVALID_UPDATE_VERSION
     retriable = True
-    hint = "read the topic again and repeat the change"
+    hint = "read it again and repeat the change"
+
+
+class OutcomeUnknown(BrokerError):
+    """The change was asked for, and it is not known whether it was made: read again."""
+
+
+class ControllerMoved(BrokerError):
+    """Another broker was elected controller since: nothing was written."""
+
+    error_code = ErrorCode.NOT_CONTROLLER
+    retriable = True
+    hint = "stop acting as the controller; the request may be repeated at the new one"
+
+
+class NodeIdTaken(BrokerError):
+    """Another process has registered this node id, and keeps it."""
+
+    error_code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    hint = "give each broker a node id of its own, or stop the other one"
 
 
 class MetadataUnreadable(BrokerError):
@@ -63,31 +64,143 @@ class MetadataUnreadable(BrokerError):
 
 
 class MetadataStore(Protocol):
-    """Every method returns after its change is durable. Raises LogStorageError when it cannot be made so."""
+    """Every method returns after its change is durable. Any may raise what its store raises when it cannot be reached
+    or written: LogStorageError, ZooKeeperError.
+    """
 
     @property
     def cluster_id(self) -> str: ...
 
-    def topics(self) -> Mapping[str, TopicState]: ...
-
-    def create_topic(self, topic: TopicState) -> TopicState:
-        """Raises MetadataConflict when a topic of that name exists."""
+    @property
+    def alive_until(self) -> float:
+        """The moment, by the steady clock, until which this broker's registration and controllership surely hold. A
+        broker that is past it leads nothing, until the moment was put off (`ZooKeeper.alive_until`).
+        """
         ...
 
-    def update_topics(self, topics: Sequence[TopicState]) -> list[TopicState]:
-        """All or none. Raises MetadataConflict when one was changed since the `version` given, or is gone."""
+    async def run(self) -> None:
+        """Keeps the session, and after its end opens the next one and registers the broker again; ends only by being
+        cancelled.
+        """
         ...
 
-    def delete_topic(self, topic: TopicState) -> None:
-        """Raises MetadataConflict as `update_topics`."""
+    async def close(self) -> None:
+        """Gives up the registration and the controllership."""
         ...
 
-    def register_broker(self, registration: BrokerRegistration) -> int:
-        """The broker's epoch: higher than that of every earlier registration of the cluster (KIP-380)."""
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def topics(self, names: Collection[str] | None = None) -> dict[str, TopicState]:
+        """All, or those of `names` that exist."""
         ...
 
-    def brokers(self) -> Mapping[int, BrokerRegistration]: ...
+    async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
+        """The newest leaders, epochs and ISRs of what was read earlier; `refused` are the partitions that are gone."""
+        ...
 
-    def allocate_producer_ids(self, count: int) -> range:
+    async def brokers(self) -> dict[int, LiveBroker]: ...
+
+    async def controller(self) -> int | None:
+        """The node id of the controller, None while there is none."""
+        ...
+
+    async def configs(self, resource: ConfigResource) -> Configs: ...
+
+    def watch(self, *kinds: ChangeKind) -> AbstractAsyncContextManager[AsyncIterator[Change]]:
+        """Tells what may have changed since it was entered; whoever reads after being told, misses nothing. Changes
+        that were made through this store are told too.
+        """
+        ...
+
+    # -- membership ------------------------------------------------------------------------------------------
+
+    async def register_broker(self, registration: BrokerRegistration) -> int:
+        """The broker's epoch. Waits for an earlier life of this node id to be over. Raises NodeIdTaken."""
+        ...
+
+    async def elect_controller(self, node_id: int) -> Controller | None:
+        """None: another broker is the controller. The epoch is higher than that of every earlier one."""
+        ...
+
+    async def resign_controller(self, controller: Controller) -> None:
+        """Lets others be elected. Nothing happens where another one was elected already."""
+        ...
+
+    # -- what only the controller writes; each raises ControllerMoved ------------------------------------------
+
+    async def create_topic(self, controller: Controller, topic: TopicState) -> TopicState:
+        """With its configs. Partitions that have a leader in `topic` are written with it, the others wait for an
+        election (NO_LEADER, UNWRITTEN). A crash in the middle leaves the topic with some partitions waiting.
+
+        Raises MetadataConflict when a topic of that name exists.
+        """
+        ...
+
+    async def set_assignment(self, controller: Controller, topic: TopicState) -> TopicState:
+        """The replicas of all partitions, and more partitions: new ones are treated as in `create_topic`.
+
+        Raises MetadataConflict when the assignment was changed since `topic.version`.
+        """
+        ...
+
+    async def delete_topic(self, controller: Controller, topic: TopicState) -> None:
+        """With its configs and its entry among `topic_deletions`, which goes last: what a crash cuts off is still
+        there.
+
+        Raises MetadataConflict as `set_assignment`.
+        """
+        ...
+
+    async def write_partition_states(
+        self, controller: Controller, states: Mapping[TopicPartition, PartitionState]
+    ) -> Written:
+        """Leaders, epochs and ISRs, each by compare-and-set on its `version`; their replicas are not looked at."""
+        ...
+
+    async def take_isr_changes(self, controller: Controller) -> set[TopicPartition]:
+        """The partitions that `write_isr` told of since it was last asked; to be read again."""
+        ...
+
+    # -- what leaders write ------------------------------------------------------------------------------------
+
+    async def write_isr(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
+        """As `write_partition_states`, by the leaders of the partitions; the controller is told. An ISR that was
+        refused must not be used.
+        """
+        ...
+
+    async def allocate_producer_ids(self, node_id: int, count: int) -> range:
         """`count` producer ids that were never given out before and never will be again."""
         ...
+
+    # -- what any broker writes --------------------------------------------------------------------------------
+
+    async def set_configs(self, resource: ConfigResource, configs: Configs) -> Configs:
+        """`configs.values` are all that is set from now on. Raises MetadataConflict when others were set since
+        `configs.version`, or the topic is gone.
+        """
+        ...
+
+    async def topic_deletions(self) -> set[str]:
+        """Topics that are to be deleted."""
+        ...
+
+    async def request_topic_deletion(self, name: str) -> None: ...
+
+    async def reassignments(self) -> Mapping[TopicPartition, tuple[int, ...]]:
+        """What tools of old asked for: the replicas that partitions are to have."""
+        ...
+
+    async def set_reassignments(self, controller: Controller, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        """What is left of them; none ends them."""
+        ...
+
+    async def preferred_elections(self) -> set[TopicPartition]:
+        """Partitions that are to be led by their first replica."""
+        ...
+
+    async def request_preferred_elections(self, partitions: Collection[TopicPartition]) -> None:
+        """Raises MetadataConflict while earlier ones are waiting."""
+        ...
+
+    async def end_preferred_elections(self, controller: Controller) -> None: ...

@@ -51,6 +51,10 @@ class CoordinatorHost(Protocol):
 
     def partition(self, topic: str, index: int) -> HostPartition | None: ...
 
+    def check_leading(self) -> None:
+        """Raises BrokerError while this broker may not act as a leader."""
+        ...
+
     def topic_names(self) -> Collection[str]:
         """All topics but the internal ones."""
         ...
@@ -58,7 +62,7 @@ class CoordinatorHost(Protocol):
     def topic_shape(self, name: str) -> TopicShape | None: ...
 
     def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> object:
-        """Make the topic unless it is there. Raises BrokerError."""
+        """That the topic is there. Raises BrokerError where it could not be made."""
         ...
 
     def allocate_producer_id(self) -> int:

@@ -70,15 +70,16 @@ class InternalLog:
 
     def __init__(self, host: CoordinatorHost, topic: str, partitions: int) -> None:
         self.topic = topic
+        self.topic_configs = _TOPIC_CONFIGS
+        self.wanted_partitions = partitions
         self._host = host
-        self._wanted_partitions = partitions
         self._partitions = 0
 
     def ensure(self) -> int:
         """Make the topic if need be -> its partition count. Raises BrokerError, retriable."""
         if self._partitions == 0:
             if self._host.partition(self.topic, 0) is None:
-                self._host.ensure_internal_topic(self.topic, self._wanted_partitions, _TOPIC_CONFIGS)
+                self._host.ensure_internal_topic(self.topic, self.wanted_partitions, self.topic_configs)
             self._partitions = self._count()
         return self._partitions
 
@@ -109,8 +110,13 @@ class InternalLog:
         """Write one batch to the partition of `key` -> its base offset. With `producer` it belongs to a transaction.
 
         Raises BrokerError with the code a coordinator's client understands: COORDINATOR_NOT_AVAILABLE when the disk
-        failed (it looks the coordinator up again and retries), INVALID_COMMIT_OFFSET_SIZE when it is too large.
+        failed (it looks the coordinator up again and retries), INVALID_COMMIT_OFFSET_SIZE when it is too large,
+        NOT_COORDINATOR when this broker may lead nothing any more.
         """
+        try:
+            self._host.check_leading()
+        except BrokerError as error:
+            raise BrokerError(str(error), error_code=ErrorCode.NOT_COORDINATOR, hint=error.hint) from error
         partition = self._partition(self.partition_for(key))
         now_ms = self._host.clock.now_ms()
         batch = encode_batch(

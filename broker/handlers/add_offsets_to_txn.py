@@ -16,6 +16,7 @@ from broker.wire.vocabulary import TopicPartition
 
 
 async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
+    await broker.prepare(broker.groups.log, broker.transactions.log)
     try:
         partition = TopicPartition(OFFSETS_TOPIC, broker.groups.log.partition_for(request.group_id))
     except BrokerError as failed:

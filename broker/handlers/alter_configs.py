@@ -5,23 +5,24 @@ Older than IncrementalAlterConfigs, and still what some clients send.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.broker import Broker
 from broker.handlers.altering import altered_resources
 from broker.handlers.handler import Handler, RequestContext
 from broker.topics.configs import checked
 from broker.topics.errors import InvalidTopicRequest
-from broker.topics.partition import Topic
 from broker.wire.api import ApiKey
 from broker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 
 
 async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     return AlterConfigsResponse(
-        responses=altered_resources(broker, request.resources, _configs, validate_only=request.validate_only)
+        responses=await altered_resources(broker, request.resources, _configs, validate_only=request.validate_only)
     )
 
 
-def _configs(topic: Topic, asked: AlterConfigsResource) -> dict[str, str]:
+def _configs(_: Mapping[str, str], asked: AlterConfigsResource) -> dict[str, str]:
     configs = {config.name: config.value for config in asked.configs}
     if len(configs) != len(asked.configs):
         raise InvalidTopicRequest("Error due to duplicate config keys")

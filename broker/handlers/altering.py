@@ -6,8 +6,9 @@ The broker's own configs are read-only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
 
 from broker.broker import Broker
 from broker.errors import BrokerError
@@ -26,12 +27,13 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+ConfigsOf: TypeAlias = Callable[[Mapping[str, str], R], dict[str, str]]
 
 
-def altered_resources(
-    broker: Broker, resources: Sequence[R], configs_of: Callable[[Topic, R], dict[str, str]], *, validate_only: bool
+async def altered_resources(
+    broker: Broker, resources: Sequence[R], configs_of: ConfigsOf[R], *, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
-    """`configs_of` gives all that is to be set on the topic from now on, or raises a BrokerError."""
+    """`configs_of` makes of what is set on a topic all that is to be set from now on, or raises a BrokerError."""
     named = Counter((asked.resource_type, asked.resource_name) for asked in resources)
     responses = []
     for asked in resources:
@@ -39,13 +41,18 @@ def altered_resources(
         try:
             twice = named[asked.resource_type, asked.resource_name] > 1
             topic = _topic(broker, asked.resource_type, asked.resource_name, twice)
-            configs = configs_of(topic, asked)
-            if not validate_only and configs != topic.state.configs:
-                broker.manager.set_configs(topic.name, configs)
+            if validate_only:
+                configs_of(topic.state.configs, asked)
+            else:
+                await broker.manager.alter_configs(topic.name, partial(_swapped, configs_of, asked))
         except BrokerError as error:
             code, message = error.error_code, str(error)
         responses.append(AlterConfigsResourceResponse(code, message, asked.resource_type, asked.resource_name))
     return responses
+
+
+def _swapped(configs_of: ConfigsOf[R], asked: R, configs: Mapping[str, str]) -> dict[str, str]:
+    return configs_of(configs, asked)
 
 
 def _topic(broker: Broker, resource_type: int, name: str, twice: bool) -> Topic:

@@ -38,6 +38,7 @@ async def handle(
         assignor=request.server_assignor,
         owned=_owned(request),
     )
+    await broker.prepare(broker.groups.log)
     try:
         result = broker.groups.consumer_heartbeat(request.group_id, ask)
     except HeartbeatRefused as refused:

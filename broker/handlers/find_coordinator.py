@@ -17,9 +17,9 @@ from broker.wire.vocabulary import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= 4:
-        found = [_find(broker, request.key_type, key) for key in request.coordinator_keys]
+        found = [await _find(broker, request.key_type, key) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = _find(broker, request.key_type, request.key)
+    one = await _find(broker, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -29,11 +29,12 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
     )
 
 
-def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
+async def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR):
         return _nowhere(key, ErrorCode.INVALID_REQUEST)
     try:
         log = broker.groups.log if key_type == GROUP_COORDINATOR else broker.transactions.log
+        await broker.prepare(log)
         log.ensure()
     except BrokerError as error:
         # Clients ask again on this code, and on hardly any other.

@@ -5,12 +5,13 @@ All changes of one topic or none; they apply to its open logs at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.broker import Broker
 from broker.handlers.altering import altered_resources
 from broker.handlers.handler import Handler, RequestContext
 from broker.topics.configs import altered
 from broker.topics.errors import InvalidTopicRequest
-from broker.topics.partition import Topic
 from broker.wire.api import ApiKey
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -25,12 +26,12 @@ async def handle(
     broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        responses=altered_resources(broker, request.resources, _configs, validate_only=request.validate_only)
+        responses=await altered_resources(broker, request.resources, _configs, validate_only=request.validate_only)
     )
 
 
-def _configs(topic: Topic, asked: AlterConfigsResource) -> dict[str, str]:
-    return altered(topic.state.configs, [_change(config) for config in asked.configs])
+def _configs(configs: Mapping[str, str], asked: AlterConfigsResource) -> dict[str, str]:
+    return altered(configs, [_change(config) for config in asked.configs])
 
 
 def _change(config: AlterableConfig) -> tuple[str, ConfigOperation, str | None]:

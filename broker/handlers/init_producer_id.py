@@ -9,6 +9,7 @@ PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. v6 (two-phase commit for outs
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.transactions.model import InitAsk
 from broker.wire.api import ApiKey
@@ -20,6 +21,12 @@ from broker.wire.vocabulary import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 async def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH)
+    try:
+        if request.transactional_id is not None:
+            await broker.prepare(broker.transactions.log)
+        await broker.prepare_producer_ids()
+    except BrokerError as failed:
+        return InitProducerIdResponse(error_code=failed.error_code, producer_epoch=NO_PRODUCER_EPOCH)
     ask = None
     if request.transactional_id is not None:
         ask = InitAsk(

@@ -31,6 +31,7 @@ async def handle(broker: Broker, request: JoinGroupRequest, context: RequestCont
         requires_known_member_id=context.api_version >= 4,
         supports_skipping_assignment=context.api_version >= 9,
     )
+    await broker.prepare(broker.groups.log)
     result = await broker.groups.join(request.group_id, ask)
     # Before v7 the protocol could not be null.
     name = result.protocol_name if context.api_version >= 7 else result.protocol_name or ""

@@ -22,6 +22,7 @@ from broker.wire.vocabulary import NO_TIMESTAMP, TopicPartition
 
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    await broker.prepare(broker.groups.log)
     error = broker.groups.check_commit(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
     )

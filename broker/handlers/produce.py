@@ -16,7 +16,7 @@ import asyncio
 from functools import partial
 
 from broker.broker import Broker
-from broker.cluster.metadata_store import TopicState
+from broker.cluster.metadata import TopicState
 from broker.config import FULL
 from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTooLarge

@@ -22,6 +22,7 @@ from broker.wire.vocabulary import TopicPartition
 
 
 async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    await broker.prepare(broker.groups.log)
     error = _check(broker, request)
     results: dict[TopicPartition, ErrorCode] = {}
     if error is ErrorCode.NONE:

@@ -14,6 +14,9 @@ _RENAMED = {
     "rack": "broker.rack",
     "data_dir": "log.dirs",
     "queued_max_request_bytes": "queued.max.request.bytes",
+    "zookeeper": "zookeeper.connect",
+    "zookeeper_session_timeout_ms": "zookeeper.session.timeout.ms",
+    "zookeeper_connection_timeout_ms": "zookeeper.connection.timeout.ms",
 }
 # Shown as one address, or elsewhere in the protocol.
 _LEFT_OUT = {"listen_host", "listen_port", "advertised_host", "advertised_port", "cluster_id"}

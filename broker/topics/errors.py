@@ -67,3 +67,11 @@ class LeaderEpochMismatch(TopicError):
     error_code = ErrorCode.FENCED_LEADER_EPOCH
     retriable = True
     hint = "refresh the metadata and ask again"
+
+
+class NotLeading(TopicError):
+    """This broker's session with ZooKeeper may be over, and another broker the leader by now."""
+
+    error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    retriable = True
+    hint = "ask again: the broker goes on when it is registered with ZooKeeper again"

@@ -12,7 +12,7 @@ import logging
 import shutil
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,9 @@ from weakref import WeakValueDictionary
 
 from broker import descriptors
 from broker.base.clock import Clock
-from broker.cluster.metadata_store import MetadataStore, PartitionState, TopicState
+from broker.cluster.metadata import NO_LEADER, ConfigResource, Configs, PartitionState, TopicState
+from broker.cluster.metadata_store import MetadataConflict, MetadataStore, OutcomeUnknown
+from broker.cluster.sole_controller import SoleController
 from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.errors import BrokerError, LogStorageError
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
@@ -32,6 +34,7 @@ from broker.topics.folders import PARTITION_METADATA, PartitionFolders
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
 from broker.wire.errors import ErrorCode, WireError
+from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,6 +53,7 @@ class TopicManager:
         self.deletion_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that is gone, so that committed offsets go too."""
         self._by_id: dict[uuid.UUID, Topic] = {}
+        self.controllership = SoleController(store, node_id)
         self._store = store
         self._folders = folders
         self._clock = clock
@@ -61,21 +65,41 @@ class TopicManager:
         self._sweep_wanted = asyncio.Event()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Opens every log, each in a new leader epoch; a partition that cannot be opened is offline, and the log says
-        why. Raises LogStorageError.
+        why. Raises LogStorageError, and what the metadata store raises.
 
         The epoch rises at every start, so that one that a client has seen never goes back (it would ignore us), and
         what a client remembers of the log's end in an earlier epoch is checked (KIP-320).
         """
-        known = self._store.topics()
+        controller = await self.controllership.current()
+        known = await self._store.topics()
+        for name in await self._store.topic_deletions():
+            # A deletion that was cut off: nobody can ask for that topic any more.
+            if (topic := known.pop(name, None)) is not None:
+                await self._store.delete_topic(controller, topic)
         try:
             self._doomed.extend(self._folders.retire_leftovers({topic.topic_id for topic in known.values()}))
         except OSError as error:
             raise LogStorageError(f"cannot clear {self._folders.path}: {error}") from error
         self._sweep_wanted.set()
-        for state in self._store.update_topics([_next_epoch(topic) for topic in known.values()]):
-            self._adopt(state, [self._load_partition(state, index) for index in range(len(state.partitions))])
+        await self._lead(known)
+
+    async def _lead(self, known: Mapping[str, TopicState]) -> None:
+        """Opens the logs of topics that the metadata has. Raises MetadataConflict."""
+        controller = await self.controllership.current()
+        states = {
+            TopicPartition(topic.name, index): self._next_epoch(state, controller.epoch)
+            for topic in known.values()
+            for index, state in enumerate(topic.partitions)
+        }
+        written = await self._store.write_partition_states(controller, states)
+        if written.refused:
+            raise MetadataConflict(f"another broker elects leaders too: {sorted(written.refused)[0]}")
+        for topic in known.values():
+            partitions = tuple(written.states[TopicPartition(topic.name, i)] for i in range(len(topic.partitions)))
+            state = replace(topic, partitions=partitions)
+            self._adopt(state, [self._load_partition(state, index) for index in range(len(partitions))])
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
         """Its files are made in a thread; everybody else is served meanwhile.
@@ -88,16 +112,15 @@ class TopicManager:
         state = self._new_state(name, partitions, configs)
         self._making.add(name)
         try:
+            controller = await self.controllership.current()
+            if found := await self._store.topics([name]):
+                # Made by a request of which it was not known what became of it.
+                await self._lead(found)
+                raise TopicExists(f"Topic '{name}' already exists.")
             made = await asyncio.to_thread(self._make, state, range(partitions))
-            return self._adopt(self._named(made, self._store.create_topic, state), made)
+            return self._adopt(await self._named(made, self._store.create_topic(controller, state)), made)
         finally:
             self._making.discard(name)
-
-    def create_at_once(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
-        """As `create`, here and now: for the few partitions of a coordinator's topic, where nothing can be awaited."""
-        state = self._new_state(name, partitions, configs)
-        made = self._make(state, range(partitions))
-        return self._adopt(self._named(made, self._store.create_topic, state), made)
 
     def _new_state(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> TopicState:
         kept = self.check_new(name, partitions, configs)
@@ -126,7 +149,12 @@ class TopicManager:
 
     async def _delete(self, name: str) -> None:
         topic = self.require(name)
-        self._store.delete_topic(topic.state)
+        try:
+            await self._store.delete_topic(await self.controllership.current(), topic.state)
+        except MetadataConflict:
+            # An earlier request, of which it was not known what became of it, may have deleted it.
+            if await self._store.topics([name]):
+                raise
         del self.topics[name], self._by_id[topic.topic_id]
         for partition in topic.partitions:
             partition.wake()
@@ -148,16 +176,12 @@ class TopicManager:
         topic = self.require(name)
         self.check_growth(topic, count)
         now = len(topic.partitions)
-        added = (self._leading(),) * (count - now)
-        grown = replace(topic.state, partitions=topic.state.partitions + added)
+        grown = replace(topic.state, partitions=topic.state.partitions + (self._leading(),) * (count - now))
+        controller = await self.controllership.current()
         made = await asyncio.to_thread(self._make, grown, range(now, count))
-        # The configs may have changed meanwhile.
-        grown = replace(topic.state, partitions=topic.state.partitions + added)
-        topic.state = self._named(made, lambda state: self._store.update_topics([state])[0], grown)
-        config = topic_configs.log_config(topic.state.configs)
-        for partition in made:
-            partition.log.update_config(config)
+        topic.state = await self._named(made, self._store.set_assignment(controller, grown))
         topic.partitions.extend(made)
+        _tell_states(topic)
 
     async def _changing(self, name: str, change: Coroutine[Any, Any, T]) -> T:
         """One change of a topic at a time, and each to its end: whoever asked for it may be gone by then."""
@@ -188,11 +212,21 @@ class TopicManager:
                 f"Topic currently has {now} partitions, {count} is not an increase up to {PARTITIONS_PER_TOPIC_MAX}."
             )
 
-    def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """`configs` are all that is set from now on, checked already. Raises UnknownTopic, InvalidTopicConfig."""
+    async def alter_configs(self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """`change` makes of what is set now what is set from now on, checked. Raises UnknownTopic, InvalidTopicConfig,
+        MetadataConflict, and what `change` raises.
+        """
+        await self._changing(name, self._alter_configs(name, change))
+
+    async def _alter_configs(self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         topic = self.require(name)
+        configs = dict(change(topic.state.configs))
+        if configs == topic.state.configs:
+            return
         config = topic_configs.log_config(configs)
-        (topic.state,) = self._store.update_topics([replace(topic.state, configs=dict(configs))])
+        wanted = Configs(configs, topic.state.config_version)
+        changed = await self._store.set_configs(ConfigResource("topics", name), wanted)
+        topic.state = replace(topic.state, configs=changed.values, config_version=changed.version)
         for partition in topic.partitions:
             if partition.offline is None:
                 partition.log.update_config(config)
@@ -253,8 +287,19 @@ class TopicManager:
     def _leading(self) -> PartitionState:
         return PartitionState(self._node_id, 0, (self._node_id,), (self._node_id,))
 
+    def _next_epoch(self, state: PartitionState, controller_epoch: int) -> PartitionState:
+        waiting = state.leader == NO_LEADER
+        return replace(
+            state,
+            leader=self._node_id if waiting else state.leader,
+            isr=(self._node_id,) if waiting else state.isr,
+            leader_epoch=state.leader_epoch + 1,
+            controller_epoch=controller_epoch,
+        )
+
     def _adopt(self, state: TopicState, partitions: list[Partition]) -> Topic:
         topic = Topic(state, partitions, state.name in INTERNAL_TOPICS)
+        _tell_states(topic)
         self.topics[state.name] = self._by_id[state.topic_id] = topic
         return topic
 
@@ -275,10 +320,16 @@ class TopicManager:
             raise
         return made
 
-    def _named(self, made: list[Partition], name: Callable[[TopicState], TopicState], state: TopicState) -> TopicState:
-        """What the metadata store now holds; where it refuses, the partitions made for it go again."""
+    async def _named(self, made: list[Partition], naming: Awaitable[TopicState]) -> TopicState:
+        """What the metadata store now holds; where it refuses, the partitions made for it go again. Where it is not
+        known what it holds they stay: the next start removes them, or opens them.
+        """
         try:
-            return name(state)
+            return await naming
+        except OutcomeUnknown:
+            for partition in made:
+                partition.log.close()
+            raise
         except BrokerError:
             self._retire_all(made)
             raise
@@ -339,6 +390,6 @@ def check_partition_count(partitions: int) -> None:
         )
 
 
-def _next_epoch(topic: TopicState) -> TopicState:
-    partitions = tuple(replace(state, leader_epoch=state.leader_epoch + 1) for state in topic.partitions)
-    return replace(topic, partitions=partitions)
+def _tell_states(topic: Topic) -> None:
+    for partition, state in zip(topic.partitions, topic.state.partitions, strict=True):
+        partition.state = state

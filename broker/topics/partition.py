@@ -7,7 +7,7 @@ import logging
 import uuid
 from dataclasses import dataclass
 
-from broker.cluster.metadata_store import PartitionState, TopicState
+from broker.cluster.metadata import PartitionState, TopicState
 from broker.errors import LogDamaged
 from broker.log.partition_log import PartitionLog
 from broker.topics.errors import InvalidTopicRequest, LeaderEpochMismatch, PartitionOffline

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from broker.base.clock import Clock
-from broker.cluster.metadata_store import PartitionState
+from broker.cluster.metadata import PartitionState
 from broker.config import BrokerConfig
 from broker.coordination.host import TopicShape
+from broker.coordination.internal_log import InternalLog
 from broker.groups.coordinator import GroupCoordinator
 from broker.log.config import LogConfig
 from broker.log.disk import OS_DISK, Disk
@@ -81,6 +82,9 @@ class Host:
         finally:
             self._partitions[topic, index] = online
 
+    def check_leading(self) -> None:
+        """Always."""
+
     def topic_names(self) -> list[str]:
         return sorted({topic for topic, _ in self._partitions if not topic.startswith("__")})
 
@@ -92,6 +96,12 @@ class Host:
         assert configs["cleanup.policy"] == "compact"
         if self.partition(name, 0) is None:
             self.create_topic(name, partitions)
+
+    async def prepare(self, *logs: InternalLog) -> None:
+        """Here topics are made when they are needed."""
+
+    async def prepare_producer_ids(self) -> None:
+        """Here there is always one."""
 
     def allocate_producer_id(self) -> int:
         self._producer_id += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.cluster.metadata_store import OutcomeUnknown
 from broker.errors import BrokerError
 from broker.wire.errors import ErrorCode
 
@@ -35,7 +36,7 @@ class NotEmpty(ZooKeeperError):
     """A znode with children cannot be deleted."""
 
 
-class ConnectionLost(ZooKeeperError):
+class ConnectionLost(ZooKeeperError, OutcomeUnknown):
     """There is no connection now, or it broke before the answer came. Of a write it is then *unknown* whether it took
     effect, and while it is on its way it still may: read again, through the same session, before it is repeated.
     """
@@ -45,8 +46,10 @@ class ConnectionLost(ZooKeeperError):
     hint = "check that ZooKeeper runs and can be reached; what was asked for may have happened"
 
 
-class SessionExpired(ZooKeeperError):
-    """The session is over: its ephemeral znodes are gone, and it never comes back. Open a new one."""
+class SessionExpired(ZooKeeperError, OutcomeUnknown):
+    """The session is over: its ephemeral znodes are gone, and it never comes back. Open a new one. Of a write that it
+    met on its way it is *unknown* whether it took effect.
+    """
 
     error_code = ErrorCode.BROKER_NOT_AVAILABLE
     retriable = True

@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
+from broker.cluster.metadata import PartitionState
 from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable
 from broker.errors import LogStorageError
 from broker.log.disk import OsDisk
-from tests.broker.cluster.contract import MetadataStoreContract, topic
+from tests.broker.cluster.contract import MetadataStoreContract, Open, elected, topic
 
 
 class TestEmbedded(MetadataStoreContract):
-    def open(self, place: Path) -> MetadataStore:
-        return EmbeddedMetadataStore.open(place)
+    @pytest.fixture
+    def open(self, tmp_path: Path) -> Open:
+        async def open() -> MetadataStore:
+            return EmbeddedMetadataStore.open(tmp_path)
+
+        return open
 
 
 class FullDisk(OsDisk):
@@ -25,16 +31,37 @@ class FullDisk(OsDisk):
         super().write_file(path, data, durable=durable)
 
 
-def test_what_could_not_be_written_did_not_happen(tmp_path: Path) -> None:
+async def test_what_could_not_be_written_did_not_happen(tmp_path: Path) -> None:
     disk = FullDisk()
     store = EmbeddedMetadataStore.open(tmp_path, disk=disk)
-    made = store.create_topic(topic("flights"))
+    controller = await elected(store)
+    made = await store.create_topic(controller, topic("flights"))
     disk.full = True
     with pytest.raises(LogStorageError):
-        store.create_topic(topic("orders"))
+        await store.create_topic(controller, topic("orders"))
     with pytest.raises(LogStorageError):
-        store.delete_topic(made)
-    assert store.topics() == {"flights": made} == EmbeddedMetadataStore.open(tmp_path).topics()
+        await store.delete_topic(controller, made)
+    assert await store.topics() == {"flights": made} == await EmbeddedMetadataStore.open(tmp_path).topics()
+
+
+async def test_a_file_from_before_the_clusters_is_read(tmp_path: Path) -> None:
+    led = {"leader": 1, "leader_epoch": 4, "replicas": [1], "isr": [1]}
+    topic_id = "6e9f9e0c-2d0e-4f5e-9d52-0a5a3f3c8a11"
+    old = {
+        "format": 1,
+        "cluster_id": "gone-west",
+        "next_producer_id": 2000,
+        "broker_epoch": 9,
+        "brokers": [{"node_id": 1, "host": "127.0.0.1", "port": 9092, "rack": None}],
+        "topics": [{"name": "t", "topic_id": topic_id, "configs": {"a": "b"}, "version": 6, "partitions": [led]}],
+    }
+    (tmp_path / FILE_NAME).write_text(json.dumps(old))
+    store = EmbeddedMetadataStore.open(tmp_path, "gone-west")
+    read = (await store.topics())["t"]
+    assert str(read.topic_id) == topic_id
+    assert read.partitions == (PartitionState(1, 4, (1,), (1,), version=0),)
+    assert (read.configs, read.version, read.config_version) == ({"a": "b"}, 6, 0)
+    assert await store.allocate_producer_ids(1, 1) == range(2000, 2001)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 99}', '{"format": 1, "topics": 3}'])

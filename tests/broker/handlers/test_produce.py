@@ -173,7 +173,7 @@ async def test_a_keyless_record_in_a_compacted_topic_is_named(tmp_path: Path) ->
 
 async def test_internal_topics_are_not_for_clients(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        server.broker.ensure_internal_topic("__consumer_offsets", 1, {"cleanup.policy": "compact"})
+        await server.broker.manager.create("__consumer_offsets", 1, {"cleanup.policy": "compact"})
         assert (await client.produce("__consumer_offsets", batch_of("a", key=b"k"))).error_code == 17
 
 

@@ -37,7 +37,8 @@ async def asks_for_a_time(server: Server, client: WireClient) -> None:
 
 
 async def is_compacted(server: Server, client: WireClient) -> None:
-    server.broker.manager.set_configs("broken", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    await server.broker.manager.alter_configs("broken", lambda _: configs)
     async with asyncio.timeout(20):
         while server.broker.require_partition("broken", 0).offline is None:
             await asyncio.sleep(0.01)

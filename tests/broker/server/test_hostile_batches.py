@@ -186,7 +186,7 @@ def test_a_damaged_partition_is_offline_and_the_others_are_served(
             asked = ListOffsetsTopic("broken", [ListOffsetsPartition(0, -1, -1)])
             answer = await client.ask(ListOffsetsRequest(-1, 0, [asked]), 7, ListOffsetsResponse)
             assert answer.topics[0].partitions[0].error_code == 56
-            server.broker.manager.set_configs("broken", {"retention.ms": "1000"})
+            await server.broker.manager.alter_configs("broken", lambda _: {"retention.ms": "1000"})
             await server.broker.manager.delete("broken")
             assert not (tmp_path / "broken-0").exists()
             await client.create_topic("broken")
@@ -219,7 +219,7 @@ def test_a_damaged_coordinator_names_the_folder_and_the_price_of_moving_it_away(
 ) -> None:
     async def run() -> None:
         async with running_server(tmp_path) as server:
-            server.broker.ensure_internal_topic(topic, 1, {"cleanup.policy": "compact"})
+            await server.broker.manager.create(topic, 1, {"cleanup.policy": "compact"})
         folder = tmp_path / f"{topic}-0"
         (folder / "partition.metadata").write_bytes(b"")
         with pytest.raises(BrokerError) as refused:

@@ -112,7 +112,7 @@ async def test_what_was_not_removed_before_a_stop_is_removed_after_the_next_star
         await manager.delete("t")
     assert partition_folders(tmp_path) == 6
     again = manager_of(WatchedDisk())
-    again.load()
+    await again.load()
     sweeping = asyncio.create_task(again.sweep())
     async with asyncio.timeout(20):
         while partition_folders(tmp_path):
@@ -159,7 +159,7 @@ async def test_a_client_that_goes_away_leaves_a_whole_topic(tmp_path: Path, mana
         await creating
     assert len(manager.topics["t"].partitions) == MANY
     again = manager_of(WatchedDisk())
-    again.load()
+    await again.load()
     assert len(again.topics["t"].partitions) == MANY
 
 
@@ -168,10 +168,10 @@ async def test_configs_set_while_partitions_are_added_hold_for_all(tmp_path: Pat
     await manager.create("t", 2, {})
     growing = asyncio.create_task(manager.add_partitions("t", MANY))
     await asyncio.sleep(0)
-    manager.set_configs("t", {"retention.ms": "4711"})
+    await manager.alter_configs("t", lambda _: {"retention.ms": "4711"})
     await growing
     assert {partition.log.config.retention_ms for partition in manager.topics["t"].partitions} == {4711}
-    assert EmbeddedMetadataStore.open(tmp_path).topics()["t"].configs == {"retention.ms": "4711"}
+    assert (await EmbeddedMetadataStore.open(tmp_path).topics())["t"].configs == {"retention.ms": "4711"}
 
 
 async def test_others_are_served_while_partitions_are_made(tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""What all brokers of a cluster agree on, as values. The words are Kafka's."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from broker.wire.vocabulary import TopicPartition
+
+NO_LEADER: Final = -1
+UNWRITTEN: Final = -1
+"""The version of what the store does not hold yet."""
+CLIENT_LISTENER: Final = "PLAINTEXT"
+"""The name of the listener for clients, as tools of old expect it."""
+DEFAULT_ENTITY: Final = "<default>"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Where a partition's replicas are, who leads and who follows closely. The high watermark is the leader's own and
+    not kept here.
+
+    `version` is the store's, for compare-and-set of leader, epochs and ISR (Kafka's partition epoch); with UNWRITTEN
+    nobody was elected yet. The replicas belong to the topic, and are changed with it.
+    """
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    controller_epoch: int = 0
+    recovering: bool = False
+    """Elected from outside of the ISR and not yet sure of its log (Kafka's leader recovery state, KIP-704)."""
+    version: int = UNWRITTEN
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic; `partitions[i]` is partition i. `configs` holds only what was set on the topic. `version` is that of the
+    assignment of replicas, `config_version` that of the configs.
+    """
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: tuple[PartitionState, ...]
+    configs: Mapping[str, str] = field(default_factory=dict)
+    version: int = UNWRITTEN
+    config_version: int = UNWRITTEN
+
+
+class Endpoint(NamedTuple):
+    """Where one listener of a broker is dialled."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """What a broker says of itself. The first endpoint is the one for clients."""
+
+    node_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker that is registered now. `epoch` is higher than that of every earlier registration (KIP-380)."""
+
+    registration: BrokerRegistration
+    epoch: int
+
+
+class Controller(NamedTuple):
+    """The right to write as the controller, until another one is elected. `version` is what fences it in the store."""
+
+    node_id: int
+    epoch: int
+    version: int
+
+
+class ConfigResource(NamedTuple):
+    """`entity_type` is "topics" or "brokers"; `entity_name` a topic, a node id or DEFAULT_ENTITY."""
+
+    entity_type: str
+    entity_name: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.entity_type}/{self.entity_name}"
+
+
+class Configs(NamedTuple):
+    """What is set on a resource. `version` UNWRITTEN: nothing was ever."""
+
+    values: Mapping[str, str]
+    version: int
+
+
+class ChangeKind(Enum):
+    """What may have changed. A change that is told is read from the store; being told once too often is no harm."""
+
+    BROKERS = "brokers"
+    CONTROLLER = "controller"
+    TOPICS = "topics"
+    """Topics came or went."""
+    ASSIGNMENT = "assignment"
+    """The replicas of topic `name`."""
+    CONFIGS = "configs"
+    """`name` is a ConfigResource.path; empty: any may have changed."""
+    ISR = "isr"
+    """Leaders changed the ISR of partitions: `take_isr_changes`."""
+    TOPIC_DELETIONS = "topic deletions"
+    REASSIGNMENTS = "reassignments"
+    PREFERRED_ELECTIONS = "preferred elections"
+    SESSION = "session"
+    """The store's session was lost and a new one is open; the broker is registered again with a new epoch."""
+
+
+class Change(NamedTuple):
+    kind: ChangeKind
+    name: str = ""
+
+
+class Written(NamedTuple):
+    """Of several compare-and-sets: what stands in the store now, and which were refused because another was first."""
+
+    states: Mapping[TopicPartition, PartitionState]
+    refused: frozenset[TopicPartition]
+
+
+def new_cluster_id() -> str:
+    """A cluster id as Kafka makes them: a random UUID, 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

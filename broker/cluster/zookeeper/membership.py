@@ -1,0 +1,87 @@
+"""Who is there, and who is the controller: ephemeral znodes, and the epoch that fences controllers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from broker.base.clock import Clock
+from broker.cluster.metadata import BrokerRegistration, Controller, LiveBroker
+from broker.cluster.metadata_store import NodeIdTaken
+from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode
+from broker.cluster.zookeeper.session import Check, Create, Delete, SetData, ZooKeeper
+from broker.cluster.zookeeper.topics import read_each
+
+
+async def register(zk: ZooKeeper, registration: BrokerRegistration, clock: Clock) -> int:
+    """The broker's epoch. A registration of an earlier life goes with its session: it is waited for, twice the
+    session's timeout at most. Raises NodeIdTaken.
+    """
+    path = layout.broker(registration.node_id)
+    data = layout.encode_broker(registration, clock.now_ms())
+    give_up_at = clock.monotonic() + 2 * zk.session_timeout_ms / 1000
+    while True:
+        with contextlib.suppress(NodeExists):
+            return (await zk.create(path, data, ephemeral=True))[1].czxid
+        gone = asyncio.Event()
+        stat = await zk.exists(path, lambda event, gone=gone: gone.set())  # type: ignore[misc]  # its type is Watch
+        if stat is None:
+            continue
+        if stat.ephemeral_owner == zk.session_id:
+            return stat.czxid
+        try:
+            async with asyncio.timeout(max(give_up_at - clock.monotonic(), 0)):
+                await gone.wait()
+        except TimeoutError:
+            raise NodeIdTaken(
+                f"broker {registration.node_id} is registered already, by session {stat.ephemeral_owner:#x}"
+            ) from None
+
+
+async def read_brokers(zk: ZooKeeper) -> dict[int, LiveBroker]:
+    node_ids = [int(name) for name in await zk.children(layout.BROKER_IDS)]
+    found = await read_each(node_ids, lambda node_id: _read_broker(zk, node_id))
+    return {broker.registration.node_id: broker for broker in found if broker is not None}
+
+
+async def _read_broker(zk: ZooKeeper, node_id: int) -> LiveBroker | None:
+    try:
+        data, stat = await zk.get(layout.broker(node_id))
+    except NoNode:
+        return None
+    return LiveBroker(layout.decode_broker(node_id, data)[0], stat.czxid)
+
+
+async def read_controller(zk: ZooKeeper) -> int | None:
+    try:
+        data, _ = await zk.get(layout.CONTROLLER)
+    except NoNode:
+        return None
+    return layout.decode_controller(data)
+
+
+async def elect(zk: ZooKeeper, node_id: int, clock: Clock) -> Controller | None:
+    """None: another one is. The epoch and the ephemeral znode come by one transaction, or neither does."""
+    while True:
+        data, stat = await zk.get(layout.CONTROLLER_EPOCH)
+        epoch = layout.decode_controller_epoch(data)
+        holder = await zk.exists(layout.CONTROLLER)
+        if holder is not None:
+            # Ours: an earlier try was carried out, and its answer lost. While it lives nobody else moves the epoch.
+            return Controller(node_id, epoch, stat.version) if holder.ephemeral_owner == zk.session_id else None
+        try:
+            _, moved = await zk.multi(
+                [
+                    Create(layout.CONTROLLER, layout.encode_controller(node_id, clock.now_ms()), ephemeral=True),
+                    SetData(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(epoch + 1), stat.version),
+                ]
+            )
+        except (NodeExists, BadVersion):
+            continue  # another one was quicker: is it still there?
+        return Controller(node_id, epoch + 1, moved.version)
+
+
+async def resign(zk: ZooKeeper, controller: Controller) -> None:
+    with contextlib.suppress(BadVersion, NoNode):
+        await zk.multi([Check(layout.CONTROLLER_EPOCH, controller.version), Delete(layout.CONTROLLER)])

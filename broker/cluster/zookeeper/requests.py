@@ -1,0 +1,139 @@
+"""Configs, producer ids, and what is asked of the controller by znodes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from broker.cluster.metadata import UNWRITTEN, ConfigResource, Configs, Controller
+from broker.cluster.metadata_store import MetadataConflict
+from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode
+from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
+from broker.cluster.zookeeper.topics import fenced
+from broker.wire.vocabulary import TopicPartition
+
+CONFIG_CHANGE_KEPT_MS: Final = 15 * 60 * 1000
+"""For so long a broker that was cut off may find notifications of changed configs; Kafka's value."""
+
+
+async def read_configs(zk: ZooKeeper, resource: ConfigResource) -> Configs:
+    path = layout.config(resource.path)
+    try:
+        data, stat = await zk.get(path)
+    except NoNode:
+        return Configs({}, UNWRITTEN)
+    return Configs(layout.decode_configs(path, data), stat.version)
+
+
+async def set_configs(zk: ZooKeeper, resource: ConfigResource, configs: Configs, now_ms: int, again: bool) -> Configs:
+    """The change and its notification by one transaction; notifications that everybody has seen go."""
+    path = layout.config(resource.path)
+    changed = Configs(dict(configs.values), configs.version + 1)
+    if again and await read_configs(zk, resource) == changed:
+        return changed
+    data = layout.encode_configs(configs.values)
+    operations: list[Operation] = []
+    if resource.entity_type == "topics":
+        # A topic that is gone must not leave configs to a later one of its name.
+        stat = await zk.exists(layout.topic(resource.entity_name))
+        operations.append(Check(layout.topic(resource.entity_name), stat.version if stat else 0))
+    operations.append(Create(path, data) if configs.version == UNWRITTEN else SetData(path, data, configs.version))
+    operations.append(Create(layout.CONFIG_CHANGE_PREFIX, layout.encode_config_change(resource.path), sequence=True))
+    try:
+        await zk.multi(operations)
+    except (BadVersion, NoNode, NodeExists) as refused:
+        raise MetadataConflict(f"configs of {resource.path} were changed since version {configs.version}") from refused
+    await _sweep_config_changes(zk, now_ms)
+    return changed
+
+
+async def _sweep_config_changes(zk: ZooKeeper, now_ms: int) -> None:
+    for name in await zk.children(layout.CONFIG_CHANGES):
+        path = f"{layout.CONFIG_CHANGES}/{name}"
+        stat = await zk.exists(path)
+        if stat is not None and now_ms - stat.ctime_ms <= CONFIG_CHANGE_KEPT_MS:
+            return  # they are in the order of their making
+        with contextlib.suppress(NoNode):
+            await zk.delete(path)
+
+
+async def allocate_producer_ids(zk: ZooKeeper, node_id: int, count: int) -> range:
+    """By compare-and-set. A block of which it is not known whether it was given out is not used."""
+    while True:
+        data, stat = await zk.get(layout.PRODUCER_ID_BLOCK)
+        _, last = layout.decode_producer_ids(data)
+        block = range(last.stop, last.stop + count)
+        try:
+            await zk.set(layout.PRODUCER_ID_BLOCK, layout.encode_producer_ids(node_id, block), stat.version)
+        except BadVersion:
+            continue
+        return block
+
+
+async def take_isr_changes(zk: ZooKeeper, controller: Controller, taken: set[TopicPartition]) -> None:
+    """Into `taken`, which keeps what an earlier try has taken."""
+    for name in await zk.children(layout.ISR_CHANGES):
+        path = f"{layout.ISR_CHANGES}/{name}"
+        try:
+            data, _ = await zk.get(path)
+            taken |= layout.decode_partitions(path, data)
+            await fenced(zk, controller, [Delete(path)])
+        except NoNode:
+            continue
+
+
+async def read_topic_deletions(zk: ZooKeeper) -> set[str]:
+    return set(await zk.children(layout.TOPIC_DELETIONS))
+
+
+async def request_topic_deletion(zk: ZooKeeper, name: str) -> None:
+    with contextlib.suppress(NodeExists):
+        await zk.create(layout.topic_deletion(name))
+
+
+async def read_reassignments(zk: ZooKeeper) -> dict[TopicPartition, tuple[int, ...]]:
+    try:
+        data, _ = await zk.get(layout.REASSIGNMENTS)
+    except NoNode:
+        return {}
+    return layout.decode_reassignments(data)
+
+
+async def set_reassignments(
+    zk: ZooKeeper, controller: Controller, wanted: Mapping[TopicPartition, tuple[int, ...]]
+) -> None:
+    data = layout.encode_reassignments(wanted)
+    there = await zk.exists(layout.REASSIGNMENTS)
+    if wanted:
+        path = layout.REASSIGNMENTS
+        await fenced(zk, controller, [SetData(path, data) if there else Create(path, data)])
+    elif there:
+        await _removed(zk, controller, layout.REASSIGNMENTS)
+
+
+async def read_preferred_elections(zk: ZooKeeper) -> set[TopicPartition]:
+    try:
+        data, _ = await zk.get(layout.PREFERRED_ELECTIONS)
+    except NoNode:
+        return set()
+    return layout.decode_partitions(layout.PREFERRED_ELECTIONS, data)
+
+
+async def request_preferred_elections(zk: ZooKeeper, partitions: Collection[TopicPartition], again: bool) -> None:
+    if again and await read_preferred_elections(zk) == set(partitions):
+        return
+    try:
+        await zk.create(layout.PREFERRED_ELECTIONS, layout.encode_partitions(partitions))
+    except NodeExists as refused:
+        raise MetadataConflict("elections of preferred leaders are under way") from refused
+
+
+async def end_preferred_elections(zk: ZooKeeper, controller: Controller) -> None:
+    await _removed(zk, controller, layout.PREFERRED_ELECTIONS)
+
+
+async def _removed(zk: ZooKeeper, controller: Controller, path: str) -> None:
+    with contextlib.suppress(NoNode):
+        await fenced(zk, controller, [Delete(path)])

@@ -1,0 +1,261 @@
+"""The metadata of a cluster of brokers, in ZooKeeper: a MetadataStore over one session at a time.
+
+Requests that a broken connection cut off are repeated for as long as a session's timeout, each after reading what an
+earlier try may have done. When the session is over, `run` opens the next one and registers the broker anew; what was
+asked of the old one is refused, never carried over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from typing import Final, TypeVar
+
+from broker.base.clock import Clock
+from broker.cluster.metadata import (
+    BrokerRegistration,
+    Change,
+    ChangeKind,
+    ConfigResource,
+    Configs,
+    Controller,
+    LiveBroker,
+    PartitionState,
+    TopicState,
+    Written,
+    new_cluster_id,
+)
+from broker.cluster.metadata_store import MetadataUnreadable
+from broker.cluster.zookeeper import layout, membership, requests, topics
+from broker.cluster.zookeeper.errors import ConnectionLost, NodeExists, SessionExpired, ZooKeeperUnreachable
+from broker.cluster.zookeeper.session import ZooKeeper
+from broker.cluster.zookeeper.watching import Changes
+from broker.wire.vocabulary import TopicPartition
+
+Connect = Callable[[], Awaitable[ZooKeeper]]
+"""Opens a session. Raises ZooKeeperUnreachable."""
+
+CONNECT_PAUSE_S: Final = 0.5
+
+T = TypeVar("T")
+
+
+class ZooKeeperMetadataStore:
+    """Use `open`."""
+
+    def __init__(self, connect: Connect, zk: ZooKeeper, clock: Clock) -> None:
+        self._connect = connect
+        self._zk = zk
+        self._clock = clock
+        self._cluster_id = ""
+        self._registration: BrokerRegistration | None = None
+        self._registered_by: ZooKeeper | None = None
+        self._opened = asyncio.Condition()
+        self._watching: set[Changes] = set()
+
+    @classmethod
+    async def open(cls, connect: Connect, clock: Clock, cluster_id: str | None = None) -> ZooKeeperMetadataStore:
+        """Makes what a new cluster needs, with `cluster_id` (None: a new random one).
+
+        Raises ZooKeeperUnreachable, ConnectionLost, MetadataUnreadable (also of another cluster than was asked for).
+        """
+        store = cls(connect, await connect(), clock)
+        try:
+            store._cluster_id = await store._asked(lambda zk, again: _prepared(zk, cluster_id))
+            if cluster_id not in (None, store.cluster_id):
+                raise MetadataUnreadable(
+                    f"ZooKeeper has cluster {store.cluster_id}, not {cluster_id}",
+                    hint="check the addresses and the chroot in zookeeper, and cluster_id of this broker",
+                )
+        except BaseException:  # whatever stops the start, the session's threads go and the error goes on
+            await store.close()
+            raise
+        return store
+
+    @property
+    def cluster_id(self) -> str:
+        return self._cluster_id
+
+    @property
+    def alive_until(self) -> float:
+        if self._registration is not None and self._registered_by is not self._zk:
+            return -math.inf
+        return self._zk.alive_until
+
+    async def run(self) -> None:
+        while True:
+            await self._zk.run()
+            await self._zk.close()
+            zk = await self._connect_again()
+            try:
+                if self._registration is not None:
+                    await membership.register(zk, self._registration, self._clock)
+            except (ConnectionLost, SessionExpired):
+                await zk.close()
+                continue
+            except BaseException:  # somebody has our node id, or we are cancelled: the new session is of no use
+                await zk.close()
+                raise
+            async with self._opened:
+                self._zk = self._registered_by = zk
+                self._opened.notify_all()
+            for changes in self._watching:
+                changes.tell(Change(ChangeKind.SESSION))
+
+    async def close(self) -> None:
+        await self._zk.close()
+
+    async def _connect_again(self) -> ZooKeeper:
+        while True:
+            try:
+                return await self._connect()
+            except ZooKeeperUnreachable:
+                await self._clock.sleep(CONNECT_PAUSE_S)
+
+    async def _session(self) -> ZooKeeper:
+        async with self._opened:
+            await self._opened.wait_for(lambda: not self._zk.expired)
+        return self._zk
+
+    async def _asked(self, ask: Callable[[ZooKeeper, bool], Awaitable[T]]) -> T:
+        """`ask` with the session, and whether it was tried before and may have been carried out. Raises ConnectionLost,
+        when there was no connection for a session's timeout, and SessionExpired.
+        """
+        zk = self._zk
+        give_up_at = self._clock.monotonic() + zk.session_timeout_ms / 1000
+        again = False
+        while True:
+            try:
+                return await ask(zk, again)
+            except ConnectionLost:
+                again = True
+                left_s = give_up_at - self._clock.monotonic()
+                if left_s <= 0:
+                    raise
+                try:
+                    async with asyncio.timeout(left_s):
+                        await zk.wait_connected()
+                except TimeoutError:
+                    raise ConnectionLost("no connection to ZooKeeper: it is not known what became of it") from None
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def topics(self, names: Collection[str] | None = None) -> dict[str, TopicState]:
+        return await self._asked(lambda zk, again: topics.read_topics(zk, names))
+
+    async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
+        read = await self._asked(
+            lambda zk, again: topics.read_each(states.items(), lambda item: topics.read_state(zk, *item))
+        )
+        found = dict(zip(states, read, strict=True))
+        there = {where: state for where, state in found.items() if state is not None}
+        return Written(there, frozenset(found.keys() - there.keys()))
+
+    async def brokers(self) -> dict[int, LiveBroker]:
+        return await self._asked(lambda zk, again: membership.read_brokers(zk))
+
+    async def controller(self) -> int | None:
+        return await self._asked(lambda zk, again: membership.read_controller(zk))
+
+    async def configs(self, resource: ConfigResource) -> Configs:
+        return await self._asked(lambda zk, again: requests.read_configs(zk, resource))
+
+    @contextlib.asynccontextmanager
+    async def watch(self, *kinds: ChangeKind) -> AsyncIterator[AsyncIterator[Change]]:
+        changes = Changes(self._session, kinds)
+        await changes.begin()
+        self._watching.add(changes)
+        try:
+            yield changes
+        finally:
+            self._watching.discard(changes)
+
+    # -- membership ------------------------------------------------------------------------------------------
+
+    async def register_broker(self, registration: BrokerRegistration) -> int:
+        epoch = await self._asked(lambda zk, again: membership.register(zk, registration, self._clock))
+        self._registration, self._registered_by = registration, self._zk
+        return epoch
+
+    async def elect_controller(self, node_id: int) -> Controller | None:
+        return await self._asked(lambda zk, again: membership.elect(zk, node_id, self._clock))
+
+    async def resign_controller(self, controller: Controller) -> None:
+        await self._asked(lambda zk, again: membership.resign(zk, controller))
+
+    # -- the controller's writes -----------------------------------------------------------------------------
+
+    async def create_topic(self, controller: Controller, topic: TopicState) -> TopicState:
+        made = await self._asked(lambda zk, again: topics.create_topic(zk, controller, topic, again))
+        return await self._with_states(controller, made)
+
+    async def set_assignment(self, controller: Controller, topic: TopicState) -> TopicState:
+        changed = await self._asked(lambda zk, again: topics.set_assignment(zk, controller, topic, again))
+        return await self._with_states(controller, changed)
+
+    async def _with_states(self, controller: Controller, topic: TopicState) -> TopicState:
+        written = await self.write_partition_states(controller, topics.elected(topic))
+        return topics.with_states(topic, written.states)
+
+    async def delete_topic(self, controller: Controller, topic: TopicState) -> None:
+        await self._asked(lambda zk, again: topics.delete_topic(zk, controller, topic, again))
+
+    async def write_partition_states(
+        self, controller: Controller, states: Mapping[TopicPartition, PartitionState]
+    ) -> Written:
+        return await self._asked(topics.StateWriter(controller, states).carry_on)
+
+    async def take_isr_changes(self, controller: Controller) -> set[TopicPartition]:
+        taken: set[TopicPartition] = set()
+        await self._asked(lambda zk, again: requests.take_isr_changes(zk, controller, taken))
+        return taken
+
+    # -- the leaders' writes ---------------------------------------------------------------------------------
+
+    async def write_isr(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
+        return await self._asked(topics.StateWriter(None, states).carry_on)
+
+    async def allocate_producer_ids(self, node_id: int, count: int) -> range:
+        return await self._asked(lambda zk, again: requests.allocate_producer_ids(zk, node_id, count))
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    async def set_configs(self, resource: ConfigResource, configs: Configs) -> Configs:
+        return await self._asked(
+            lambda zk, again: requests.set_configs(zk, resource, configs, self._clock.now_ms(), again)
+        )
+
+    async def topic_deletions(self) -> set[str]:
+        return await self._asked(lambda zk, again: requests.read_topic_deletions(zk))
+
+    async def request_topic_deletion(self, name: str) -> None:
+        await self._asked(lambda zk, again: requests.request_topic_deletion(zk, name))
+
+    async def reassignments(self) -> Mapping[TopicPartition, tuple[int, ...]]:
+        return await self._asked(lambda zk, again: requests.read_reassignments(zk))
+
+    async def set_reassignments(self, controller: Controller, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        await self._asked(lambda zk, again: requests.set_reassignments(zk, controller, wanted))
+
+    async def preferred_elections(self) -> set[TopicPartition]:
+        return await self._asked(lambda zk, again: requests.read_preferred_elections(zk))
+
+    async def request_preferred_elections(self, partitions: Collection[TopicPartition]) -> None:
+        await self._asked(lambda zk, again: requests.request_preferred_elections(zk, partitions, again))
+
+    async def end_preferred_elections(self, controller: Controller) -> None:
+        await self._asked(lambda zk, again: requests.end_preferred_elections(zk, controller))
+
+
+async def _prepared(zk: ZooKeeper, cluster_id: str | None) -> str:
+    """Makes the znodes that a cluster always has -> its id."""
+    for path in layout.PERSISTENT_PATHS:
+        with contextlib.suppress(NodeExists):
+            await zk.create(path)
+    with contextlib.suppress(NodeExists):
+        await zk.create(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(layout.FIRST_CONTROLLER_EPOCH))
+    with contextlib.suppress(NodeExists):
+        await zk.create(layout.CLUSTER_ID, layout.encode_cluster_id(cluster_id or new_cluster_id()))
+    return layout.decode_cluster_id((await zk.get(layout.CLUSTER_ID))[0])

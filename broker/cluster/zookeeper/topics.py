@@ -1,0 +1,258 @@
+"""Topics and partition states as znodes: read, and written by transactions that prove the writer's right.
+
+A write whose answer was lost is tried again with `again`: what stands in ZooKeeper is then read first. The session
+carries out requests in order, so what was still on its way is seen by that reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from broker.cluster.metadata import NO_LEADER, UNWRITTEN, Controller, PartitionState, TopicState, Written
+from broker.cluster.metadata_store import ControllerMoved, MetadataConflict
+from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
+from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
+from broker.wire.vocabulary import TopicPartition
+
+PARTITIONS_AT_ONCE: Final = 100
+"""In one transaction: two znodes each, far below ZooKeeper's 1 MiB for a request."""
+READS_AT_ONCE: Final = 500
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def read_each(items: Iterable[T], read: Callable[[T], Awaitable[R]]) -> list[R]:
+    """Many at once, but not so many that nobody else has a turn meanwhile."""
+    listed, answers = list(items), []
+    for start in range(0, len(listed), READS_AT_ONCE):
+        answers += await asyncio.gather(*(read(item) for item in listed[start : start + READS_AT_ONCE]))
+    return answers
+
+
+async def read_topics(zk: ZooKeeper, names: Collection[str] | None) -> dict[str, TopicState]:
+    listed = await zk.children(layout.TOPICS) if names is None else names
+    found = [topic for topic in await read_each(listed, lambda name: _read_assignment(zk, name)) if topic is not None]
+    # All partitions of all topics at once: most topics are small.
+    places = {TopicPartition(t.name, index): s for t in found for index, s in enumerate(t.partitions)}
+    states = dict(zip(places, await read_each(places.items(), lambda item: read_state(zk, *item)), strict=True))
+    return {
+        topic.name: replace(
+            topic,
+            partitions=tuple(
+                states[TopicPartition(topic.name, index)] or assigned for index, assigned in enumerate(topic.partitions)
+            ),
+        )
+        for topic in found
+    }
+
+
+async def _read_assignment(zk: ZooKeeper, name: str) -> TopicState | None:
+    """The topic with its configs, and states as nobody was elected yet."""
+    path = layout.config(f"topics/{name}")
+    try:
+        data, stat = await zk.get(layout.topic(name))
+    except NoNode:
+        return None
+    topic_id, states = layout.decode_topic(name, data)
+    try:
+        configs, config_stat = await zk.get(path)
+    except NoNode:
+        return TopicState(name, topic_id, tuple(states), {}, stat.version, UNWRITTEN)
+    values = layout.decode_configs(path, configs)
+    return TopicState(name, topic_id, tuple(states), values, stat.version, config_stat.version)
+
+
+async def read_state(zk: ZooKeeper, where: TopicPartition, assigned: PartitionState) -> PartitionState | None:
+    """None: nobody was elected yet, or the partition is gone."""
+    try:
+        data, stat = await zk.get(layout.partition_state(where))
+    except NoNode:
+        return None
+    return layout.decode_partition_state(where, data, stat.version, assigned)
+
+
+def fence(controller: Controller) -> Check:
+    """The first operation of each of the controller's transactions."""
+    return Check(layout.CONTROLLER_EPOCH, controller.version)
+
+
+async def fenced(zk: ZooKeeper, controller: Controller, operations: Sequence[Operation]) -> list[Any]:
+    """The answers to `operations`. Raises ControllerMoved; what they raise has their own place as `operation`."""
+    try:
+        return (await zk.multi([fence(controller), *operations]))[1:]
+    except BadVersion as refused:
+        if refused.operation == 0:
+            raise ControllerMoved(f"controller epoch {controller.epoch} is over") from refused
+        raise _placed(refused) from None
+    except ZooKeeperError as refused:
+        raise _placed(refused) from None
+
+
+def _placed(refused: ZooKeeperError) -> ZooKeeperError:
+    if refused.operation is not None:
+        refused.operation -= 1
+    return refused
+
+
+async def create_topic(zk: ZooKeeper, controller: Controller, topic: TopicState, again: bool) -> TopicState:
+    """The assignment and the configs; the states are another step."""
+    path, config_path = layout.topic(topic.name), layout.config(f"topics/{topic.name}")
+    if again:
+        made = await _read_assignment(zk, topic.name)
+        if made is not None and made.topic_id == topic.topic_id:
+            return replace(topic, version=made.version, config_version=made.config_version)
+    left = await zk.exists(config_path)
+    configs = layout.encode_configs(topic.configs)
+    # Kafka writes the configs before the topic, and so may have left some where it was cut off.
+    config = Create(config_path, configs) if left is None else SetData(config_path, configs, left.version)
+    assignment = layout.encode_topic(topic.topic_id, topic.partitions)
+    try:
+        await fenced(zk, controller, [Create(path, assignment), Create(layout.partitions(topic.name)), config])
+    except (NodeExists, BadVersion) as refused:
+        raise MetadataConflict(f"topic {topic.name} exists") from refused
+    return replace(topic, version=0, config_version=0 if left is None else left.version + 1)
+
+
+async def set_assignment(zk: ZooKeeper, controller: Controller, topic: TopicState, again: bool) -> TopicState:
+    path, data = layout.topic(topic.name), layout.encode_topic(topic.topic_id, topic.partitions)
+    try:
+        if again and await _stands(zk, path, data, topic.version + 1):
+            return replace(topic, version=topic.version + 1)
+        (stat,) = await fenced(zk, controller, [SetData(path, data, topic.version)])
+    except (BadVersion, NoNode) as refused:
+        raise MetadataConflict(f"topic {topic.name} was changed since version {topic.version}") from refused
+    return replace(topic, version=stat.version)
+
+
+async def _stands(zk: ZooKeeper, path: str, data: bytes, version: int) -> bool:
+    """Raises NoNode."""
+    found, stat = await zk.get(path)
+    return found == data and stat.version == version
+
+
+async def delete_topic(zk: ZooKeeper, controller: Controller, topic: TopicState, again: bool) -> None:
+    """Cut off, it leaves the wish to delete, and can be begun again."""
+    path, wish = layout.topic(topic.name), layout.topic_deletion(topic.name)
+    config_path = layout.config(f"topics/{topic.name}")
+    if again and await zk.exists(path) is None:
+        return
+    try:
+        wished = [] if await zk.exists(wish) else [Create(wish)]
+        await fenced(zk, controller, [Check(path, topic.version), *wished])
+        await _delete_partitions(zk, controller, topic.name)
+        there = [each for each in (config_path, wish) if await zk.exists(each)]
+        last = [Delete(path, topic.version), *(Delete(each) for each in there)]
+        await fenced(zk, controller, last)
+    except (BadVersion, NoNode) as refused:
+        raise MetadataConflict(f"topic {topic.name} was changed since version {topic.version}") from refused
+
+
+async def _delete_partitions(zk: ZooKeeper, controller: Controller, name: str) -> None:
+    try:
+        indexes = await zk.children(layout.partitions(name))
+    except NoNode:
+        return
+    for start in range(0, len(indexes), PARTITIONS_AT_ONCE):
+        some = [TopicPartition(name, int(index)) for index in indexes[start : start + PARTITIONS_AT_ONCE]]
+        states = await read_each(some, lambda where: zk.exists(layout.partition_state(where)))
+        gone: list[Operation] = [
+            Delete(layout.partition_state(where)) for where, state in zip(some, states, strict=True) if state
+        ]
+        await fenced(zk, controller, gone + [Delete(layout.partition(where)) for where in some])
+    await fenced(zk, controller, [Delete(layout.partitions(name))])
+
+
+def elected(topic: TopicState) -> dict[TopicPartition, PartitionState]:
+    """The partitions that have a leader, which the store does not hold yet."""
+    return {
+        TopicPartition(topic.name, index): state
+        for index, state in enumerate(topic.partitions)
+        if state.leader != NO_LEADER and state.version == UNWRITTEN
+    }
+
+
+def with_states(topic: TopicState, states: Mapping[TopicPartition, PartitionState]) -> TopicState:
+    return replace(
+        topic,
+        partitions=tuple(
+            states.get(TopicPartition(topic.name, index), state) for index, state in enumerate(topic.partitions)
+        ),
+    )
+
+
+class StateWriter:
+    """Writes partition states by compare-and-set, many in one transaction. `carry_on` may be repeated until it returns.
+
+    With a controller each transaction proves that it still is; without, it is the leaders who write their ISR, and the
+    transaction tells the controller of it.
+    """
+
+    def __init__(self, controller: Controller | None, states: Mapping[TopicPartition, PartitionState]) -> None:
+        self._controller = controller
+        self._left = dict(states)
+        self._written: dict[TopicPartition, PartitionState] = {}
+        self._refused: set[TopicPartition] = set()
+        # Partitions whose own znode is there, though their state is not.
+        self._placed: set[TopicPartition] = set()
+
+    async def carry_on(self, zk: ZooKeeper, again: bool) -> Written:
+        """Raises ControllerMoved."""
+        if again:
+            await self._find_written(zk)
+        while self._left:
+            await self._write_some(zk, dict(list(self._left.items())[:PARTITIONS_AT_ONCE]))
+        return Written(self._written, frozenset(self._refused))
+
+    async def _write_some(self, zk: ZooKeeper, some: Mapping[TopicPartition, PartitionState]) -> None:
+        operations: list[Operation] = []
+        owners: list[TopicPartition] = []
+        for where, state in some.items():
+            own = self._operations(where, state)
+            operations += own
+            owners += [where] * len(own)
+        try:
+            if self._controller is not None:
+                answers = await fenced(zk, self._controller, operations)
+            else:
+                told = Create(layout.ISR_CHANGE_PREFIX, layout.encode_partitions(some), sequence=True)
+                answers = await zk.multi([*operations, told])
+        except (BadVersion, NoNode, NodeExists) as refused:
+            self._note_refused(operations, owners, refused)
+            return
+        versions = {where: getattr(answer, "version", 0) for where, answer in zip(owners, answers, strict=False)}
+        for where, version in versions.items():
+            self._written[where] = replace(self._left.pop(where), version=version)
+
+    def _operations(self, where: TopicPartition, state: PartitionState) -> list[Operation]:
+        path, data = layout.partition_state(where), layout.encode_partition_state(state)
+        if state.version != UNWRITTEN:
+            return [SetData(path, data, state.version)]
+        own = [] if where in self._placed else [Create(layout.partition(where))]
+        return [*own, Create(path, data)]
+
+    def _note_refused(
+        self, operations: Sequence[Operation], owners: Sequence[TopicPartition], refused: ZooKeeperError
+    ) -> None:
+        """One of them stops its whole transaction; the next goes without it."""
+        at = refused.operation
+        if at is None or not 0 <= at < len(owners):
+            raise refused
+        where = owners[at]
+        if isinstance(refused, NodeExists) and operations[at].path == layout.partition(where):
+            self._placed.add(where)
+            return
+        del self._left[where]
+        self._refused.add(where)
+
+    async def _find_written(self, zk: ZooKeeper) -> None:
+        """What an earlier try whose answer was lost has done."""
+        found = await read_each(list(self._left.items()), lambda item: read_state(zk, *item))
+        for (where, wanted), state in zip(list(self._left.items()), found, strict=True):
+            if state is not None and state == replace(wanted, version=wanted.version + 1):
+                self._written[where] = state
+                del self._left[where]

@@ -1,0 +1,130 @@
+"""Watches as a stream of changes. A watch of ZooKeeper tells once; it is set again before its change is told, so that
+who reads after being told misses nothing. Where watches were lost with a connection or a session, everything may have
+changed, and that is what is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+
+from broker.cluster.metadata import Change, ChangeKind
+from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.errors import ConnectionLost, NoNode, SessionExpired
+from broker.cluster.zookeeper.session import Watch, WatchEvent, ZooKeeper
+
+Session = Callable[[], Awaitable[ZooKeeper]]
+"""The session, once there is one that is not over."""
+
+
+class Changes(AsyncIterator[Change]):
+    """`begin` first. Meant for one reader."""
+
+    def __init__(self, session: Session, kinds: Collection[ChangeKind]) -> None:
+        self._session = session
+        self._kinds = frozenset(kinds)
+        self._ready: deque[Change] = deque()
+        # Watches that have told, by what they watch, and changes that are told from outside.
+        self._fired: asyncio.Queue[Change] = asyncio.Queue()
+        self._watched_topics: set[str] = set()
+        self._watched_brokers: set[str] = set()
+        self._last_config_change = ""
+
+    async def begin(self) -> None:
+        for kind in sorted(self._kinds, key=lambda kind: kind.value):
+            await self._arm(Change(kind))
+        self._ready.clear()
+
+    def tell(self, change: Change) -> None:
+        if change.kind in self._kinds:
+            self._fired.put_nowait(change)
+
+    async def __anext__(self) -> Change:
+        while not self._ready:
+            await self._arm(await self._fired.get())
+        return self._ready.popleft()
+
+    async def _arm(self, key: Change) -> None:
+        """Sets the watch of `key` again, and makes ready what is to be told."""
+        while True:
+            zk = await self._session()
+            try:
+                await zk.wait_connected()
+                return await self._arm_on(zk, key)
+            except (ConnectionLost, SessionExpired):
+                continue
+
+    async def _arm_on(self, zk: ZooKeeper, key: Change) -> None:
+        match key:
+            case Change(ChangeKind.BROKERS, ""):
+                self._watched_brokers = await self._arm_children(zk, key, layout.BROKER_IDS, self._watched_brokers)
+            case Change(ChangeKind.BROKERS, node_id):
+                await self._arm_data(zk, key, layout.broker(int(node_id)), self._watched_brokers)
+            case Change(ChangeKind.ASSIGNMENT, ""):
+                self._watched_topics = await self._arm_children(zk, key, layout.TOPICS, self._watched_topics)
+            case Change(ChangeKind.ASSIGNMENT, topic):
+                await self._arm_data(zk, key, layout.topic(topic), self._watched_topics)
+            case Change(ChangeKind.TOPICS):
+                await zk.children(layout.TOPICS, self._watch(key))
+                self._ready.append(key)
+            case Change(ChangeKind.CONTROLLER):
+                await zk.exists(layout.CONTROLLER, self._watch(key))
+                self._ready.append(key)
+            case Change(ChangeKind.CONFIGS):
+                await self._arm_configs(zk, key)
+            case Change(ChangeKind.ISR):
+                await self._arm_queue(zk, key, layout.ISR_CHANGES)
+            case Change(ChangeKind.TOPIC_DELETIONS):
+                await self._arm_queue(zk, key, layout.TOPIC_DELETIONS)
+            case Change(ChangeKind.REASSIGNMENTS):
+                await zk.exists(layout.REASSIGNMENTS, self._watch(key))
+                self._ready.append(key)
+            case Change(ChangeKind.PREFERRED_ELECTIONS):
+                await zk.exists(layout.PREFERRED_ELECTIONS, self._watch(key))
+                self._ready.append(key)
+            case _:
+                self._ready.append(key)
+
+    async def _arm_children(self, zk: ZooKeeper, key: Change, path: str, watched: set[str]) -> set[str]:
+        """Also the data of each child that was not watched yet -> all that are there."""
+        names = set(await zk.children(path, self._watch(key)))
+        for name in sorted(names - watched):
+            await self._arm_data(zk, Change(key.kind, name), f"{path}/{name}", watched)
+        if key.kind is ChangeKind.BROKERS:
+            self._ready.append(key)
+        return watched & names
+
+    async def _arm_data(self, zk: ZooKeeper, key: Change, path: str, watched: set[str]) -> None:
+        """One that is gone is not watched: its name shows up among the children when it comes again."""
+        watched.discard(key.name)
+        try:
+            await zk.get(path, self._watch(key))
+        except NoNode:
+            return
+        watched.add(key.name)
+        self._ready.append(key if key.kind is ChangeKind.ASSIGNMENT else Change(key.kind))
+
+    async def _arm_queue(self, zk: ZooKeeper, key: Change, path: str) -> None:
+        if await zk.children(path, self._watch(key)):
+            self._ready.append(key)
+
+    async def _arm_configs(self, zk: ZooKeeper, key: Change) -> None:
+        """The names of notifications rise; those that are new tell whose configs changed."""
+        names = await zk.children(layout.CONFIG_CHANGES, self._watch(key))
+        for name in names:
+            if name <= self._last_config_change:
+                continue
+            try:
+                data, _ = await zk.get(f"{layout.CONFIG_CHANGES}/{name}")
+                self._ready.append(Change(ChangeKind.CONFIGS, layout.decode_config_change(data)))
+            except NoNode:
+                # Swept away before it was read: whose it was is not known.
+                self._ready.append(Change(ChangeKind.CONFIGS))
+            self._last_config_change = name
+
+    def _watch(self, key: Change) -> Watch:
+        def seen(_event: WatchEvent) -> None:
+            self._fired.put_nowait(key)
+
+        return seen

@@ -1,0 +1,241 @@
+"""The metadata store on the fake ZooKeeper, with its faults."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from broker.cluster.metadata import Change, ChangeKind, ConfigResource, Configs, TopicState
+from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, MetadataUnreadable
+from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.errors import SessionExpired
+from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
+from broker.wire.vocabulary import TopicPartition
+from tests.broker.clock import ManualClock
+from tests.broker.cluster.contract import (
+    LED_BY_ONE,
+    WAIT_S,
+    MetadataStoreContract,
+    Open,
+    elected,
+    next_change,
+    registration,
+    topic,
+)
+from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, Loss
+
+
+class Clock(ManualClock):
+    async def sleep(self, seconds: float) -> None:
+        self.advance(int(seconds * 1000))
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def server(clock: Clock) -> FakeZooKeeper:
+    return FakeZooKeeper(clock)
+
+
+async def opened(server: FakeZooKeeper) -> ZooKeeperMetadataStore:
+    async def connect() -> FakeSession:
+        return server.connect()
+
+    return await ZooKeeperMetadataStore.open(connect, server.clock)
+
+
+class TestZooKeeper(MetadataStoreContract):
+    @pytest.fixture
+    def open(self, server: FakeZooKeeper) -> Open:
+        stores: list[MetadataStore] = []
+
+        async def open() -> MetadataStore:
+            for store in stores:
+                await store.close()
+            stores[:] = [await opened(server)]
+            return stores[0]
+
+        return open
+
+
+async def test_two_brokers_elect_one_controller(server: FakeZooKeeper) -> None:
+    one, two = await opened(server), await opened(server)
+    results = await asyncio.gather(one.elect_controller(1), two.elect_controller(2))
+    assert sorted(result is None for result in results) == [False, True]
+    old = results[0] or results[1]
+    assert old is not None
+    winner, loser, loser_id = (one, two, 2) if results[0] else (two, one, 1)
+    assert await loser.controller() == old.node_id
+    async with loser.watch(ChangeKind.CONTROLLER) as changes:
+        await winner.close()
+        assert await next_change(changes) == Change(ChangeKind.CONTROLLER)
+        new = await loser.elect_controller(loser_id)
+    assert new is not None
+    assert new.epoch == old.epoch + 1
+
+
+async def test_the_cluster_id_is_the_first_brokers(server: FakeZooKeeper) -> None:
+    stores = await asyncio.gather(opened(server), opened(server))
+    assert stores[0].cluster_id == stores[1].cluster_id
+
+    async def connect() -> FakeSession:
+        return server.connect()
+
+    with pytest.raises(MetadataUnreadable, match="not other"):
+        await ZooKeeperMetadataStore.open(connect, server.clock, "other")
+
+
+async def everything(store: MetadataStore, told: dict[str, object]) -> None:
+    """One of each write; what it answered goes to `told`."""
+    controller = await elected(store)
+    made = await store.create_topic(controller, topic("t", 3))
+    grown = await store.set_assignment(controller, replace(made, partitions=(*made.partitions, LED_BY_ONE)))
+    states = {TopicPartition("t", i): replace(state, leader_epoch=5) for i, state in enumerate(grown.partitions)}
+    written = await store.write_partition_states(controller, states)
+    shrunk = {where: replace(state, isr=()) for where, state in written.states.items()}
+    told["isr"] = await store.write_isr(shrunk)
+    told["configs"] = await store.set_configs(ConfigResource("topics", "t"), Configs({"a": "1"}, 0))
+    told["ids"] = [await store.allocate_producer_ids(1, 10), await store.allocate_producer_ids(1, 10)]
+    told["taken"] = await store.take_isr_changes(controller)
+    told["epoch"] = controller.epoch
+    gone = await store.create_topic(controller, topic("gone", 2))
+    await store.delete_topic(controller, gone)
+    await store.request_preferred_elections(shrunk)
+    await store.end_preferred_elections(controller)
+    await store.resign_controller(controller)
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_lost_connections_change_nothing_of_the_outcome(server: FakeZooKeeper, seed: int) -> None:
+    """Whether the server had done it or not: each write counts once, and its answer says what stands there."""
+    store = await opened(server)
+    chance = random.Random(seed)
+    server.losses = lambda session, request, path: chance.choice(list(Loss)) if chance.random() < 0.15 else None
+    told: dict[str, object] = {}
+    await everything(store, told)
+    server.losses = lambda session, request, path: None
+    read = await store.topics()
+    assert list(read) == ["t"]
+    states = {TopicPartition("t", i): state for i, state in enumerate(read["t"].partitions)}
+    assert told["isr"] == (states, frozenset())
+    assert [(s.leader_epoch, s.isr, s.version) for s in states.values()] == [(5, (), 2)] * 4
+    assert (told["configs"], read["t"].configs) == (Configs({"a": "1"}, 1), {"a": "1"})
+    assert told["taken"] == states.keys()
+    assert told["epoch"] == 1
+    ids = told["ids"]
+    assert isinstance(ids, list)
+    assert not set(ids[0]) & set(ids[1])
+    assert await store.topic_deletions() == set()
+    assert await store.preferred_elections() == set()
+    assert await store.controller() is None
+    assert not [path for path in server.paths() if "gone" in path]
+
+
+async def test_a_topic_half_made_waits_for_elections_and_half_deleted_is_deleted(server: FakeZooKeeper) -> None:
+    store = await opened(server)
+    controller = await elected(store)
+    wanted = topic("t", 250)
+    calls = 0
+
+    def crash(session: FakeSession, request: str, path: str) -> Loss | None:
+        nonlocal calls
+        calls += request == "multi"
+        if calls == 3:
+            server.expire(session)
+        return None
+
+    server.losses = crash
+    with pytest.raises(SessionExpired):
+        await store.create_topic(controller, wanted)
+    server.losses = lambda session, request, path: None
+    store = await opened(server)
+    controller = await elected(store)
+    half = (await store.topics())["t"]
+    assert [state.version for state in half.partitions] == [0] * 100 + [-1] * 150
+    assert half.partitions[100].replicas == (1,)
+
+    calls = 0
+    server.losses = crash
+    with pytest.raises(SessionExpired):
+        await store.delete_topic(controller, half)
+    server.losses = lambda session, request, path: None
+    store = await opened(server)
+    assert await store.topic_deletions() == {"t"}
+    left: TopicState = (await store.topics())["t"]
+    await store.delete_topic(await elected(store), left)
+    assert await store.topics() == {}
+    assert await store.topic_deletions() == set()
+
+
+async def test_a_change_of_isr_that_was_overtaken_is_refused(server: FakeZooKeeper) -> None:
+    leader, other = await opened(server), await opened(server)
+    controller = await elected(other)
+    made = await other.create_topic(controller, topic("t", 1))
+    where = TopicPartition("t", 0)
+    await other.write_partition_states(controller, {where: replace(made.partitions[0], leader=2, leader_epoch=1)})
+    assert (await leader.write_isr({where: replace(made.partitions[0], isr=(1, 2))})).refused == {where}
+    assert await other.take_isr_changes(controller) == set()
+
+
+async def test_an_earlier_life_of_the_broker_is_waited_for(server: FakeZooKeeper, clock: Clock) -> None:
+    before, after = await opened(server), await opened(server)
+    first = await before.register_broker(registration(1))
+    waiting = asyncio.create_task(after.register_broker(registration(1, "moved")))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await before.close()
+    async with asyncio.timeout(WAIT_S):
+        assert await waiting > first
+    assert (await after.brokers())[1].registration == registration(1, "moved")
+
+
+async def test_after_its_session_a_broker_is_registered_anew_and_told(server: FakeZooKeeper, clock: Clock) -> None:
+    sessions: list[FakeSession] = []
+
+    async def connect() -> FakeSession:
+        sessions.append(server.connect())
+        return sessions[-1]
+
+    store = await ZooKeeperMetadataStore.open(connect, clock)
+    epoch = await store.register_broker(registration(1))
+    old = await elected(store)
+    other = await opened(server)
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(store.run())
+        async with store.watch(ChangeKind.SESSION, ChangeKind.TOPICS) as changes:
+            sessions[0].cut()
+            assert store.alive_until > clock.monotonic()
+            clock.advance(4600)
+            server.tick()
+            assert store.alive_until < clock.monotonic(), "it stops before the session is over"
+            assert await other.controller() == 1
+            clock.advance(1400)
+            server.tick()
+            assert await other.controller() is None
+            new = await elected(other, 2)
+            made = await other.create_topic(new, topic("t"))
+            sessions[0].mend()
+            with pytest.raises(SessionExpired):
+                await store.write_partition_states(old, {TopicPartition("t", 0): made.partitions[0]})
+            told = {await next_change(changes), await next_change(changes)}
+            assert told == {Change(ChangeKind.SESSION), Change(ChangeKind.TOPICS)}
+        assert (await other.brokers())[1].epoch > epoch
+        assert store.alive_until > clock.monotonic()
+        with pytest.raises(ControllerMoved):
+            await store.write_partition_states(old, {TopicPartition("t", 0): made.partitions[0]})
+        with pytest.raises(MetadataConflict):
+            await store.create_topic(new, topic("t"))
+        running.cancel()
+
+
+async def test_a_new_cluster_has_kafkas_znodes(server: FakeZooKeeper) -> None:
+    await opened(server)
+    assert {*layout.PERSISTENT_PATHS, layout.CLUSTER_ID, layout.CONTROLLER_EPOCH} < set(server.paths())
