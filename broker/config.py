@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from broker.groups.model import MigrationPolicy
 from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
 
 EVERY_INTERFACE: Final = ("0.0.0.0", "::")
@@ -48,6 +49,9 @@ class BrokerConfig:
 
     offsets_topic_num_partitions: int = 1
     group_initial_rebalance_delay_ms: int = 0
+    # May a classic group become a consumer group when a member of that protocol joins, and go back when the last such
+    # member has left?
+    group_consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     group_min_session_timeout_ms: int = 1000
     group_max_session_timeout_ms: int = 30 * 60 * 1000
     transaction_state_log_num_partitions: int = 1

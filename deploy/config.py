@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from broker.base.address import Address, AddressInvalid, parse_address
 from broker.client.site import Site
 from broker.config import BrokerConfig
+from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from deploy.errors import ConfigError
 from deploy.topology import connect, topology_problems
@@ -74,6 +75,7 @@ class BrokerTable(Table):
     auto_create_topics_enable: bool | None = None
     offsets_topic_num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
     group_initial_rebalance_delay_ms: int | None = Field(None, ge=0)
+    group_consumer_migration_policy: MigrationPolicy | None = None
     log_retention_check_interval_ms: int | None = Field(None, ge=1)
     max_connections: int | None = Field(None, ge=1)
     record_validation: Literal["framing", "full"] | None = None

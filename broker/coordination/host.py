@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from broker.base.clock import Clock
+from broker.groups.model import MigrationPolicy
 from broker.log.partition_log import PartitionLog
 
 
@@ -35,6 +36,8 @@ class HostConfig(Protocol):
     def group_min_session_timeout_ms(self) -> int: ...
     @property
     def group_max_session_timeout_ms(self) -> int: ...
+    @property
+    def group_consumer_migration_policy(self) -> MigrationPolicy: ...
     @property
     def offsets_topic_num_partitions(self) -> int: ...
     @property

@@ -36,6 +36,7 @@ from broker.groups.limits import (
     OFFSET_TOMBSTONE_RETRY_MS,
     OFFSETS_RETENTION_CHECK_MS,
 )
+from broker.groups.migration import upgraded
 from broker.groups.model import Effects, GroupRules, JoinAsk, JoinResult, Leaver, SyncAsk, SyncResult
 from broker.groups.offsets import OffsetStore, expired
 from broker.groups.subscriptions import subscribed_topics
@@ -64,7 +65,7 @@ class GroupCoordinator:
         self.log = InternalLog(host, OFFSETS_TOPIC, config.offsets_topic_num_partitions)
         self.offsets = OffsetStore(self.log)
         self.groups: dict[str, Group] = {}
-        self.consumer = ConsumerGroups(host, self.log, self._watch_at)
+        self.consumer = ConsumerGroups(host, self.log, self._watch_at, self._rules, self._adopt)
         self._joins: Waiters[JoinResult] = Waiters()
         self._syncs: Waiters[SyncResult] = Waiters()
         self._deadlines = Deadlines()
@@ -111,6 +112,9 @@ class GroupCoordinator:
         group.leader_id = stored.leader or ""
         group.state_timestamp_ms = stored.current_state_timestamp
         group.restore(restore_members(stored), self.now_ms())
+        if group.members and not group.leader_id:
+            # It ended between the departure of its last member of the consumer protocol and its rebalance.
+            self._apply(group, group.join_anew(self.now_ms()))
         self._watch(group)
 
     async def run(self) -> None:
@@ -172,12 +176,17 @@ class GroupCoordinator:
     async def join(self, group_id: str, ask: JoinAsk) -> JoinResult:
         if not group_id:
             return JoinResult(ErrorCode.INVALID_GROUP_ID, ask.member_id)
-        if group_id not in self.groups and ask.member_id:
+        if group_id not in self.groups and ask.member_id and not self.consumer.has_members(group_id):
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
         try:
             self.log.ensure()
-            if not self._make_classic(group_id):
-                return JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ask.member_id)
+            if self.consumer.has_members(group_id):
+                joined = self.consumer.join(group_id, ask, self.now_ms())
+                if joined is not None:
+                    return joined
+                ask = replace(ask, member_id=ask.new_member_id)
+            elif group_id in self.consumer.groups:
+                self.consumer.remove(group_id)
         except BrokerError as error:
             return JoinResult(error.error_code, ask.member_id)
         group = self._group(group_id)
@@ -193,6 +202,8 @@ class GroupCoordinator:
     async def sync(self, group_id: str, ask: SyncAsk) -> SyncResult:
         if not group_id:
             return SyncResult(ErrorCode.INVALID_GROUP_ID)
+        if group_id in self.consumer.groups:
+            return self.consumer.sync(group_id, ask, self.now_ms())
         group = self.groups.get(group_id)
         if group is None:
             return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -206,6 +217,8 @@ class GroupCoordinator:
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
+        if group_id in self.consumer.groups:
+            return self.consumer.classic_heartbeat(group_id, member_id, instance_id, generation_id, self.now_ms())
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -222,25 +235,27 @@ class GroupCoordinator:
         classic = self.groups.get(group_id)
         if classic is None:
             return self.consumer.heartbeat(group_id, ask, self.now_ms())
-        # An empty classic group becomes a consumer group when a member of that kind comes: with its first record.
-        if ask.member_epoch != JOIN_EPOCH or classic.state is not GroupState.EMPTY or classic.pending_members:
+        if ask.member_epoch != JOIN_EPOCH:
             raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        # A classic group becomes a consumer group when a member of that kind comes: with its first record.
+        begin = upgraded(classic, self._host.config.group_consumer_migration_policy, self.consumer.topic_ids())
         gone = [group_tombstone(group_id)] if classic.generation_id > 0 else []
-        result = self.consumer.heartbeat(group_id, ask, self.now_ms(), first=gone)
-        classic.state = GroupState.DEAD
+        result = self.consumer.heartbeat(group_id, ask, self.now_ms(), first=gone, begin=begin)
         del self.groups[group_id]
+        self._apply(classic, classic.dissolve())
         return result
 
-    def _make_classic(self, group_id: str) -> bool:
-        """An empty consumer group makes room for a member of the classic protocol. Raises BrokerError."""
-        group = self.consumer.groups.get(group_id)
-        if group is not None and group.members:
-            return False
-        if group is not None:
-            self.consumer.remove(group_id)
-        return True
+    def _adopt(self, group: Group) -> None:
+        """One whose last member of the consumer protocol has left: its members are told to join anew."""
+        self.groups[group.group_id] = group
+        self._apply(group, group.join_anew(self.now_ms()))
 
     def leave(self, group_id: str, leavers: list[Leaver]) -> list[ErrorCode]:
+        if group_id in self.consumer.groups:
+            try:
+                return self.consumer.leave(group_id, leavers, self.now_ms())
+            except BrokerError as error:
+                return [error.error_code] * len(leavers)
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavers)

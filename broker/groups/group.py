@@ -131,6 +131,20 @@ class Group(GroupMembership):
 
     # -- the rebalance ---------------------------------------------------------------------------------------
 
+    def join_anew(self, now_ms: int) -> Effects:
+        """Have all members join anew."""
+        return self._prepare_rebalance(Effects(), now_ms)
+
+    def dissolve(self) -> Effects:
+        """The group goes on elsewhere: who waits for an answer is told to ask again, and nobody comes in any more."""
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+        members = self.members.values()
+        self.state = GroupState.DEAD
+        return Effects(
+            joins={m.member_id: JoinResult(error, m.member_id) for m in members if m.awaits_join},
+            syncs={m.member_id: SyncResult(error) for m in members if m.awaits_sync},
+        )
+
     def _prepare_rebalance(self, effects: Effects, now_ms: int) -> Effects:
         if self.state is GroupState.PREPARING_REBALANCE:
             return self._maybe_close_rebalance(effects, now_ms)

@@ -23,8 +23,8 @@ from broker.wire.messages.consumer_group_describe import (
     TopicPartitions,
 )
 
+CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-"""MemberType: one that speaks the consumer protocol; 0 would be a classic one in a consumer group."""
 
 
 async def handle(
@@ -40,6 +40,8 @@ async def handle(
 
 
 def _unknown(broker: Broker, group_id: str) -> DescribedConsumerGroup:
+    if not group_id:
+        return DescribedConsumerGroup(ErrorCode.INVALID_GROUP_ID, "Group id must not be empty.", group_id)
     text = f"Group {group_id} is not a consumer group." if broker.groups.exists(group_id) else None
     return DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, text or f"Group {group_id} not found.", group_id)
 
@@ -67,10 +69,10 @@ def _member(member: ConsumerMember, target: Slots, names: Mapping[UUID, str]) ->
         member.client_id,
         member.client_host,
         sorted(member.subscription.names),
-        member.subscription.regex,
+        member.subscription.regex or "",
         _assignment(member.assigned, names),
         _assignment(target, names),
-        CONSUMER_MEMBER,
+        CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

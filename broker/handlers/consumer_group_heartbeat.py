@@ -46,7 +46,8 @@ async def handle(
     return ConsumerGroupHeartbeatResponse(
         member_id=result.member_id,
         member_epoch=result.member_epoch,
-        heartbeat_interval_ms=CONSUMER_HEARTBEAT_INTERVAL_MS,
+        # One that left is to send no more.
+        heartbeat_interval_ms=CONSUMER_HEARTBEAT_INTERVAL_MS if result.member_epoch >= 0 else 0,
         assignment=None if result.assignment is None else _assignment(result.assignment),
     )
 

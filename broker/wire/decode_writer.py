@@ -101,18 +101,17 @@ class DecodeWriter:
         elif spec.kind is Kind.STRUCT:
             assert spec.struct is not None
             made = self._name("s")
-            may_be_null = spec.tag is None and not spec.is_inline
-            if may_be_null:
+            if spec.has_null_mark:
                 self._pending.append(("b", made))
                 self._flush()
-                self._emit(f"if {made} < 0:")
+                self._emit(f"if {made} < {0 if spec.tag is None else 1}:")
                 self._emit(f"    {target} = None")
                 self._emit("else:")
                 self._indent += 1
             self._flush()
             self._struct(spec.struct, made)
             self._emit(f"{target} = {made}")
-            self._indent -= may_be_null
+            self._indent -= spec.has_null_mark
         elif spec.kind in (Kind.STRING, Kind.BYTES, Kind.RECORDS):
             self._sized(spec, target)
         elif spec.kind is Kind.ARRAY:

@@ -95,15 +95,14 @@ class EncodeWriter:
             self._flush(buffer)
             held = self._name("s")
             self._emit(f"{held} = {value}")
-            may_be_null = spec.tag is None and not spec.is_inline
-            if may_be_null:
+            if spec.has_null_mark:
                 self._emit(f"if {held} is None:")
-                self._emit(f"    {buffer}.append(255)")
+                self._emit(f"    {buffer}.append({255 if spec.tag is None else 0})")
                 self._emit("else:")
                 self._indent += 1
                 self._emit(f"{buffer}.append(1)")
             self._struct(spec.struct, held, buffer)
-            self._indent -= may_be_null
+            self._indent -= spec.has_null_mark
         elif spec.kind in (Kind.STRING, Kind.BYTES, Kind.RECORDS):
             self._sized(spec, value, buffer)
         elif spec.kind is Kind.ARRAY:
@@ -193,6 +192,8 @@ class EncodeWriter:
 
     def _differs(self, spec: FieldSpec, value: str) -> str:
         """An expression that is True when a tagged field has to be written."""
+        if spec.has_null_mark:
+            return "True"
         if spec.default is None:
             return f"{value} is not None"
         if spec.kind is Kind.ARRAY:

@@ -13,7 +13,7 @@ the class as `FIELDS`, in wire order; `broker.wire.compiler` turns it into strai
 A field exists on the wire in versions `since..until`; outside of them it keeps its default when decoded and
 is left out when encoded. `nullable` is the first version in which null is allowed. A field with a `tag` is
 carried as a tagged field (KIP-482), left out when it has its default. A tagged struct is None when absent, one without
-a tag when it is null.
+a tag when it is null; one with a tag that may be null is always written, because its absence means something else.
 """
 
 from __future__ import annotations
@@ -89,6 +89,11 @@ class FieldSpec:
     def is_inline(self) -> bool:
         """A struct that is neither tagged nor ever null."""
         return self.kind is Kind.STRUCT and self.tag is None and self.nullable == NEVER
+
+    @property
+    def has_null_mark(self) -> bool:
+        """A struct with a byte before it that says whether it is null."""
+        return self.kind is Kind.STRUCT and self.nullable != NEVER
 
 
 class Struct:
@@ -183,6 +188,11 @@ def array(
 def nested(item: type[Struct], *, tag: int, since: int = 0, until: int = NEWEST, before: str | None = None) -> Any:
     """One struct as a tagged field; None when absent (Kafka: a struct of defaults, which it never sends)."""
     return FieldSpec(Kind.STRUCT, None, since, until, tag=tag, item=Kind.STRUCT, struct=item, before=before)
+
+
+def nested_nullable(item: type[Struct], *, tag: int) -> Any:
+    """One struct as a tagged field; None when null, and also when absent (Kafka: a struct of defaults)."""
+    return FieldSpec(Kind.STRUCT, None, nullable=0, tag=tag, item=Kind.STRUCT, struct=item)
 
 
 def nullable(item: type[Struct], *, since: int = 0, until: int = NEWEST) -> Any:

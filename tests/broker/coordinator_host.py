@@ -71,6 +71,9 @@ class Host:
         for index in range(partitions):
             self._open(name, index)
 
+    def add_partition(self, name: str, index: int) -> None:
+        self._open(name, index)
+
     @contextmanager
     def offline(self, topic: str, index: int = 0) -> Iterator[None]:
         """Meanwhile the partition is as one whose files could not be opened at the start."""
@@ -114,8 +117,8 @@ class Host:
     def restart(self, *, clean: bool = True) -> Host:
         if clean:
             self.close()
-        return Host(self._dir, self.clock, self.config)
+        return Host(self._dir, self.clock, self.config, self._disk)
 
 
-def start(tmp_path: Path, clock: Clock | None = None, **config: Any) -> Host:
-    return Host(tmp_path / "data", clock or ManualClock(), BrokerConfig(tmp_path / "data", **config))
+def start(tmp_path: Path, clock: Clock | None = None, disk: Disk = OS_DISK, **config: Any) -> Host:
+    return Host(tmp_path / "data", clock or ManualClock(), BrokerConfig(tmp_path / "data", **config), disk)

@@ -1,4 +1,4 @@
-"""The consumer groups of this broker: the shell around `steps.py`.
+"""The consumer groups of this broker: the shell around `steps.py` and `classic.py`.
 
 A step is computed on values, written, and only then counts: a write that fails leaves the group as it was.
 """
@@ -8,28 +8,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from uuid import UUID
 
 import re2
 
 from broker.coordination.host import CoordinatorHost, TopicShape
 from broker.coordination.internal_log import Entry, InternalLog
 from broker.errors import BrokerError
+from broker.groups.consumer import classic
 from broker.groups.consumer.model import (
     JOIN_EPOCH,
     ConsumerGroup,
+    ConsumerMember,
     HeartbeatAsk,
     HeartbeatRefused,
     HeartbeatResult,
     MemberState,
     Subscription,
+    new_group,
 )
 from broker.groups.consumer.records import changes, removal
-from broker.groups.consumer.steps import Resolve, heartbeat, without
+from broker.groups.consumer.steps import Resolve, check, heartbeat, without
+from broker.groups.formats import group_entry
+from broker.groups.group import Group
 from broker.groups.limits import CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_TOPICS_LOOK_MS, GROUP_MEMBERS_MAX
+from broker.groups.migration import downgraded
+from broker.groups.model import GroupRules, JoinAsk, JoinResult, Leaver, SyncAsk, SyncResult
 from broker.wire.errors import ErrorCode
 
 Watch = Callable[[str, float], None]
 """Look at the group again at this monotonic time in ms, or before."""
+Adopt = Callable[[Group], None]
+"""Take over a group that is a classic one from here on; it stands in the log as that."""
 
 
 @dataclass(slots=True)
@@ -39,21 +49,27 @@ class _Deadlines:
     session_ms: float
     revocation_ms: float = inf
     revocation_epoch: int = -1
+    join_ms: float = inf
+    """A classic member that was told to join again does so until then,"""
+    sync_ms: float = inf
+    """and when it has, it asks for its assignment until then."""
 
     def next_ms(self) -> float:
-        return min(self.session_ms, self.revocation_ms)
+        return min(self.session_ms, self.revocation_ms, self.join_ms, self.sync_ms)
 
 
 class ConsumerGroups:
     """All groups of KIP-848. Everything happens between two awaits of the broker's event loop."""
 
-    def __init__(self, host: CoordinatorHost, log: InternalLog, watch: Watch) -> None:
+    def __init__(self, host: CoordinatorHost, log: InternalLog, watch: Watch, rules: GroupRules, adopt: Adopt) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self.empty_since_ms: dict[str, int] = {}
         """Wall-clock time since when a group has had no member; since the start for one that was read."""
         self._host = host
         self._log = log
         self._watch = watch
+        self._rules = rules
+        self._adopt = adopt
         self._deadlines: dict[str, dict[str, _Deadlines]] = {}
         self._look_due_ms: dict[str, int] = {}
         """When a group's topics are to be looked at again although no member changed."""
@@ -68,25 +84,90 @@ class ConsumerGroups:
             self._keep_time(group, group, list(group.members), now_ms)
 
     def heartbeat(
-        self, group_id: str, ask: HeartbeatAsk, now_ms: int, *, first: Sequence[Entry] = ()
+        self,
+        group_id: str,
+        ask: HeartbeatAsk,
+        now_ms: int,
+        *,
+        first: Sequence[Entry] = (),
+        begin: ConsumerGroup | None = None,
     ) -> HeartbeatResult:
-        """`first` is written in the same batch, before what the heartbeat changes. Raises HeartbeatRefused."""
-        known = self.groups.get(group_id)
+        """`first` is written in the same batch, before what the heartbeat changes; a group that is not known yet is
+        `begin`. Raises HeartbeatRefused.
+        """
+        check(ask)
+        known = self.groups.get(group_id) or begin
         if known is None and ask.member_epoch != JOIN_EPOCH:
             raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
-        before = known or ConsumerGroup(group_id)
+        before = known or new_group(group_id)
         if ask.regex:
             self._check_regex(ask.regex)
         look = now_ms >= self._look_due_ms.get(group_id, 0)
         after, result = heartbeat(before, ask, self._resolver(), GROUP_MEMBERS_MAX, look=look)
+        heard = [result.member_id] if begin is None else list(after.members)
         try:
-            self._write(before, after, first)
+            self._settle(before, after, heard, now_ms, first)
         except BrokerError as error:
             raise HeartbeatRefused(error.error_code, str(error)) from error
         if look:
             self._look_due_ms[group_id] = now_ms + CONSUMER_TOPICS_LOOK_MS
-        self._keep_time(before, after, [result.member_id], now_ms)
         return result
+
+    # -- members of the classic protocol -------------------------------------------------------------------------
+
+    def join(self, group_id: str, ask: JoinAsk, now_ms: int) -> JoinResult | None:
+        """None where the member took the place of the last one of the consumer protocol: then it is to join, as
+        `ask.new_member_id`, the classic group that was adopted. Raises BrokerError.
+        """
+        if not self._rules.session_timeout_min_ms <= ask.session_timeout_ms <= self._rules.session_timeout_max_ms:
+            return JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
+        before = self.groups[group_id]
+        after, result = classic.join(before, ask, self._resolver(), self.topic_ids(), self._rules.members_max)
+        if after is before:
+            return result
+        self._settle(before, after, [result.member_id], now_ms)
+        if group_id not in self.groups:
+            return None
+        deadlines = self._deadlines[group_id][result.member_id]
+        deadlines.join_ms, deadlines.sync_ms = inf, now_ms + ask.rebalance_timeout_ms
+        self._watch(group_id, deadlines.next_ms())
+        return result
+
+    def sync(self, group_id: str, ask: SyncAsk, now_ms: int) -> SyncResult:
+        group = self.groups[group_id]
+        names = {topic_id: name for name, topic_id in self.topic_ids().items()}
+        result = classic.sync(group, ask, names)
+        if result.error is ErrorCode.NONE:
+            self._keep_time(group, group, [ask.member_id], now_ms)
+            self._deadlines[group_id][ask.member_id].sync_ms = inf
+        elif result.error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._expect_join(group.members[ask.member_id], group_id, now_ms)
+        return result
+
+    def classic_heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+    ) -> ErrorCode:
+        group = self.groups[group_id]
+        error = classic.heartbeat(group, member_id, instance_id, generation_id)
+        if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._keep_time(group, group, [member_id], now_ms)
+        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._expect_join(group.members[member_id], group_id, now_ms)
+        return error
+
+    def _expect_join(self, member: ConsumerMember, group_id: str, now_ms: int) -> None:
+        deadlines = self._deadlines[group_id][member.member_id]
+        deadlines.join_ms = min(deadlines.join_ms, now_ms + member.rebalance_timeout_ms)
+        self._watch(group_id, deadlines.next_ms())
+
+    def leave(self, group_id: str, leavers: Sequence[Leaver], now_ms: int) -> list[ErrorCode]:
+        """One error code per leaver. Raises BrokerError, with all of them still there."""
+        before = self.groups[group_id]
+        after, errors = classic.leave(before, leavers)
+        self._settle(before, after, [], now_ms)
+        return errors
+
+    # -- time ------------------------------------------------------------------------------------------------------
 
     def tick(self, group_id: str, now_ms: int) -> None:
         """Drop the members that were silent for a session, or kept for too long what they had to give up.
@@ -100,18 +181,29 @@ class ConsumerGroups:
         for member_id, deadlines in self._deadlines.get(group_id, {}).items():
             member = group.members[member_id]
             slow = deadlines.revocation_ms <= now_ms and member.epoch == deadlines.revocation_epoch
-            if deadlines.session_ms <= now_ms or slow:
+            if min(deadlines.session_ms, deadlines.join_ms, deadlines.sync_ms) <= now_ms or slow:
                 after = without(after, member_id)
-        self._write(group, after)
-        self._keep_time(group, after, [], now_ms)
+        self._settle(group, after, [], now_ms)
 
     def remove(self, group_id: str) -> None:
         """Forget an empty group. Raises BrokerError, with the group still there."""
         self._log.append(group_id, removal(self.groups[group_id]))
-        del self.groups[group_id]
+        self._forget(group_id)
+
+    def _forget(self, group_id: str) -> None:
+        self.groups.pop(group_id, None)
         self.empty_since_ms.pop(group_id, None)
         self._deadlines.pop(group_id, None)
         self._look_due_ms.pop(group_id, None)
+
+    def has_members(self, group_id: str) -> bool:
+        group = self.groups.get(group_id)
+        return group is not None and bool(group.members)
+
+    def topic_ids(self) -> dict[str, UUID]:
+        """Of all topics, by name."""
+        shapes = {name: self._host.topic_shape(name) for name in self._host.topic_names()}
+        return {name: shape.topic_id for name, shape in shapes.items() if shape is not None}
 
     def subscribed_topics(self, group_id: str) -> frozenset[str]:
         """Of all members, by what exists now."""
@@ -120,11 +212,35 @@ class ConsumerGroups:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _write(self, before: ConsumerGroup, after: ConsumerGroup, first: Sequence[Entry] = ()) -> None:
-        entries = [*first, *changes(before, after)]
+    def _settle(
+        self,
+        before: ConsumerGroup,
+        after: ConsumerGroup,
+        heard: Iterable[str],
+        now_ms: int,
+        first: Sequence[Entry] = (),
+    ) -> None:
+        """Write the step, and then take it. A group that only classic members are left in becomes a classic one.
+
+        Raises BrokerError, with nothing changed.
+        """
+        group_id = after.group_id
+        goes = before.members.keys() - after.members.keys()
+        if goes and after.is_all_classic and self._host.config.group_consumer_migration_policy.downgrades:
+            names = {topic_id: name for name, topic_id in self.topic_ids().items()}
+            # The generation is the epoch that those who stay are at: they are told to join, not that they are too late.
+            group = downgraded(after, before.epoch, self._rules, names, now_ms)
+            group.state_timestamp_ms = self._host.clock.now_ms()
+            self._log.append(group_id, [*removal(before), group_entry(group)])
+            self._forget(group_id)
+            self._adopt(group)
+            return
+        known = self.groups.get(group_id) or ConsumerGroup(group_id)
+        entries = [*first, *changes(known, after)]
         if entries:
-            self._log.append(after.group_id, entries)
-        self.groups[after.group_id] = after
+            self._log.append(group_id, entries)
+        self.groups[group_id] = after
+        self._keep_time(before, after, heard, now_ms)
 
     def _keep_time(self, before: ConsumerGroup, after: ConsumerGroup, heard: Iterable[str], now_ms: int) -> None:
         deadlines = self._deadlines.setdefault(after.group_id, {})
@@ -135,8 +251,9 @@ class ConsumerGroups:
             if member is None:
                 continue
             mine = deadlines.setdefault(member_id, _Deadlines(inf))
-            mine.session_ms = now_ms + CONSUMER_SESSION_TIMEOUT_MS
-            if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            session_ms = member.classic.session_timeout_ms if member.classic else CONSUMER_SESSION_TIMEOUT_MS
+            mine.session_ms = now_ms + session_ms
+            if member.classic is not None or member.state is not MemberState.UNREVOKED_PARTITIONS:
                 mine.revocation_ms = inf
             elif mine.revocation_ms == inf or mine.revocation_epoch != member.epoch:
                 mine.revocation_ms, mine.revocation_epoch = now_ms + member.rebalance_timeout_ms, member.epoch

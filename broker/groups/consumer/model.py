@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.coordination.host import TopicShape
 from broker.errors import BrokerError
+from broker.groups.model import GroupProtocol
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState
 
@@ -53,8 +54,16 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicSide:
+    """What a member of the classic protocol brought along: its own session, and how it is spoken to."""
+
+    session_timeout_ms: int
+    protocols: tuple[GroupProtocol, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member. It owns `assigned` and, until it says otherwise, `revoking`."""
+    """One member. It owns `assigned` and, until it says otherwise, `revoking`. `classic` if it speaks that protocol."""
 
     member_id: str
     instance_id: str | None
@@ -68,6 +77,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Slots = NOTHING
     revoking: Slots = NOTHING
+    classic: ClassicSide | None = None
 
     @property
     def held(self) -> Slots:
@@ -102,12 +112,22 @@ class ConsumerGroup:
         )
         return GroupState.STABLE if settled else GroupState.RECONCILING
 
+    @property
+    def is_all_classic(self) -> bool:
+        """Has it members, and none of the consumer protocol?"""
+        return bool(self.members) and all(m.classic is not None for m in self.members.values())
+
     def instance(self, instance_id: str) -> ConsumerMember | None:
         """The static member of that instance."""
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
     def held_by_others(self, member_id: str) -> set[Slot]:
         return {slot for m in self.members.values() if m.member_id != member_id for slot in m.held}
+
+
+def new_group(group_id: str) -> ConsumerGroup:
+    """A group before its first member, whose epoch is then 2, as in Kafka 4.3."""
+    return ConsumerGroup(group_id, epoch=1, target_epoch=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +149,8 @@ class HeartbeatAsk:
     @property
     def is_full(self) -> bool:
         """A member that joins, or that asks for everything anew, is told its whole assignment."""
-        return self.owned is not None and (self.names is not None or self.regex is not None)
+        says_what = self.names is not None or self.regex is not None
+        return says_what and self.owned is not None and self.rebalance_timeout_ms >= 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,21 +16,21 @@ def reconcile(group: ConsumerGroup, member: ConsumerMember, owned: Slots | None)
         case MemberState.STABLE:
             if member.epoch == group.target_epoch:
                 return member
-            return _next(group, member, member.epoch, owned)
+            return _next(group, member, owned)
         case MemberState.UNREVOKED_PARTITIONS:
             if owned is None or owned & member.revoking:
                 return member
-            return _next(group, replace(member, revoking=NOTHING), member.epoch + 1, owned)
+            return _next(group, replace(member, revoking=NOTHING), owned)
         case MemberState.UNRELEASED_PARTITIONS:
-            return _next(group, member, member.epoch, owned)
+            return _next(group, member, owned)
 
 
-def _next(group: ConsumerGroup, member: ConsumerMember, epoch: int, owned: Slots | None) -> ConsumerMember:
+def _next(group: ConsumerGroup, member: ConsumerMember, owned: Slots | None) -> ConsumerMember:
     target = group.target.get(member.member_id, NOTHING)
     kept = member.assigned & target
     to_revoke = member.assigned - target
     if to_revoke and (owned is None or owned & to_revoke):
-        return _changed(member, epoch, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke)
+        return _changed(member, member.epoch, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke)
     free = (target - kept) - group.held_by_others(member.member_id)
     waits = kept | free != target
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE

@@ -15,6 +15,7 @@ from typing import Any, Final
 from broker.coordination.internal_log import Entry
 from broker.groups.consumer.model import (
     NOTHING,
+    ClassicSide,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
@@ -22,8 +23,21 @@ from broker.groups.consumer.model import (
     Slots,
     Subscription,
 )
+from broker.groups.model import GroupProtocol
 from broker.wire.codec import decode_prefixed, encode_prefixed
-from broker.wire.schema import Kind, Message, Struct, array, int8, int32, message, string, uuid
+from broker.wire.schema import (
+    Kind,
+    Message,
+    Struct,
+    array,
+    bytestring,
+    int8,
+    int32,
+    message,
+    nested_nullable,
+    string,
+    uuid,
+)
 from broker.wire.schema import struct as wire_struct
 
 GROUP_KEY: Final = 3
@@ -51,6 +65,18 @@ class GroupValue(Message):
     epoch: int = int32()
 
 
+@wire_struct
+class ClassicProtocol(Struct):
+    name: str = string()
+    metadata: bytes = bytestring()
+
+
+@wire_struct
+class ClassicMetadata(Struct):
+    session_timeout_ms: int = int32()
+    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
+
+
 @message(versions=(0, 0), flexible=0)
 class MemberValue(Message):
     instance_id: str | None = string(default=None, nullable=0)
@@ -61,6 +87,7 @@ class MemberValue(Message):
     subscribed_topic_regex: str | None = string(default=None, nullable=0)
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(default=None, nullable=0)
+    classic: ClassicMetadata | None = nested_nullable(ClassicMetadata, tag=0)
 
 
 @message(versions=(0, 0), flexible=0)
@@ -151,6 +178,15 @@ def _metadata(member: ConsumerMember) -> MemberValue:
         member.subscription.regex,
         member.rebalance_timeout_ms,
         member.subscription.assignor,
+        _classic_metadata(member.classic),
+    )
+
+
+def _classic_metadata(classic: ClassicSide | None) -> ClassicMetadata | None:
+    if classic is None:
+        return None
+    return ClassicMetadata(
+        classic.session_timeout_ms, [ClassicProtocol(name, metadata) for name, metadata in classic.protocols]
     )
 
 
@@ -258,6 +294,15 @@ def _member(member_id: str, value: MemberValue, current: CurrentValue | None) ->
         state=_state(current.state) if current else MemberState.STABLE,
         assigned=_unpacked(current.assigned_partitions) if current else NOTHING,
         revoking=_unpacked(current.partitions_pending_revocation) if current else NOTHING,
+        classic=_classic(value.classic),
+    )
+
+
+def _classic(value: ClassicMetadata | None) -> ClassicSide | None:
+    if value is None:
+        return None
+    return ClassicSide(
+        value.session_timeout_ms, tuple(GroupProtocol(each.name, each.metadata) for each in value.supported_protocols)
     )
 
 

@@ -30,11 +30,12 @@ Resolve = Callable[[Subscription], Mapping[str, TopicShape]]
 def heartbeat(
     group: ConsumerGroup, ask: HeartbeatAsk, resolve: Resolve, members_max: int, *, look: bool = True
 ) -> tuple[ConsumerGroup, HeartbeatResult]:
-    """`look`: whether the topics are looked at even where no member changed. Raises HeartbeatRefused; then nothing has.
+    """Of an `ask` that `check` found in order. `look`: whether the topics are looked at even where no member changed.
+
+    Raises HeartbeatRefused; then nothing has.
 
     A static member that comes back under the id of another member ends that one: its client is one and the same.
     """
-    _check(ask)
     if ask.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
         return _leave(group, ask)
     before = _find(group, ask, members_max)
@@ -42,7 +43,7 @@ def heartbeat(
     if before is not None and before.member_id != member.member_id:
         if member.member_id in group.members:
             group = without(group, member.member_id)
-        group = _renamed(group, before.member_id, member)
+        group = renamed(group, before.member_id, member)
     joins = before is None or before.subscription != member.subscription
     group = replace(group, members={**group.members, member.member_id: member})
     if joins or look or group.epoch > group.target_epoch:
@@ -82,10 +83,13 @@ def check_epoch(group: ConsumerGroup, member_id: str | None, epoch: int) -> Erro
     member = group.members.get(member_id or "")
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
-def _check(ask: HeartbeatAsk) -> None:
+def check(ask: HeartbeatAsk) -> None:
+    """Whatever the group is. Raises HeartbeatRefused."""
     if not ask.member_id:
         raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
     if ask.member_epoch < STATIC_LEAVE_EPOCH:
@@ -94,6 +98,8 @@ def _check(ask: HeartbeatAsk) -> None:
         raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
     if ask.instance_id == "":
         raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "InstanceId can't be empty.")
+    if ask.rack_id == "":
+        raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
     if ask.assignor is not None and ask.assignor not in ASSIGNORS:
         raise HeartbeatRefused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -118,7 +124,7 @@ def _find(group: ConsumerGroup, ask: HeartbeatAsk, members_max: int) -> Consumer
         if ask.instance_id is not None:
             holder = group.instance(ask.instance_id)
             if holder is not None and holder.member_id != ask.member_id:
-                if holder.epoch != STATIC_LEAVE_EPOCH:
+                if holder.epoch != STATIC_LEAVE_EPOCH and holder.classic is None:
                     raise HeartbeatRefused(
                         ErrorCode.UNRELEASED_INSTANCE_ID,
                         f"Static member {ask.member_id} with instance id {ask.instance_id} cannot join the group "
@@ -166,7 +172,8 @@ def _known(group: ConsumerGroup, ask: HeartbeatAsk) -> ConsumerMember:
 
 def _updated(before: ConsumerMember | None, ask: HeartbeatAsk) -> ConsumerMember:
     """With what the request says anew. Who joins again has nothing: it must not read on what it had."""
-    said = before.subscription if before is not None else Subscription()
+    # Who joins says everything: what the process before it wanted, in the same static instance, is not its wish.
+    said = Subscription() if before is None or ask.member_epoch == JOIN_EPOCH else before.subscription
     subscription = Subscription(
         names=said.names if ask.names is None else frozenset(ask.names),
         regex=said.regex if ask.regex is None else ask.regex or None,
@@ -190,13 +197,14 @@ def _updated(before: ConsumerMember | None, ask: HeartbeatAsk) -> ConsumerMember
         client_host=ask.client_host,
         rebalance_timeout_ms=before.rebalance_timeout_ms if ask.rebalance_timeout_ms < 0 else ask.rebalance_timeout_ms,
         subscription=subscription,
+        classic=None,
     )
     if ask.member_epoch != JOIN_EPOCH:
         return member
     return replace(member, instance_id=ask.instance_id, epoch=JOIN_EPOCH, previous_epoch=-1, revoking=NOTHING)
 
 
-def _renamed(group: ConsumerGroup, old_id: str, member: ConsumerMember) -> ConsumerGroup:
+def renamed(group: ConsumerGroup, old_id: str, member: ConsumerMember) -> ConsumerGroup:
     """A static member that came back under a new id keeps its target."""
     members = {id_: each for id_, each in group.members.items() if id_ != old_id}
     target = {member.member_id if id_ == old_id else id_: slots for id_, slots in group.target.items()}

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from broker.base.clock import Clock, SystemClock
 from broker.config import BrokerConfig
@@ -20,7 +21,7 @@ from tests.broker.log.support import FaultyDisk
 FLIGHTS = TopicPartition("flights", 0)
 
 
-def start(tmp_path: Path, clock: Clock | None = None, **config: int) -> Host:
+def start(tmp_path: Path, clock: Clock | None = None, **config: Any) -> Host:
     host = start_host(tmp_path, clock, **config)
     host.create_topic("flights")
     return host

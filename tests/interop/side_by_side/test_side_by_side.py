@@ -1,4 +1,4 @@
-"""The same requests to Apache Kafka 3.9 and to our broker; a difference without a written reason is a fault."""
+"""The same requests to Apache Kafka 3.9 or 4.3 and to our broker; a difference without a written reason is a fault."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tests.interop.servers import FarshoreBroker, KafkaServer
 from tests.interop.side_by_side import (
     config_cases,
+    consumer_group_cases,
     data_cases,
     frame_cases,
     group_cases,
@@ -30,6 +31,7 @@ CASES = [
     *session_cases.CASES,
     *frame_cases.CASES,
 ]
+CASES_OF_KAFKA_43 = [*session_cases.CASES_OF_KAFKA_43, *consumer_group_cases.CASES_OF_KAFKA_43]
 
 
 async def _compare(case: Case, kafka: KafkaServer, ours: FarshoreBroker) -> list[str]:
@@ -60,7 +62,7 @@ async def test_our_answers_are_kafkas(case: Case, kafka_39: KafkaServer, shared_
     _check(case, await _compare(case, kafka_39, shared_broker))
 
 
-@pytest.mark.parametrize("case", session_cases.CASES_OF_KAFKA_43, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", CASES_OF_KAFKA_43, ids=lambda case: case.__name__)
 async def test_our_answers_are_those_of_kafka_4(
     case: Case, kafka_43: KafkaServer, shared_broker: FarshoreBroker
 ) -> None:
@@ -68,10 +70,11 @@ async def test_our_answers_are_those_of_kafka_4(
 
 
 def test_every_reason_belongs_to_a_case() -> None:
-    names = {case.__name__ for case in CASES}
+    every = [*CASES, *CASES_OF_KAFKA_43]
+    names = {case.__name__ for case in every}
     for pattern in REASONS:
         assert pattern.startswith("*/") or any(fnmatchcase(name, pattern.partition(":")[0]) for name in names), pattern
-    assert len(names) == len(CASES)
+    assert len(names) == len(every)
 
 
 def test_a_difference_is_seen_wherever_it_is() -> None:

@@ -1,4 +1,4 @@
-"""The consumer group protocol: the property that no partition ever has two readers, and the stories around it."""
+"""The consumer group protocol in stories. That no partition ever has two readers: `test_one_reader.py`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.coordination.host import TopicShape
 from broker.groups.consumer.model import (
@@ -21,12 +18,11 @@ from broker.groups.consumer.model import (
     HeartbeatAsk,
     HeartbeatRefused,
     HeartbeatResult,
-    MemberState,
     Slot,
     Slots,
     Subscription,
 )
-from broker.groups.consumer.steps import check_epoch, heartbeat, without
+from broker.groups.consumer.steps import check, check_epoch, heartbeat
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState
 
@@ -124,17 +120,23 @@ def test_a_fenced_member_that_joins_again_is_told_all_it_has() -> None:
     assert (again.member_epoch, again.assignment) == (1, slots(0, 1, 2, 3))
 
 
+def malformed(ask: HeartbeatAsk) -> ErrorCode:
+    with pytest.raises(HeartbeatRefused) as caught:
+        check(ask)
+    return caught.value.error_code
+
+
 def test_bad_requests() -> None:
-    story = Story()
-    assert story.refused(replace(JOIN, member_id="")) is ErrorCode.INVALID_REQUEST
-    assert story.refused(replace(JOIN, rebalance_timeout_ms=-1)) is ErrorCode.INVALID_REQUEST
-    assert story.refused(replace(JOIN, owned=None)) is ErrorCode.INVALID_REQUEST
-    assert story.refused(replace(JOIN, owned=slots(0))) is ErrorCode.INVALID_REQUEST
-    assert story.refused(replace(JOIN, names=[])) is ErrorCode.INVALID_REQUEST
-    assert story.refused(replace(JOIN, member_epoch=-3)) is ErrorCode.INVALID_REQUEST
-    assert story.refused(replace(JOIN, member_epoch=STATIC_LEAVE_EPOCH)) is ErrorCode.INVALID_REQUEST
-    assert story.refused(replace(JOIN, instance_id="")) is ErrorCode.INVALID_REQUEST
-    assert story.refused(replace(JOIN, assignor="sticky")) is ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert malformed(replace(JOIN, member_id="")) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, rebalance_timeout_ms=-1)) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, owned=None)) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, owned=slots(0))) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, names=[])) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, member_epoch=-3)) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, member_epoch=STATIC_LEAVE_EPOCH)) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, instance_id="")) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, rack_id="")) is ErrorCode.INVALID_REQUEST
+    assert malformed(replace(JOIN, assignor="sticky")) is ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
 def test_a_full_group_takes_nobody_more() -> None:
@@ -203,103 +205,3 @@ def test_the_assignor_that_most_ask_for_is_used() -> None:
     assert story.group.assignor == "range"
     story.beat(replace(JOIN, member_id="b"))
     assert story.group.assignor == "range"
-
-
-class Client:
-    """A member as a client library has it: it reads what it was told, and lets go late."""
-
-    def __init__(self) -> None:
-        self.epoch = JOIN_EPOCH
-        self.reads: Slots = NOTHING
-        self.told: Slots = NOTHING
-        self.lost_an_answer = False
-        """Then it says everything anew, and so is told everything anew (KIP-848)."""
-
-
-class OneReader(RuleBasedStateMachine):
-    """Clients that join, live, let go late, lose answers, leave and die: no partition is ever read by two."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.story = Story(partitions=5)
-        self.clients: dict[str, Client] = {}
-
-    def _ask(self, name: str) -> HeartbeatAsk:
-        client = self.clients[name]
-        anew = client.epoch == JOIN_EPOCH or client.lost_an_answer
-        names = ["flights"] if anew else None
-        return replace(JOIN, member_id=name, member_epoch=client.epoch, names=names, owned=client.reads)
-
-    def _heartbeat(self, name: str, *, lost: bool) -> None:
-        client = self.clients[name]
-        try:
-            result = self.story.beat(self._ask(name))
-        except HeartbeatRefused:
-            self.clients[name] = Client()
-            return
-        client.lost_an_answer = lost
-        if lost:
-            return
-        client.epoch = result.member_epoch
-        if result.assignment is not None:
-            client.told = result.assignment
-        client.reads = client.reads & client.told if client.reads - client.told else client.told
-
-    @rule(name=st.sampled_from("abcd"))
-    def joins(self, name: str) -> None:
-        if name not in self.clients:
-            self.clients[name] = Client()
-            self._heartbeat(name, lost=False)
-
-    @precondition(lambda self: self.clients)
-    @rule(data=st.data(), lost=st.booleans())
-    def lives(self, data: st.DataObject, lost: bool) -> None:
-        self._heartbeat(data.draw(st.sampled_from(sorted(self.clients))), lost=lost)
-
-    @precondition(lambda self: self.clients)
-    @rule(data=st.data())
-    def leaves(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.clients)))
-        if name in self.story.group.members:
-            self.story.beat(replace(JOIN, member_id=name, member_epoch=LEAVE_EPOCH, names=None))
-        del self.clients[name]
-
-    @precondition(lambda self: self.clients)
-    @rule(data=st.data())
-    def dies(self, data: st.DataObject) -> None:
-        """Its session is over, here and there: a client that is not heard stops by its own clock."""
-        name = data.draw(st.sampled_from(sorted(self.clients)))
-        self.story.group = without(self.story.group, name)
-        del self.clients[name]
-
-    @rule(partitions=st.integers(1, 8))
-    def topic_changes(self, partitions: int) -> None:
-        self.story.shapes["flights"] = TopicShape(FLIGHTS, partitions)
-
-    @invariant()
-    def one_reader_each(self) -> None:
-        reading = [slot for client in self.clients.values() for slot in client.reads]
-        assert len(reading) == len(set(reading))
-        held = [slot for member in self.story.group.members.values() for slot in member.held]
-        assert len(held) == len(set(held))
-
-    @invariant()
-    def epochs_are_in_order(self) -> None:
-        group = self.story.group
-        assert group.target_epoch <= group.epoch
-        assert all(member.epoch <= group.target_epoch for member in group.members.values())
-
-    def teardown(self) -> None:
-        """Left alone, all come to rest, and every partition has its reader."""
-        for _ in range(12):
-            for name in self.clients:
-                self._heartbeat(name, lost=False)
-        if self.clients:
-            assert self.story.state() is GroupState.STABLE
-            assert all(m.state is MemberState.STABLE for m in self.story.group.members.values())
-            reading = {slot for client in self.clients.values() for slot in client.reads}
-            assert reading == slots(*range(self.story.shapes["flights"].partitions))
-
-
-OneReader.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestOneReader = OneReader.TestCase
