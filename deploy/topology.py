@@ -13,17 +13,20 @@ from functools import cached_property
 
 from mirror.link import Link
 from mirror.names import EVERYTHING, Names, all_of, is_exact, may_have_any, none_of
+from mirror.offsets.origin_entries import Way
 from mirror.origins import Verdict, judge_batches, may_share_a_topic, may_write_one_topic
 
 
 def connect(links: Sequence[Link]) -> tuple[Link, ...]:
     """Each link with what follows for it from the others."""
     sites = frozenset(site.name for link in links for site in (link.source, link.target))
-    return tuple(_connected(link, [other for other in links if other is not link], sites) for link in links)
+    flows = [_Flow(group) for group in _common_topics([link for link in links if link.topic_names == "same"])]
+    return tuple(_connected(link, [other for other in links if other is not link], sites, flows) for link in links)
 
 
-def _connected(link: Link, others: Iterable[Link], sites: frozenset[str]) -> Link:
+def _connected(link: Link, others: Iterable[Link], sites: frozenset[str], flows: Iterable[_Flow]) -> Link:
     backs, sides = [], []
+    rounds = {other.name: other for flow in flows for other in flow.rounds(link)}
     for other in others:
         if link.topic_names == other.topic_names == "same" and may_share_a_topic(link, other):
             if (other.source, other.target) == (link.target, link.source):
@@ -32,9 +35,10 @@ def _connected(link: Link, others: Iterable[Link], sites: frozenset[str]) -> Lin
                 sides.append(other)
     return replace(
         link,
-        shared_targets=bool(backs or sides),
+        shared_targets=bool(backs or sides or rounds),
         reverse_links=tuple(backs),
         side_links=tuple(sides),
+        round_links=tuple(rounds.values()),
         known_sites=sites,
     )
 
@@ -112,15 +116,15 @@ class _Flow:
 
     links: tuple[Link, ...]
 
+    def rounds(self, link: Link) -> Iterator[Link]:
+        """The links that bring records of the link's target to its source by way of other sites."""
+        for other in self.links if link in self.links else ():
+            is_round = other.target == link.source and other.source != link.target
+            if is_round and link.target.name in self._origins(other):
+                yield other
+
     def problems(self) -> Iterator[str]:
         """What is wrong with the way of any site's records."""
-        for cycle in cycles(self.links):
-            if len(cycle) > 2 and any(link.target.name in self._origins(link) for link in cycle):
-                yield (
-                    f"{_names(cycle)}: records would go around {_way(cycle)}, because a link does not know the first "
-                    "site of what another link brought; link each pair of these sites directly in both directions, use "
-                    'topic_names = "prefixed", or leave out one link'
-                )
         for index, first in enumerate(self.links):
             for second in self.links[index + 1 :]:
                 both = (first, second)
@@ -157,9 +161,12 @@ class _Flow:
         direct = frozenset(side.source.name for side in sides)
         brought = found[link.name]
         for into in self.links:
-            if into.target == link.source:
-                verdict = judge_batches(link, into.source.name, found[into.name], direct)
-                brought |= frozenset() if verdict is Verdict.LEAVE_OUT else found[into.name]
+            for origin in found[into.name] if into.target == link.source else ():
+                if (
+                    judge_batches(link, Way(frozenset({origin}), frozenset({into.source.name})), direct)
+                    is Verdict.CARRY
+                ):
+                    brought |= {origin}
         return brought
 
 

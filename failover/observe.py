@@ -89,7 +89,9 @@ async def _partitions(
                 target_end,
                 source_starts.get(at),
                 trusted=not (cut or at in doubted),
-                has_local_writers=any(back.selects_topic(at.topic) for back in link.reverse_links),
+                has_local_writers=any(
+                    back.selects_topic(at.topic) for back in (*link.reverse_links, *link.round_links)
+                ),
                 mirrored_target_next=end.target_next if end else None,
             )
         )

@@ -36,6 +36,12 @@ class TargetTaken(MirrorError):
     hint = "stop one of the two links, or narrow its topics; declared in one farshore.toml they are checked together"
 
 
+class RegistryLost(MirrorError):
+    """The registry of producer ids at a site was deleted, or does not know a link that wrote there."""
+
+    hint = "run the link that writes there: it registers again at its start, and then this one goes on by itself"
+
+
 class LinkFenced(MirrorError):
     """Another owner of this link took over; this one has stopped and wrote nothing after that.
 

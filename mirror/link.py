@@ -32,6 +32,10 @@ PRODUCERS_TOPIC: Final = "__farshore-producers"
 """On each target cluster: the producer ids of all links that write there, with their origin."""
 
 
+STATE_PREFIX: Final = "__farshore-offsets-"
+"""Before a link's name: its state topic, on its target."""
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """One direction of mirroring. `topics` and `groups` are full-match regular expressions.
@@ -39,6 +43,7 @@ class Link:
     `shared_targets`: the target topics also have other writers, because a link in the other direction with the same
     topic names exists. `reverse_links` are those links, which group offsets cannot be translated without. `side_links`
     bring the same topics to the target from other sites: what those bring of their own, this link leaves out.
+    `round_links` bring the target's own records to the source by way of other sites, as in a ring.
     `known_sites`: names that, at the beginning of a topic's name, say where the topic came from.
     """
 
@@ -51,6 +56,7 @@ class Link:
     shared_targets: bool = False
     reverse_links: tuple[Link, ...] = ()
     side_links: tuple[Link, ...] = ()
+    round_links: tuple[Link, ...] = ()
     known_sites: frozenset[str] = frozenset()
 
     @property
@@ -61,7 +67,7 @@ class Link:
     @property
     def state_topic(self) -> str:
         """On the target: the offset map, the gap ledger and the link's state."""
-        return f"__farshore-offsets-{self.name}"
+        return f"{STATE_PREFIX}{self.name}"
 
     @property
     def transactional_id(self) -> str:

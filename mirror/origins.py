@@ -1,20 +1,23 @@
 """Where a mirror's batches come from, and which of them a link carries on. Pure.
 
 What a link says of itself at its target stands in its registration there: the site that it reads (`source`), and the
-sites whose records may be among its batches (`origins`: its source, and those whose records come through there).
+sites whose records may be among its batches (`origins`: its source, and those whose records come through there). Of a
+link that carries on what others brought, its state at the target says for each batch where that was first written
+(`mirror/offsets/origin_entries.py`), from the epoch `named_from` on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
 from broker.client.site import Site
 from mirror.link import Link, TopicNames
 from mirror.names import all_of, may_have_any
+from mirror.offsets.origin_entries import Way
 
 REGISTRY_VERSION: Final = 1
 
@@ -37,7 +40,11 @@ class SiteIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A producer id of a link at its target. `topics` None: written by a version that did not say."""
+    """A producer id of a link at its target. `topics` None: written by a version that did not say.
+
+    `named_from`: the first epoch of which each batch's origin stands in the link's state, None where none does; of the
+    batches before it only `unnamed` is known. `sites` are those of the origins that are known by more than their name.
+    """
 
     producer_id: int
     link: str
@@ -45,13 +52,43 @@ class Registration:
     origins: frozenset[str]
     topics: tuple[str, ...] | None = None
     topic_names: TopicNames = "same"
+    named_from: int | None = None
+    unnamed: frozenset[str] = frozenset()
+    sites: frozenset[SiteIdentity] = frozenset()
+    renamed: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """What the link calls a site, and what its reader calls it."""
 
     def as_seen_by(self, site: SiteIdentity) -> Registration:
         """The same, with the site called as the reader calls it."""
-        if self.source.name == site.name or not self.source.is_same(site):
+        known = [own for own in (self.source, *self.sites) if own.name != site.name and own.is_same(site)]
+        seen = self
+        for own in known:
+            seen = replace(seen, renamed=(*seen.renamed, (own.name, site.name)))
+        if not known:
             return self
-        source = replace(self.source, name=site.name)
-        return replace(self, source=source, origins=self.origins - {self.source.name} | {site.name})
+        return replace(
+            seen,
+            source=replace(self.source, name=seen.called(self.source.name)),
+            origins=frozenset(map(seen.called, self.origins)),
+            unnamed=frozenset(map(seen.called, self.unnamed)),
+            sites=frozenset(replace(own, name=seen.called(own.name)) for own in self.sites),
+        )
+
+    def called(self, name: str) -> str:
+        """What the reader calls a site that the link calls `name`."""
+        return dict(self.renamed).get(name, name)
+
+    def names_origins(self, epoch: int) -> bool:
+        """Whether the link's state says where each batch of this epoch came from."""
+        return self.named_from is not None and epoch >= self.named_from
+
+    def kinds(self) -> Iterator[frozenset[str]]:
+        """The sets of sites that one of its batches may come from: one by one where its state tells them apart."""
+        if self.named_from is None:
+            yield self.origins
+            return
+        yield self.unnamed
+        yield from (frozenset({name}) for name in self.origins)
 
 
 class Verdict(Enum):
@@ -61,24 +98,31 @@ class Verdict(Enum):
     LEAVE_OUT = auto()
     """The target has them: they were read there, or a link brings them there directly."""
     UNCLEAR = auto()
-    """Records that the target has and records that it has not, under one producer id."""
+    """It may hold records that the target has, and others; nothing says which."""
 
 
-def judge_batches(link: Link, read_at: str, origins: frozenset[str], direct: frozenset[str]) -> Verdict:
-    """Judge the batches that another link brought to this one's source, from the site `read_at`.
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict on a batch, and the way that it came to the link's source."""
+
+    verdict: Verdict
+    way: Way
+
+
+def judge_batches(link: Link, way: Way, direct: frozenset[str]) -> Verdict:
+    """Judge batches that another link brought to this one's source.
 
     `direct` are the sites whose own records other links bring to the same topic of the target. With prefixed names the
     name of a topic says where it has been, and a topic that has been at the target is not selected.
     """
-    if read_at == link.target.name:
+    if link.target.name in way.been:
         return Verdict.LEAVE_OUT
     if link.topic_names == "prefixed":
         return Verdict.CARRY
-    if origins <= direct:
+    there = direct | {link.target.name}
+    if way.wrote <= there:
         return Verdict.LEAVE_OUT
-    if link.target.name in origins or origins & direct:
-        return Verdict.UNCLEAR
-    return Verdict.CARRY
+    return Verdict.UNCLEAR if way.wrote & there else Verdict.CARRY
 
 
 def direct_sites(link: Link, topic: str) -> frozenset[str]:
@@ -104,8 +148,10 @@ def origins_of(link: Link, at_source: Iterable[Registration], topics: Iterable[s
         direct = direct_sites(link, topic)
         for registered in theirs:
             if not registered.origins <= found and _writes(registered, link, topic):
-                verdict = judge_batches(link, registered.source.name, registered.origins, direct)
-                found |= registered.origins if verdict is Verdict.CARRY else frozenset()
+                been = frozenset({registered.source.name})
+                for kind in registered.kinds():
+                    if judge_batches(link, Way(kind, been), direct) is Verdict.CARRY:
+                        found |= kind
     return found
 
 
@@ -124,15 +170,22 @@ def with_registered(link: Link, at_source: Iterable[Registration], at_target: It
     """The link with what the registries at both its sites say of others, which its own file may not know.
 
     A link back with the same names is one of its `reverse_links`, one that writes the same topics at the target one of
-    its `side_links`, and the sites they come from are known ones.
+    its `side_links`, one that brings the target's own records to the source from elsewhere one of its `round_links`,
+    and the sites they come from are known ones.
     """
     theirs, others = list(at_source), list(at_target)
     sites = {name for registered in (*theirs, *others) for name in (registered.source.name, *registered.origins)}
     link = replace(link, known_sites=link.known_sites | sites)
     backs = [*link.reverse_links, *_new_backs(link, theirs)]
     sides = [*link.side_links, *_new_sides(link, others)]
-    shared = link.shared_targets or bool(backs) or bool(sides)
-    return replace(link, shared_targets=shared, reverse_links=tuple(backs), side_links=tuple(sides))
+    rounds = [*link.round_links, *_new_rounds(link, theirs)]
+    return replace(
+        link,
+        shared_targets=link.shared_targets or bool(backs or sides or rounds),
+        reverse_links=tuple(backs),
+        side_links=tuple(sides),
+        round_links=tuple(rounds),
+    )
 
 
 def _new_backs(link: Link, at_source: Iterable[Registration]) -> Iterator[Link]:
@@ -161,9 +214,21 @@ def _new_sides(link: Link, at_target: Iterable[Registration]) -> Iterator[Link]:
                 yield side
 
 
+def _new_rounds(link: Link, at_source: Iterable[Registration]) -> Iterator[Link]:
+    known = {other.name for other in link.round_links}
+    for registered in at_source:
+        is_new = registered.topics is not None and registered.link not in known
+        is_round = link.target.name in registered.origins and registered.source.name != link.target.name
+        if is_new and is_round and registered.topic_names == link.topic_names == "same":
+            other = writer_of(registered, link.source)
+            if may_share_a_topic(link, other):
+                known.add(other.name)
+                yield other
+
+
 def encode_registration(registered: Registration) -> tuple[bytes, bytes]:
     """Key and value of the registry's record. `origin` is what earlier versions read."""
-    fields = {
+    fields: dict[str, object] = {
         "v": REGISTRY_VERSION,
         "link": registered.link,
         "origin": registered.source.name,
@@ -173,6 +238,11 @@ def encode_registration(registered: Registration) -> tuple[bytes, bytes]:
         "cluster_id": registered.source.cluster_id,
         "addresses": sorted(registered.source.addresses),
     }
+    if registered.named_from is not None:
+        fields |= {"named_from": registered.named_from, "unnamed": sorted(registered.unnamed)}
+    if registered.sites:
+        known = sorted(registered.sites, key=lambda site: site.name)
+        fields["sites"] = [[site.name, site.cluster_id, sorted(site.addresses)] for site in known]
     return json.dumps(["producer", registered.producer_id]).encode(), json.dumps(fields).encode()
 
 
@@ -195,4 +265,7 @@ def decode_registration(producer_id: int, value: bytes) -> Registration:
         origins=frozenset(fields.get("origins", (origin,))),
         topics=None if topics is None else tuple(topics),
         topic_names="prefixed" if fields.get("topic_names") == "prefixed" else "same",
+        named_from=fields.get("named_from"),
+        unnamed=frozenset(fields.get("unnamed", ())),
+        sites=frozenset(SiteIdentity(name, known, frozenset(at)) for name, known, at in fields.get("sites", ())),
     )

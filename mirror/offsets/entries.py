@@ -15,6 +15,7 @@ from mirror.offsets.group_entries import GroupSync, GroupSyncTimes, VoidGroup, p
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 
 ENTRY_VERSION = 1
 OPERATION_PREFIX = "operation "
@@ -200,7 +201,9 @@ class TopicIdentity:
     topic_id: str
 
 
-Entry: TypeAlias = Block | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSync | GroupSyncTimes | Hold
+Entry: TypeAlias = (
+    Block | OriginRuns | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSync | GroupSyncTimes | Hold
+)
 
 
 def encode_key(entry: Entry) -> bytes:
@@ -227,7 +230,7 @@ class VoidEntry:
     entry: Checkpoint | TopicIdentity | Gap
 
 
-Void: TypeAlias = VoidBlock | VoidGroup | VoidHold | VoidEntry
+Void: TypeAlias = VoidBlock | VoidGroup | VoidHold | VoidOrigins | VoidEntry
 
 
 def encode_void_key(void: Void) -> bytes:
@@ -238,7 +241,7 @@ def encode_void_key(void: Void) -> bytes:
             return _dump(["group", void.group])
         case VoidBlock():
             return _dump(["interval", void.topic, void.partition, void.key_source])
-        case VoidEntry():
+        case VoidEntry() | VoidOrigins():
             return encode_key(void.entry)
 
 
@@ -264,6 +267,8 @@ def decode_entry(key: list[Any], value: bytes) -> Entry:
                 sequence=fields["sequence"],
                 intervals=_unpack(fields["intervals"]),
             )
+        case ["origins", *_]:
+            return unpack_origins(key, fields)
         case ["position", topic, partition]:
             return _checkpoint(topic, partition, fields)
         case ["gap", topic, partition, source, *_kind]:
@@ -302,6 +307,8 @@ def _key(entry: Entry) -> list[Any]:
     match entry:
         case Block():
             return ["interval", entry.topic, entry.partition, entry.key_source]
+        case OriginRuns():
+            return origins_key(entry)
         case Checkpoint():
             return ["position", entry.topic, entry.partition]
         case Gap():
@@ -324,6 +331,8 @@ def _value(entry: Entry) -> dict[str, Any]:
     match entry:
         case Block():
             return {"writer": entry.writer, "sequence": entry.sequence, "intervals": _pack(entry.intervals)}
+        case OriginRuns():
+            return pack_origins(entry)
         case GroupSync():
             return pack_group(entry)
         case GroupSyncTimes(looked_at_ms=None):  # as versions before each group had its entry wrote it

@@ -53,7 +53,8 @@ _UNSEEN = Examined()
 class GroupMap:
     """An offset map for groups. `reverse_links`: the links back that write the same topics, each with its map.
 
-    `side_links` bring the same topics from other sites: of those no offset is translated.
+    `other_links` bring records of other sites to the target, or the target's own to the source by way of other sites:
+    which of those a group has read neither map tells, so of their topics no offset is translated.
 
     `in_doubt` are the source partitions where an offset may mean another record than the maps speak of. `examined` is
     by target partition. `written_back` is what the reverse links' states say of groups, read after the offsets.
@@ -63,7 +64,7 @@ class GroupMap:
     reverse_links: tuple[tuple[Link, OffsetMap], ...] = ()
     in_doubt: frozenset[Where] = frozenset()
     examined: Mapping[TopicPartition, Examined] = field(default_factory=dict)
-    side_links: tuple[Link, ...] = ()
+    other_links: tuple[Link, ...] = ()
     written_back: Mapping[str, Mapping[Where, Written]] = field(default_factory=dict)
     _unknown: dict[Where, int] = field(default_factory=dict, repr=False)
 
@@ -123,7 +124,7 @@ class GroupMap:
         return ours
 
     def _has_more_sites(self, topic: str) -> bool:
-        return any(link.selects_topic(topic) for link in self.side_links)
+        return any(link.selects_topic(topic) for link in self.other_links)
 
     def is_shared(self, topic: str) -> bool:
         """Whether the target's topic has writers of its own."""
@@ -198,11 +199,12 @@ async def load_group_map(
         written_back |= {name: entry.written for name, entry in state.entries.groups.by_group.items()}
         doubted |= state.entries.in_doubt(asks_source=True).keys() | state.unread.keys()
     in_doubt = frozenset(doubted)
-    found = GroupMap(own, tuple(backs), in_doubt, examined, link.side_links, written_back)
+    others = (*link.side_links, *link.round_links)
+    found = GroupMap(own, tuple(backs), in_doubt, examined, others, written_back)
     for _ in range(EXAMINED_ROUNDS):
         if not await examine(target, found.unexplained(), examined):
             break
-        found = GroupMap(own, tuple(backs), in_doubt, examined, link.side_links, written_back)
+        found = GroupMap(own, tuple(backs), in_doubt, examined, others, written_back)
     return found
 
 

@@ -36,6 +36,7 @@ from mirror.offsets.hold_entries import Hold
 from mirror.offsets.intervals import Interval
 from mirror.offsets.limits import CLOSED_GAPS_MAX, STATE_READ_ON_MAX_MS
 from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
+from mirror.offsets.origin_entries import OriginRuns
 from mirror.offsets.recovery import recover
 from mirror.offsets.tail import read_tails
 
@@ -48,6 +49,8 @@ class StateEntries:
     exists: bool = False
     blocks: Mapping[Where, Mapping[int, Block]] = field(default_factory=dict)
     """Per partition by `Block.key_source`, in the order of their last writing."""
+    origins: Mapping[Where, tuple[OriginRuns, ...]] = field(default_factory=dict)
+    """Per partition, in the order of their writing."""
     checkpoints: Mapping[Where, Checkpoint] = field(default_factory=dict)
     gaps: Mapping[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -56,6 +59,12 @@ class StateEntries:
     """By (topic, partition; None for all of the topic): what the last worker could not mirror."""
     run: LinkRun | None = None
     owner: Owner | None = None
+
+    def producer_ids(self) -> set[int]:
+        """All that the link is known to have written with."""
+        writers = {checkpoint.writer[0] for checkpoint in self.checkpoints.values()}
+        writers |= {block.writer[0] for blocks in self.blocks.values() for block in blocks.values()}
+        return writers | {entry.writer[0] for known in self.origins.values() for entry in known}
 
     def blocks_of(self, topic: str, partition: int) -> list[Block]:
         """In the order of their (last) writing."""
@@ -129,6 +138,7 @@ class _Folding:
 
     link: Link
     blocks: dict[Where, dict[int, Block]] = field(default_factory=dict)
+    origins: dict[Where, dict[tuple[int, int, int], OriginRuns]] = field(default_factory=dict)
     checkpoints: dict[Where, Checkpoint] = field(default_factory=dict)
     gaps: dict[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -146,7 +156,7 @@ class _Folding:
                 self._forget(key)
                 return
             entry = decode_entry(key, record.value)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, IndexError) as error:
             text = f"{self.link.state_topic} offset {record.offset} at {self.link.target.name}: {error}"
             raise StateDamaged(text) from error
         match entry:
@@ -154,6 +164,9 @@ class _Folding:
                 blocks = self.blocks.setdefault((entry.topic, entry.partition), {})
                 blocks.pop(entry.key_source, None)  # the newest writing stands last: it wins where two overlap
                 blocks[entry.key_source] = entry
+            case OriginRuns():
+                known = self.origins.setdefault((entry.topic, entry.partition), {})
+                known[*entry.writer, entry.runs[0].first] = entry
             case Checkpoint():
                 self.checkpoints[entry.topic, entry.partition] = entry
             case Gap():
@@ -175,6 +188,8 @@ class _Folding:
         match key:
             case ["interval", str(topic), int(partition), int(source)]:
                 self.blocks.get((topic, partition), {}).pop(source, None)
+            case ["origins", str(topic), int(partition), int(producer_id), int(epoch), int(first)]:
+                self.origins.get((topic, partition), {}).pop((producer_id, epoch, first), None)
             case ["group", str(group)]:
                 self.groups.pop(group, None)
             case ["held", str(topic), (int() | None) as partition]:
@@ -192,6 +207,7 @@ class _Folding:
             self.link,
             exists=True,
             blocks={where: dict(blocks) for where, blocks in self.blocks.items()},
+            origins={where: tuple(known.values()) for where, known in self.origins.items()},
             checkpoints=dict(self.checkpoints),
             gaps=dict(self.gaps),
             topic_ids=dict(self.topic_ids),

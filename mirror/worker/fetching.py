@@ -20,7 +20,7 @@ from mirror.worker.limits import WorkerLimits
 from mirror.worker.plan import Blocker, plan_batches
 from mirror.worker.replicator import Replicator
 from mirror.worker.session import Session
-from mirror.worker.watching import refuse_other_origins
+from mirror.worker.watching import refuse_other_origins, refuse_used_sequences
 
 
 async def run_fetcher(session: Session, node_id: int, replicators: list[Replicator]) -> None:
@@ -89,8 +89,9 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
             records = records_of(data)
             size_bytes += len(records)
             brought.append((replicator, data, records))
-            if len(records) and await session.passage.at_source.learn(records):
+            if len(records) and await session.passage.learn(replicator.source, records, is_onward=True):
                 refuse_other_origins(session)
+            refuse_used_sequences(session, replicator)
     _plan(session, brought, size_bytes)
     return size_bytes
 

@@ -9,23 +9,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from uuid import UUID
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
-from broker.client.topics import describe_topics
+from broker.client.site import Site
+from broker.client.topics import describe_topics, list_topics
 from broker.wire.batch import BatchHeader, only_from
 from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from mirror.errors import StateDamaged, TargetTaken
+from mirror.errors import RegistryLost, StateDamaged, TargetTaken
 from mirror.heartbeat import Pulse, judge_heartbeat
-from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.link import PRODUCERS_TOPIC, STATE_PREFIX, Link
+from mirror.offsets.entries import Writer
+from mirror.offsets.origin_entries import Way
 from mirror.offsets.state import read_entries
-from mirror.offsets.state_writer import REGISTRY_CONTENT, check_compacted
+from mirror.offsets.state_writer import REGISTRY_CONTENT, check_compacted, ensure_own_topics
 from mirror.origins import (
+    Judgement,
     Registration,
     SiteIdentity,
     Verdict,
@@ -40,6 +46,7 @@ from mirror.origins import (
     writer_of,
 )
 from mirror.worker.logs import Logs
+from mirror.worker.origin_runs import OriginReader
 
 _REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
 
@@ -59,10 +66,16 @@ class OriginRegistry:
         self._registered: dict[int, Registration] = {}
         self._asked: set[tuple[int, int]] = set()
         self._read_to = 0
+        self._topic_id: UUID | None = None
 
     def registered(self) -> tuple[Registration, ...]:
         """All that is known now."""
         return tuple(self._registered.values())
+
+    @property
+    def names_origins(self) -> bool:
+        """Whether there is a link whose state must be asked where its batches came from."""
+        return any(registered.named_from is not None for registered in self._registered.values())
 
     def find(self, producer_id: int) -> Registration | None:
         """None: a local producer's, or no producer's. Call `learn` first."""
@@ -94,10 +107,14 @@ class OriginRegistry:
             await check_compacted(self._cluster, {PRODUCERS_TOPIC: REGISTRY_CONTENT})
 
     async def refresh(self) -> None:
-        """Read on to the registry's present end."""
-        if not await describe_topics(self._cluster, [PRODUCERS_TOPIC]):
+        """Read on to the registry's present end. Raises RegistryLost where it is not the one that was read before."""
+        topic = (await describe_topics(self._cluster, [PRODUCERS_TOPIC])).get(PRODUCERS_TOPIC)
+        if topic is None:
+            self._refuse_loss(is_lost=self._read_to > 0)
             return
         end = (await log_end_offsets(self._cluster, [_REGISTRY]))[_REGISTRY]
+        self._refuse_loss(is_lost=end < self._read_to or self._topic_id not in (None, topic.topic_id))
+        self._topic_id = topic.topic_id
 
         def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
             if not header.is_control:
@@ -106,6 +123,27 @@ class OriginRegistry:
 
         await scan_batches(self._cluster, {_REGISTRY: OffsetSpan(self._read_to, end)}, visit)
         self._read_to = max(self._read_to, end)
+
+    def _refuse_loss(self, *, is_lost: bool) -> None:
+        if is_lost:
+            raise RegistryLost(f"{PRODUCERS_TOPIC} at {self._cluster.site.name} was deleted while the link ran")
+
+    async def refuse_unknown_writers(self) -> None:
+        """Raise RegistryLost where a link mirrored to this cluster, as its state there says, that is not registered.
+
+        Its records would be taken for local ones.
+        """
+        known = {registered.link for registered in self.registered()}
+        for name in await list_topics(self._cluster):
+            link = name.removeprefix(STATE_PREFIX)
+            if name.startswith(STATE_PREFIX) and link not in known:
+                try:
+                    entries = await read_entries(Link(link, Site("", ""), self._cluster.site, ()), self._cluster)
+                except StateDamaged:
+                    continue  # what cannot be read does not show that anything was mirrored
+                if entries.checkpoints:
+                    site = self._cluster.site.name
+                    raise RegistryLost(f"link {link} mirrored to {site}, and {PRODUCERS_TOPIC} there does not say so")
 
     def _apply(self, record: Record) -> None:
         try:
@@ -125,18 +163,22 @@ class OriginRegistry:
 class Passage:
     """What one link lets pass: the registry at its source, and what the link said at its target that it brings.
 
-    `link` is the link as both registries complete it, `origins` are the sites whose records it brings.
+    `link` is the link as both registries complete it, `origins` are the sites whose records it brings. When it has
+    registered, `names_origins` says whether the link's state must tell of each batch where it came from.
     """
 
     def __init__(self, link: Link, source: Cluster, target: Cluster) -> None:
         sites = (identify(source), identify(target))
         self._declared = link
+        self._source = source
+        self._readers: dict[str, OriginReader] = {}
         self.at_source = OriginRegistry(source, sites)
         self.at_target = OriginRegistry(target, sites)
         self.link = link
         self._sides: tuple[Registration, ...] = ()
         self.origins = frozenset({link.source.name})
         self._topics: tuple[str, ...] = ()
+        self.names_origins = False
 
     async def look(self, target: Cluster) -> None:
         """Read both registries, and complete the link by them. Raises ClientError, StateDamaged."""
@@ -164,20 +206,58 @@ class Passage:
         self.origins = origins_of(self.link, self.at_source.registered(), self._topics)
         await self.refuse_rivals(target)
 
-    async def register(self, target: Cluster, source: SiteIdentity, producer_id: int) -> dict[int, Registration]:
+    async def register(
+        self, target: Cluster, source: SiteIdentity, writer: Writer, earlier: Iterable[int] = ()
+    ) -> dict[int, Registration]:
         """Say at the target what this link's producer id brings, and wait for it -> who was registered there before.
 
-        What it once brought stays said: those records are there. Raises ClientError.
+        What it once brought stays said: those records are there. `earlier` are the producer ids that the link wrote
+        with before: those that are not registered (any more) are, too. Raises ClientError.
         """
         before = {registered.producer_id: registered for registered in self.at_target.registered()}
-        known = before.get(producer_id)
-        brought = self.origins | (known.origins if known is not None else frozenset())
+        known = before.get(writer.producer_id)
         link = self._declared
-        registered = Registration(producer_id, link.name, source, brought, link.topics, link.topic_names)
+        brought = self.origins | (known.origins if known is not None else frozenset())
+        registered = Registration(writer.producer_id, link.name, source, brought, link.topics, link.topic_names)
+        self.names_origins = len(brought) > 1 and link.topic_names == "same"
+        if self.names_origins:
+            registered = replace(registered, named_from=writer.epoch, sites=self._known_sites(brought))
+            if known is not None and known.named_from is None:
+                registered = replace(registered, unnamed=known.origins)
+            elif known is not None:
+                sites = registered.sites | known.sites
+                registered = replace(registered, named_from=known.named_from, unnamed=known.unnamed, sites=sites)
+        named_from = 0 if self.names_origins else None
+        lost = set(earlier) - before.keys() - {writer.producer_id}
+        changed = [replace(registered, producer_id=one, named_from=named_from) for one in sorted(lost)]
         if registered != known:
-            record = Record(0, target.clock.now_ms(), *encode_registration(registered))
-            await append(target, _REGISTRY, encode_batch([record]))
+            changed.append(registered)
+        if changed:
+            await self._write(target, changed)
         return before
+
+    def _known_sites(self, names: frozenset[str]) -> frozenset[SiteIdentity]:
+        """What those of these sites say of themselves that this link knows from others."""
+        theirs = {site for other in self.at_source.registered() for site in (other.source, *other.sites)}
+        return frozenset(site for site in theirs if site.name in names and site.name != self._declared.source.name)
+
+    async def _write(self, target: Cluster, registrations: Iterable[Registration]) -> None:
+        now_ms = target.clock.now_ms()
+        records = [Record(at, now_ms, *encode_registration(one)) for at, one in enumerate(registrations)]
+        await append(target, _REGISTRY, encode_batch(records))
+
+    async def keep_registered(self, target: Cluster) -> None:
+        """Look at the registry at the target; one that was deleted is made anew, with all that this link has there.
+
+        Raises RegistryLost then: what stands on it must begin anew. ClientError.
+        """
+        ours = [registered for registered in self.at_target.registered() if registered.link == self._declared.name]
+        try:
+            await self.at_target.refresh()
+        except RegistryLost:
+            await ensure_own_topics(target, self._declared)
+            await self._write(target, ours)
+            raise
 
     async def refuse_rivals(self, target: Cluster) -> None:
         """Raise TargetTaken where a link that runs now brings records to the target that this one would bring, too.
@@ -195,15 +275,46 @@ class Passage:
                 text = f"link {link.name}: link {registered.link}, which runs now, brings {what} to the same topics"
                 raise TargetTaken(f"{text} of {link.target.name}")
 
-    def judge(self, topic: str) -> Callable[[int], Verdict]:
-        """What becomes of the batches of a producer id in a topic of the source. Call the registry's `learn` first."""
-        direct = direct_sites(self.link, topic)
+    async def learn(self, where: TopicPartition, records: memoryview, *, is_onward: bool = False) -> bool:
+        """Make sure that these batches of the source can be judged -> whether the registry was asked.
 
-        def judge(producer_id: int) -> Verdict:
-            found = self.at_source.find(producer_id)
+        `is_onward`: what lies before them will not be asked about. Raises ClientError, RegistryLost, StateDamaged.
+        """
+        asked = await self.at_source.learn(records)
+        named: dict[str, list[BatchHeader]] = {}
+        if self.at_source.names_origins and self.link.topic_names == "same":
+            with suppress(WireError):  # as in the registry's `learn`
+                for header, _ in iter_fetched(records):
+                    found = None if header.is_control else self.at_source.find(header.producer_id)
+                    if found is not None and found.names_origins(header.producer_epoch):
+                        named.setdefault(found.link, []).append(header)
+        for link, headers in named.items():
+            await self._reader(link).learn(where, headers)
+            if is_onward:
+                self._reader(link).forget_before(where, headers[0])
+        return asked
+
+    def _reader(self, link: str) -> OriginReader:
+        return self._readers.setdefault(link, OriginReader(self._source, link))
+
+    def judge(self, where: TopicPartition) -> Callable[[BatchHeader], Judgement]:
+        """What becomes of the batches of the source's partition. Call `learn` for them first."""
+        direct = direct_sites(self.link, where.topic)
+        here = frozenset({self.link.source.name})
+        local = Judgement(Verdict.CARRY, Way(here, here))
+
+        def judge(header: BatchHeader) -> Judgement:
+            found = self.at_source.find(header.producer_id)
             if found is None:
-                return Verdict.CARRY
-            return judge_batches(self.link, found.source.name, found.origins, direct)
+                return local
+            been = here | {found.source.name}
+            way = Way(found.origins if found.named_from is None else found.unnamed, been)
+            if found.names_origins(header.producer_epoch):
+                told = self._reader(found.link).find(where, header)
+                way = Way(found.origins | found.unnamed, been)
+                if told is not None:
+                    way = Way(frozenset(map(found.called, told.wrote)), been | set(map(found.called, told.been)))
+            return Judgement(judge_batches(self.link, way, direct), way)
 
         return judge
 
@@ -212,6 +323,8 @@ class Passage:
         now = with_registered(self._declared, self.at_source.registered(), self._sides)
         if len(now.reverse_links) > len(self.link.reverse_links):
             return f"link {now.reverse_links[-1].name} mirrors the same topics back"
+        if len(now.round_links) > len(self.link.round_links):
+            return f"link {now.round_links[-1].name} brings {now.target.name}'s own records to {now.source.name}"
         if now.known_sites != self.link.known_sites:
             return f"records of {', '.join(sorted(now.known_sites - self.link.known_sites))} come to {now.source.name}"
         more = origins_of(self.link, self.at_source.registered(), self._topics) - self.origins
@@ -225,10 +338,10 @@ async def read_carried(
 
     Each comes with the header of its batch. Raises CorruptBatch, ClientError.
     """
-    judge = passage.judge(where.topic)
+    judge = passage.judge(where)
     async for header, batch in logs.read_batches(where, start, end, IsolationLevel.READ_COMMITTED):
-        await passage.at_source.learn(batch)
-        if judge(header.producer_id) is Verdict.CARRY:
+        await passage.learn(where, batch)
+        if judge(header).verdict is Verdict.CARRY:
             for record in decode_records(batch):
                 if start <= record.offset < end:
                     yield header, record

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from broker.client.committed import CommittedFilter
 from broker.wire.batch import BatchHeader, patch_producer, verify_crc
@@ -21,8 +22,9 @@ from broker.wire.vocabulary import NO_LEADER_EPOCH
 from mirror.offsets.entries import Block, GapKind, Writer
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
+from mirror.offsets.origin_entries import Way
 from mirror.offsets.recovery import SEQUENCE_MASK
-from mirror.origins import Verdict
+from mirror.origins import Judgement, Verdict
 from mirror.worker.budget import Lease
 
 
@@ -31,7 +33,8 @@ class ProducerBatch:
     """A batch that is ready to be produced.
 
     `source_next` is the source offset behind its last record; `target_base` where it is expected to land;
-    `intervals` what was (or is being) written ahead for it; `lease` that of the frame whose memory it is a view of.
+    `intervals` what was (or is being) written ahead for it; `lease` that of the frame whose memory it is a view of;
+    `way` how it came to the source.
     """
 
     batch: bytearray | memoryview
@@ -43,6 +46,7 @@ class ProducerBatch:
     intervals: tuple[Interval, ...]
     source_timestamp_ms: int
     lease: Lease
+    way: Way
 
     def block(self, topic: str, partition: int, writer: Writer) -> Block:
         """The entry of the state topic for this batch's intervals (there must be some)."""
@@ -64,13 +68,20 @@ class Cursor:
     leader_epoch: int = NO_LEADER_EPOCH
 
 
+_CARRIED: Final = Judgement(Verdict.CARRY, Way(frozenset(), frozenset()))
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every batch of a partition. `judge` says what becomes of a producer id's batches."""
+    """What holds for every batch of a partition. `judge` says what becomes of the batches of producers.
+
+    `names_origins`: of each batch it is written ahead how it came here.
+    """
 
     writer: Writer
     max_batch_bytes: int
-    judge: Callable[[int], Verdict] = field(default=lambda _producer_id: Verdict.CARRY)
+    judge: Callable[[BatchHeader], Judgement] = field(default=lambda _header: _CARRIED)
+    names_origins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,8 @@ class Plan:
     batches: list[ProducerBatch] = field(default_factory=list)
     leader_epochs: list[EpochStart] = field(default_factory=list)
     blocker: Blocker | None = None
+    way: Way = _CARRIED.way
+    """Of the source's batch that was planned last."""
 
 
 def plan_batches(
@@ -108,7 +121,9 @@ def plan_batches(
     try:
         for header, batch in iter_fetched(records):
             source_to = max(cursor.position + 1, header.next_offset)
-            if _holds_data(header, batch, committed, cursor, rules):
+            judged = _judged(header, batch, committed, cursor, rules)
+            if judged is not None:
+                plan.way = judged.way
                 _add(plan, header, batch, rules)
             _note_epoch(plan, header)
             cursor.position = max(cursor.position, header.next_offset)
@@ -131,21 +146,22 @@ def _note_epoch(plan: Plan, header: BatchHeader) -> None:
         plan.leader_epochs.append(EpochStart(cursor.leader_epoch, max(cursor.position, header.base_offset)))
 
 
-def _holds_data(
+def _judged(
     header: BatchHeader, batch: memoryview, committed: CommittedFilter, cursor: Cursor, rules: Rules
-) -> bool:
-    """Whether the batch has records to mirror. Raises CorruptBatch: damage is never passed on; OriginUnclear."""
+) -> Judgement | None:
+    """How the batch's records came to the source, None where it has none to mirror.
+
+    Raises CorruptBatch: damage is never passed on; OriginUnclear.
+    """
     if header.next_offset > cursor.position:
         verify_crc(batch)
     if committed.drops(header, batch) or header.next_offset <= cursor.position or not header.record_count:
-        return False
-    if header.producer_id < 0:
-        return True
-    verdict = rules.judge(header.producer_id)
-    if verdict is Verdict.UNCLEAR:
-        text = f"producer {header.producer_id} brought records that the target has, and others, under one id"
+        return None
+    judged = rules.judge(header)
+    if judged.verdict is Verdict.UNCLEAR:
+        text = f"producer {header.producer_id} brought records that the target has, and others, and did not say which"
         raise OriginUnclear(f"{text}; link the sites directly, or leave out a link of the circle")
-    return verdict is Verdict.CARRY
+    return judged if judged.verdict is Verdict.CARRY else None
 
 
 class OriginUnclear(Exception):
@@ -232,6 +248,7 @@ def _append(
             intervals=intervals_for(cursor.end, pieces, target_base),
             source_timestamp_ms=source_timestamp_ms,
             lease=plan.lease,
+            way=plan.way,
         )
     )
     cursor.end = End(source_next, target_base + count)

@@ -17,7 +17,6 @@ from broker.base.clock import Clock
 from broker.wire.vocabulary import NO_LEADER_EPOCH, TopicPartition
 from mirror.offsets.entries import (
     NO_TOPIC_IDS,
-    Block,
     Checkpoint,
     Gap,
     GapKind,
@@ -29,6 +28,7 @@ from mirror.offsets.entries import (
 from mirror.offsets.histories import EPOCHS_KEPT, EpochStart, newest_epochs
 from mirror.offsets.intervals import End, intervals_for
 from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.origin_entries import RUNS_MAX, OriginRun, OriginRuns, join_runs
 from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.offsets.state_writer import Change
 from mirror.worker.events import EventSink, tell_gap
@@ -196,23 +196,32 @@ class Replicator:
         """
         assert self.is_moving, f"{self.source} stands still: nothing may follow what it forgot"
         waits = bool(self.waiting)
-        blocks: list[Block] = []
+        ahead: list[Change] = self._origins(plan.batches) if self.rules.names_origins else []
         for batch in plan.batches:
             batch.lease.hold()
             self.buffered_bytes += len(batch.batch)
             self.waiting.append(batch)
             if batch.intervals:
-                blocks.append(batch.block(*self.source, self.writer))
+                ahead.append(batch.block(*self.source, self.writer))
         self.cursor = plan.cursor
         self.history.read(plan.leader_epochs, self.position)
         count = len(plan.batches)
-        if blocks or (waits and count):
-            self._outlet.submit(blocks, lambda: self._release(count))
+        if ahead or (waits and count):
+            self._outlet.submit(ahead, lambda: self._release(count))
         else:
             self._release(count)
         self._settle()
         if plan.blocker is not None:
             self.hold_at(plan.blocker)
+
+    def _origins(self, batches: Sequence[ProducerBatch]) -> list[Change]:
+        """What tells the readers of the target where these batches came from."""
+        runs = join_runs(OriginRun(b.sequence, b.sequence + b.count, b.way) for b in batches)
+        proved = (self._acknowledged_sequence, self.end.target_next)
+        return [
+            OriginRuns(*self.source, self.writer, tuple(runs[at : at + RUNS_MAX]), *proved)
+            for at in range(0, len(runs), RUNS_MAX)
+        ]
 
     def _release(self, count: int) -> None:
         """The first `count` waiting batches may be produced now; after a stop there are none."""

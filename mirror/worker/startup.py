@@ -16,6 +16,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
 from mirror.offsets.fence import fence_link
 from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
 from mirror.offsets.taking_over import claim_link
@@ -102,6 +103,7 @@ async def open_link(
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
     await passage.look(target)
+    await passage.at_source.refuse_unknown_writers()
     link = passage.link
     refuse_promoted(await read_entries(link, target))
     topics = await sync_topics(link, source, target)
@@ -116,13 +118,15 @@ async def open_link(
     writer = fence.writer
     entries = await read_entries(link, target)
     refuse_promoted(entries)
-    writers = await passage.register(target, identify(source), writer.producer_id)
+    writers = await passage.register(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = StateLog(target, link, writer)
     evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, passage, holds)
     evidence = await with_occupants(link, target, evidence, pairs, entries, writers, holds)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
+    for where, known in evidence.items():
+        changes += map(VoidOrigins, spent_origins(entries.origins.get(where, ()), known.tail.log_start))
     deletions = await review_deletions(link, (source, target), entries, topics.seen)
     await state_log.append([*changes, *deletions.changes, *holds.begin(entries.holds)])
     await passage.refuse_rivals(target)
@@ -131,7 +135,7 @@ async def open_link(
     opened.passed += deletions.passed
     outlet = Outlet(link.name, opened.state_writer.submit, tell, target.clock)
     for where, opening in openings.items():
-        rules = Rules(writer, limits[where.topic], passage.judge(where.topic))
+        rules = Rules(writer, limits[where.topic], passage.judge(where), passage.names_origins)
         found = PartitionMap(list(opening.intervals), opening.end, opening.position)
         history = history_of(opening)
         replicator = Replicator(where, pairs[where], found, rules, outlet, shared=link.shared_targets, history=history)

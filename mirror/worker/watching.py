@@ -16,6 +16,7 @@ from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
 from mirror.offsets.fence import find_unmarkable
 from mirror.offsets.hold_entries import Hold
+from mirror.offsets.origin_entries import SEQUENCES_MAX
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.topics.plan import ConfigChange
 from mirror.topics.seen import (
@@ -29,6 +30,7 @@ from mirror.topics.seen import (
 )
 from mirror.topics.sync import find_concerns, look_at_topics, sync_configs, sync_topics
 from mirror.worker.events import Event, changed_only
+from mirror.worker.replicator import Replicator
 from mirror.worker.session import Session
 
 
@@ -94,6 +96,7 @@ async def run_topics(session: Session) -> None:
         seen = await look_at_topics(link, session.source, session.target)
         _refuse_change(session, seen)
         await session.passage.at_source.refresh()
+        await session.passage.keep_registered(session.target)
         refuse_other_origins(session)
         due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(name)}
         if due:
@@ -132,6 +135,12 @@ def refuse_other_origins(session: Session) -> None:
     change = session.passage.find_change()
     if change is not None:
         raise SessionOutdated(change)
+
+
+def refuse_used_sequences(session: Session, replicator: Replicator) -> None:
+    """Raise SessionOutdated where sequences would come again that say where batches of this session came from."""
+    if session.passage.names_origins and replicator.cursor.sequence > SEQUENCES_MAX:
+        raise SessionOutdated(f"the sequences of {replicator.target} are used up")
 
 
 async def _review_holds(session: Session, seen: TopicsSeen, failures: Mapping[str, KafkaError]) -> None:

@@ -190,7 +190,7 @@ def test_what_a_third_site_writes_too_is_not_translated() -> None:
     """Which of the third site's records a group has read neither of the link's maps tells."""
     third = replace(LINK, name="north-west", source=replace(LINK.source, name="north"))
     mapped = one_run({HERE: (7, 9)})
-    shared = GroupMap(mapped, side_links=(third,))
+    shared = GroupMap(mapped, other_links=(third,))
     assert GroupMap(mapped).to_target(*HERE, 7) is not None
     assert shared.to_target(*HERE, 7) is None
     assert shared.why_unknown(*HERE, 7) is GroupAction.HOLD_MORE_SITES

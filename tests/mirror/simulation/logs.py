@@ -6,7 +6,7 @@ What is known of producers and leader epochs are the broker's own pure values; t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from broker.wire.buffers import Buffer
 from broker.wire.errors import CorruptBatch, ErrorCode
 from broker.wire.records import ControlKind, control_batch, decode_records, encode_batch
 from broker.wire.vocabulary import NO_OFFSET, NO_TIMESTAMP, IsolationLevel, TopicPartition
+from tests.mirror.simulation.truth import Content, content_of
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
@@ -164,6 +165,13 @@ class SimulatedPartition:
     def latest_timestamp(self) -> tuple[int, int]:
         latest = max((s.header.max_timestamp for s in self.batches), default=NO_TIMESTAMP)
         return (NO_OFFSET, NO_TIMESTAMP) if latest < 0 else self.at_timestamp(latest, self.log_end)
+
+    def contents(self) -> Iterator[tuple[int, Content]]:
+        """All records by offset, but what is in transactions."""
+        for stored in self.batches:
+            if not stored.header.is_control and not stored.header.is_transactional:
+                for record in decode_records(stored.data):
+                    yield record.offset, content_of(record)
 
     def _index_of(self, offset: int) -> int:
         """Of the first batch that ends behind `offset`."""

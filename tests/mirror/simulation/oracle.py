@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from broker.client.cluster import Cluster
 from broker.wire.records import decode_records
@@ -13,6 +13,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, decode_entry, decode_key
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.state import LinkState, load_link_state
+from mirror.origins import direct_sites
 from tests.mirror.simulation.cluster import SimulatedCluster
 from tests.mirror.simulation.logs import SimulatedPartition, Stored
 from tests.mirror.simulation.trace import Found, Trace
@@ -247,6 +248,22 @@ class LinkOracle:
                 oracle.verify_struck()
             else:
                 oracle.verify_all()
+
+    def verify_carried(self, offset_map: OffsetMap, sites: Mapping[str, SimulatedCluster]) -> None:
+        """What the link carried on for others is where the map says, too."""
+        link = self.link
+        for where, oracle in self.partitions.items():
+            direct = direct_sites(link, where.topic) | {link.target.name}
+            source, target = (sites[site.name].partition(*where) for site in (link.source, link.target))
+            if oracle.struck or source is None or target is None:
+                continue
+            there = dict(target.contents())
+            for offset, content in source.contents():
+                if content.site in direct | {link.source.name}:
+                    continue
+                at = offset_map.to_target(*where, offset)
+                if at is None or there.get(at) != content:
+                    raise Found(f"link {link.name}, {where}: {content} at {offset} is translated to {at}")
 
     async def verify_words(self, source: Cluster, target: Cluster, target_site: SimulatedCluster) -> LinkState:
         """What the link says of itself when all is mirrored: its map, its ledger, its lag."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from broker.wire.api import ApiKey
@@ -28,6 +28,14 @@ CURSED = (
     ApiKey.OFFSET_COMMIT,
 )
 """Kinds of requests of which, in some worlds, many fail."""
+Ways = tuple[tuple[str, str], ...]
+CIRCLES: tuple[Ways, ...] = (
+    (("east", "north"), ("north", "west"), ("west", "east")),
+    (("east", "north"), ("north", "west"), ("west", "east"), ("north", "east")),
+    (("east", "north"), ("north", "west"), ("west", "east"), ("north", "east"), ("east", "west")),
+    (("east", "north"), ("north", "west"), ("west", "south"), ("south", "east")),
+)
+"""A ring of three, the same with one and two ways back (a mesh that lacks a link), and a ring of four."""
 DISASTERS = 0.25
 """In how many worlds; not where both sites write."""
 
@@ -61,6 +69,15 @@ class Profile:
     disaster: Disaster | None
     weather: Weather
     limits: WorkerLimits
+    ways: Ways = ()
+    """(source, target) of each link, where there are more than two sites; writers at each, the same topic names."""
+
+
+def choose_circle(rng: random.Random) -> Profile:
+    """More than two sites, with links that carry on what others brought."""
+    ways = rng.choices(CIRCLES, (5, 1, 1, 1))[0]
+    profile = replace(choose_profile(rng), ways=ways, shared=True, disaster=None)
+    return replace(profile, partitions=rng.choice((1, 1, 2)), actions=rng.randrange(4, 16))
 
 
 def choose_profile(rng: random.Random) -> Profile:

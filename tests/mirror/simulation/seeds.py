@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from tests.mirror.simulation.profile import Profile, choose_profile
 from tests.mirror.simulation.trace import Found
@@ -17,6 +18,8 @@ SEED_VARIABLE = "FARSHORE_SIMULATION_SEED"
 """Runs this one seed alone."""
 SEEDS_VARIABLE = "FARSHORE_SIMULATION_SEEDS"
 """Runs these, given as FIRST:COUNT, in the place of the fixed ones."""
+CIRCLES_VARIABLE = "FARSHORE_SIMULATION_CIRCLES"
+"""As the former, of the worlds with more than two sites."""
 CHUNK_SEEDS = 100
 
 
@@ -33,19 +36,19 @@ def run_seed(seed: int, choose: Callable[[random.Random], Profile] = choose_prof
     return world.counts + world.network.fates
 
 
-def run_chunk(seeds: range) -> Counter[str]:
+def run_chunk(seeds: range, choose: Callable[[random.Random], Profile] = choose_profile) -> Counter[str]:
     """As `run_seed`, for several."""
-    return sum(map(run_seed, seeds), Counter())
+    return sum((run_seed(seed, choose) for seed in seeds), Counter())
 
 
-def run_seeds(seeds: range) -> Counter[str]:
+def run_seeds(seeds: range, choose: Callable[[random.Random], Profile] = choose_profile) -> Counter[str]:
     """All of them, on all processors; so few that they are one chunk, in this process."""
     if len(seeds) <= CHUNK_SEEDS:
-        return run_chunk(seeds)
+        return run_chunk(seeds, choose)
     chunks = [seeds[start : start + CHUNK_SEEDS] for start in range(0, len(seeds), CHUNK_SEEDS)]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        return sum(pool.map(run_chunk, chunks), Counter())
+        return sum(pool.map(partial(run_chunk, choose=choose), chunks), Counter())
 
 
 def first_finding(

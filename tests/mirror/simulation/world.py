@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
+from deploy.topology import connect
 from mirror.errors import LinkFenced
 from mirror.link import Link
 from mirror.offsets.operations import resume_link
@@ -35,6 +37,7 @@ PATIENCE_S = 600.0
 """Simulated time within which everything must be mirrored once the faults are over: all time-outs one after another."""
 LOOK_EVERY_S = 0.5
 TOPICS = "(flights|quiet|later-.*)"
+PAIR = (("east", "west"), ("west", "east"))
 
 
 class World:
@@ -49,10 +52,11 @@ class World:
         self.profile = choose(self.rng)
         self.network = Network(self.loop, self.rng, self.trace, self.profile.weather)
         self.counts: Counter[str] = Counter()
-        self.sites = {name: self._site(name) for name in ("east", "west")}
+        names = {name: None for way in self.profile.ways or PAIR for name in way}
+        self.sites = {name: self._site(name) for name in names}
         self.lives = {name: SiteLife(site, self.rng) for name, site in self.sites.items()}
         self.links = self._links()
-        self.oracles = [LinkOracle(link, self.trace) for link in self.links]
+        self.oracles = [LinkOracle(link, self.trace) for link in [*self.links, *self._detours()]]
         for name, site in self.sites.items():
             site.on_partition = partial(self._watch, name)
         self._workers: dict[str, asyncio.Task[None]] = {}
@@ -67,7 +71,19 @@ class World:
             self.network.nodes[site.address(node_id)] = SimulatedNode(site, node_id)
         return site
 
+    def _detours(self) -> list[Link]:
+        """Of each site's records the way to each other that no link goes directly, as if one did."""
+        direct = {(link.source.name, link.target.name) for link in self.links} if self.profile.ways else set(PAIR)
+        ways = [way for way in itertools.permutations(self.sites, 2) if way not in direct]
+        ends = {name: Site(name, site.bootstrap) for name, site in self.sites.items()}
+        return [Link(f"{a}-...-{b}", ends[a], ends[b], (TOPICS,)) for a, b in ways]
+
     def _links(self) -> list[Link]:
+        if self.profile.ways:
+            ends = {name: Site(name, site.bootstrap) for name, site in self.sites.items()}
+            groups = ("group-.*",) if self.profile.groups else ()
+            ways = self.profile.ways
+            return list(connect([Link(f"{a}-{b}", ends[a], ends[b], (TOPICS,), groups=groups) for a, b in ways]))
         shared, groups = self.profile.shared, ("group-.*",) if self.profile.groups else ()
         east, west = (Site(name, site.bootstrap) for name, site in self.sites.items())
 
@@ -277,10 +293,11 @@ class World:
                 )
                 for name, site in self.sites.items()
             }
-            for oracle in self.oracles:
+            for oracle in self.oracles[: len(self.links)]:
                 source, target = seen[oracle.link.source.name], seen[oracle.link.target.name]
                 state = await self._until_agreed(oracle, source, target)
                 oracle.verify_content()
+                oracle.verify_carried(state.map, self.sites)
                 if self.profile.groups and not self.profile.shared:
                     await self._judge_groups(oracle, state)
 

@@ -27,11 +27,12 @@ from mirror.offsets.entries import (
     encode_void_key,
 )
 from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.origin_entries import Way
 from mirror.offsets.recovery import TailBatch
 from mirror.offsets.state import _Folding
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail, stand_in
-from mirror.origins import Verdict
+from mirror.origins import Judgement, Verdict
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
@@ -156,15 +157,11 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 class AllPasses:
     """The passage of a link whose source has no mirrored records."""
 
-    @property
-    def at_source(self) -> AllPasses:
-        return self
-
-    async def learn(self, records: memoryview) -> bool:
+    async def learn(self, where: TopicPartition, records: memoryview) -> bool:
         return False
 
-    def judge(self, topic: str) -> Callable[[int], Verdict]:
-        return lambda _producer_id: Verdict.CARRY
+    def judge(self, where: TopicPartition) -> Callable[[BatchHeader], Judgement]:
+        return lambda _header: Judgement(Verdict.CARRY, Way(frozenset(), frozenset()))
 
 
 @dataclass

@@ -14,16 +14,19 @@ from broker.client.errors import ClientError
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
+from broker.wire.batch import peek
 from broker.wire.records import ControlKind, Record, control_batch, encode_batch
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.offsets.entries import Writer
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.origins import Registration, SiteIdentity, Verdict, decode_registration, encode_registration
 from mirror.worker.origins import OriginRegistry, Passage, identify
 from tests.broker.running import running_broker
 
 REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
+FLIGHTS = TopicPartition("flights", 0)
 MIRRORS, LOCAL = 7_001, 7_002
 
 
@@ -39,12 +42,12 @@ def from_east(west: Cluster) -> Link:
     return Link("east-west", Site("east", "127.0.0.1:1"), west.site, ("flights",), shared_targets=True)
 
 
-async def register_producer(west: Cluster, link: Link, producer_id: int, *origins: str) -> None:
+async def register_producer(west: Cluster, link: Link, producer_id: int, *origins: str, epoch: int = 0) -> None:
     """As the link does at its start; `origins` are sites whose records it carries beside its own source's."""
     passage = Passage(link, west, west)  # its source is not asked
     await passage.at_target.refresh()
     passage.origins = frozenset({link.source.name, *origins})
-    await passage.register(west, SiteIdentity(link.source.name), producer_id)
+    await passage.register(west, SiteIdentity(link.source.name), Writer(producer_id, epoch))
 
 
 def batch_of(producer_id: int, epoch: int = 0) -> memoryview:
@@ -68,8 +71,9 @@ async def test_what_came_from_the_own_target_is_foreign_and_nothing_else_is(west
     for target in ("east", "north"):
         link = Link("onward", west.site, Site(target, "127.0.0.1:1"), ("flights",))
         passage = Passage(link, west, west)
-        await passage.at_source.learn(memoryview(batch_of(MIRRORS).tobytes() + batch_of(LOCAL).tobytes()))
-        verdicts[target] = [passage.judge("flights")(producer_id) for producer_id in (MIRRORS, LOCAL)]
+        batches = [batch_of(MIRRORS), batch_of(LOCAL)]
+        await passage.learn(FLIGHTS, memoryview(b"".join(batches)))
+        verdicts[target] = [passage.judge(FLIGHTS)(peek(batch)).verdict for batch in batches]
     assert verdicts["east"] == [Verdict.LEAVE_OUT, Verdict.CARRY]
     assert verdicts["north"] == [Verdict.CARRY, Verdict.CARRY], "a third site has not got these records"
 

@@ -16,7 +16,8 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.entries import LastRecord, Writer
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
 from mirror.offsets.offset_map import PartitionMap
-from mirror.origins import Verdict
+from mirror.offsets.origin_entries import Way
+from mirror.origins import Judgement, Verdict
 from mirror.worker import parting
 from mirror.worker.parting import Copies, Parting, _Copy, _Window, find_parting, is_copy
 from tests.mirror.worker.histories import WHERE, AllPasses, MemoryLog, finish
@@ -198,13 +199,18 @@ class LocalOnly(AllPasses):
     def __init__(self) -> None:
         self.learned = False
 
-    async def learn(self, records: memoryview) -> bool:
+    async def learn(self, where: TopicPartition, records: memoryview) -> bool:
         self.learned = True
         return True
 
-    def judge(self, topic: str) -> Callable[[int], Verdict]:
-        assert topic == WHERE.topic
-        return lambda producer_id: Verdict.CARRY if self.learned and producer_id != 99 else Verdict.LEAVE_OUT
+    def judge(self, where: TopicPartition) -> Callable[[BatchHeader], Judgement]:
+        assert where == WHERE
+
+        def judged(header: BatchHeader) -> Judgement:
+            is_local = self.learned and header.producer_id != 99
+            return Judgement(Verdict.CARRY if is_local else Verdict.LEAVE_OUT, Way(frozenset(), frozenset()))
+
+        return judged
 
 
 def test_what_the_link_does_not_carry_is_not_compared() -> None:

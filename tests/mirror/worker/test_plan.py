@@ -17,7 +17,8 @@ from broker.wire.records import ControlKind, Record, control_batch, decode_recor
 from mirror.offsets.entries import GapKind, Writer
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval, Piece
-from mirror.origins import Verdict
+from mirror.offsets.origin_entries import Way
+from mirror.origins import Judgement, Verdict
 from mirror.worker.budget import Budget, Lease
 from mirror.worker.plan import Cursor, Plan, Rules, plan_batches
 
@@ -38,6 +39,15 @@ def plan_of(
     plan = plan_batches(records, aborted, start, rules, Lease(Budget(0, 0), 0))
     assert start == Cursor(position, End(position, 100), 40), "the cursor moves when the plan is taken"
     return plan, plan.cursor
+
+
+def judging(verdicts: dict[int, Verdict]) -> Rules:
+    """By producer id; the site of a batch is called as its producer id."""
+    return Rules(
+        Writer(77, 5),
+        1 << 20,
+        lambda header: Judgement(verdicts[header.producer_id], Way(frozenset({str(header.producer_id)}), frozenset())),
+    )
 
 
 def values(plan: Plan) -> list[bytes | None]:
@@ -111,16 +121,17 @@ def test_control_batches_and_aborted_transactions_are_left_out() -> None:
 
 
 def test_foreign_batches_are_left_out() -> None:
-    rules = Rules(Writer(77, 5), 1 << 20, {9: Verdict.LEAVE_OUT, 8: Verdict.CARRY}.__getitem__)
+    rules = judging({-1: Verdict.CARRY, 9: Verdict.LEAVE_OUT, 8: Verdict.CARRY})
     foreign = batch_of([0, 1], producer_id=9, producer_epoch=0, base_sequence=0)
     others = batch_of([3], producer_id=8, producer_epoch=0, base_sequence=0)
     plan, cursor = plan_of(foreign, batch_of([2]), others, rules=rules)
     assert values(plan) == [b"v2", b"v3"]
+    assert [batch.way.wrote for batch in plan.batches] == [{"-1"}, {"8"}]
     assert cursor.position == 4
 
 
 def test_a_batch_that_may_have_come_from_the_target_stops_the_partition_before_it() -> None:
-    rules = Rules(Writer(77, 5), 1 << 20, {9: Verdict.UNCLEAR}.__getitem__)
+    rules = judging({-1: Verdict.CARRY, 9: Verdict.UNCLEAR})
     mixed = batch_of([1, 2], producer_id=9, producer_epoch=0, base_sequence=0)
     plan, cursor = plan_of(batch_of([0]), mixed, batch_of([3]), rules=rules)
     assert values(plan) == [b"v0"]

@@ -1,0 +1,178 @@
+"""Which way a batch came is read from the writing link's state, and never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.log import append
+from broker.client.site import Site
+from broker.client.topics import delete_topics
+from broker.wire.batch import peek
+from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
+from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.offsets.entries import Writer, encode_key, encode_value
+from mirror.offsets.origin_entries import OriginRun, OriginRuns, Way
+from mirror.offsets.state_writer import ensure_own_topics
+from mirror.origins import Registration, SiteIdentity, Verdict, encode_registration
+from mirror.worker.origins import Passage
+from tests.broker.running import running_broker
+
+FLIGHTS = TopicPartition("flights", 0)
+EAST, NORTH = (frozenset({name}) for name in ("east", "north"))
+RUNS = (OriginRun(0, 5, Way(NORTH, NORTH)), OriginRun(5, 9, Way(EAST, EAST | NORTH)))
+
+
+@pytest.fixture
+async def west(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """The site where link north-west brings records of north, and of east by way of north."""
+    async with running_broker(tmp_path) as address, Cluster(Site("west", address)) as cluster:
+        await ensure_own_topics(cluster, into(cluster))
+        yield cluster
+
+
+def into(west: Cluster) -> Link:
+    return Link("north-west", Site("north", "127.0.0.1:1"), west.site, ("flights",))
+
+
+def onward(west: Cluster, target: str) -> Passage:
+    """The passage of a link that goes on from there."""
+    return Passage(Link("onward", west.site, Site(target, "127.0.0.1:1"), ("flights",)), west, west)
+
+
+async def register(west: Cluster, writer: Writer, *origins: str) -> Registration:
+    """As link north-west does at the start of a session -> what is registered then."""
+    passage = Passage(into(west), west, west)
+    await passage.at_target.refresh()
+    passage.origins = frozenset(origins)
+    await passage.register(west, SiteIdentity("north"), writer)
+    await passage.at_target.refresh()
+    found = passage.at_target.find(writer.producer_id)
+    assert found is not None
+    return found
+
+
+async def tell(west: Cluster, *runs: OriginRun, epoch: int = 4) -> None:
+    entry = OriginRuns("flights", 0, (7, epoch), runs, 0, 0)
+    where = TopicPartition(into(west).state_topic, 0)
+    await append(west, where, encode_batch([Record(0, 1, encode_key(entry), encode_value(entry))]))
+
+
+def batch_of(sequence: int, count: int = 1, epoch: int = 4) -> memoryview:
+    records = [Record(at, 1, b"k", b"v") for at in range(count)]
+    return memoryview(encode_batch(records, producer_id=7, producer_epoch=epoch, base_sequence=sequence))
+
+
+async def verdict(passage: Passage, batch: memoryview) -> Verdict:
+    await passage.learn(FLIGHTS, batch)
+    return passage.judge(FLIGHTS)(peek(batch)).verdict
+
+
+async def test_each_batch_is_judged_by_its_own_way(west: Cluster) -> None:
+    await register(west, Writer(7, 4), "north", "east")
+    await tell(west, *RUNS)
+    found = {
+        target: [await verdict(onward(west, target), batch_of(at)) for at in (0, 4, 5, 8)]
+        for target in ("east", "north", "south")
+    }
+    carry, left_out = [Verdict.CARRY] * 2, [Verdict.LEAVE_OUT] * 2
+    assert found == {"east": carry + left_out, "north": left_out + left_out, "south": carry + carry}
+
+
+async def test_the_way_goes_on_with_the_batch(west: Cluster) -> None:
+    await register(west, Writer(7, 4), "north", "east")
+    await tell(west, *RUNS)
+    passage = onward(west, "south")
+    await passage.learn(FLIGHTS, batch_of(5))
+    assert passage.judge(FLIGHTS)(peek(batch_of(5))).way == Way(EAST, EAST | NORTH | {"west"})
+    local = passage.judge(FLIGHTS)(peek(encode_batch([Record(0, 1, None, b"v")])))
+    assert local.way == Way(frozenset({"west"}), frozenset({"west"}))
+
+
+async def test_what_was_not_told_is_not_clear_until_it_is(west: Cluster) -> None:
+    await register(west, Writer(7, 4), "north", "east")
+    passage = onward(west, "east")
+    assert await verdict(passage, batch_of(0)) is Verdict.UNCLEAR
+    await tell(west, *RUNS)
+    assert await verdict(passage, batch_of(1)) is Verdict.CARRY
+    assert await verdict(passage, batch_of(9)) is Verdict.UNCLEAR, "behind what was told"
+    assert await verdict(passage, batch_of(0, epoch=6)) is Verdict.UNCLEAR, "of another session"
+    await tell(west, OriginRun(9, 11, Way(EAST, EAST | NORTH)))
+    assert await verdict(passage, batch_of(10)) is Verdict.LEAVE_OUT
+
+
+async def test_a_state_topic_that_was_made_anew_is_read_anew(west: Cluster) -> None:
+    await register(west, Writer(7, 4), "north", "east")
+    for run in RUNS:
+        await tell(west, run)
+    passage = onward(west, "east")
+    assert await verdict(passage, batch_of(0)) is Verdict.CARRY
+    await delete_topics(west, [into(west).state_topic])
+    assert await verdict(passage, batch_of(5)) is Verdict.LEAVE_OUT, "what was read stays true"
+    assert await verdict(passage, batch_of(9)) is Verdict.UNCLEAR
+    await ensure_own_topics(west, into(west))
+    for epoch in (6, 8, 10, 12):  # now as long as it was, or longer
+        await tell(west, *RUNS, epoch=epoch)
+    assert await verdict(passage, batch_of(0, epoch=6)) is Verdict.CARRY
+
+
+async def test_batches_from_before_ways_were_told_are_judged_by_what_was_said_then(west: Cluster) -> None:
+    """A link that brought its source's records alone, and then others: its earlier batches were its source's."""
+    assert (await register(west, Writer(7, 2), "north")).named_from is None
+    assert await verdict(onward(west, "east"), batch_of(0, epoch=2)) is Verdict.CARRY
+    found = await register(west, Writer(7, 4), "north", "east")
+    assert (found.named_from, found.unnamed) == (4, NORTH)
+    assert await verdict(onward(west, "east"), batch_of(0, epoch=2)) is Verdict.CARRY
+    assert await verdict(onward(west, "east"), batch_of(0)) is Verdict.UNCLEAR
+    again = await register(west, Writer(7, 6), "north")
+    assert again == found, "it tells the ways from then on, whatever it brings"
+
+
+async def test_what_an_earlier_version_mixed_stays_unclear(west: Cluster) -> None:
+    mixed = Registration(7, "north-west", SiteIdentity("north"), NORTH | EAST, ("flights",))
+    where = TopicPartition(PRODUCERS_TOPIC, 0)
+    await append(west, where, encode_batch([Record(0, 1, *encode_registration(mixed))]))
+    assert await verdict(onward(west, "east"), batch_of(0, epoch=2)) is Verdict.UNCLEAR
+    found = await register(west, Writer(7, 4), "north", "east")
+    assert found.unnamed == NORTH | EAST
+    await tell(west, *RUNS)
+    assert await verdict(onward(west, "east"), batch_of(0, epoch=2)) is Verdict.UNCLEAR
+    assert await verdict(onward(west, "east"), batch_of(0)) is Verdict.CARRY
+
+
+async def test_an_origin_is_known_by_more_than_its_name(west: Cluster) -> None:
+    """The file of link north-west calls orient what this one calls east."""
+    orient = SiteIdentity("orient", "cluster-1", frozenset({"10.0.0.1:9092"}))
+    told = Registration(
+        7,
+        "north-west",
+        SiteIdentity("north"),
+        NORTH | {"orient"},
+        ("flights",),
+        named_from=4,
+        sites=frozenset({orient}),
+    )
+    where = TopicPartition(PRODUCERS_TOPIC, 0)
+    await append(west, where, encode_batch([Record(0, 1, *encode_registration(told))]))
+    theirs = frozenset({"orient"})
+    await tell(west, OriginRun(0, 5, Way(theirs, theirs | NORTH)))
+    assert await verdict(onward(west, "east"), batch_of(0)) is Verdict.CARRY, "nothing says that it is the same"
+    passage = onward(west, "east")
+    passage.at_source._seen_by = (replace(orient, name="east"),)
+    assert await verdict(passage, batch_of(0)) is Verdict.LEAVE_OUT
+    assert passage.at_source.registered()[0].origins == EAST | NORTH
+
+
+async def test_producer_ids_of_earlier_sessions_are_registered_again(west: Cluster) -> None:
+    """The registry was deleted while the link did not run, and Kafka has given it another id since."""
+    passage = Passage(into(west), west, west)
+    await passage.at_target.refresh()
+    await passage.register(west, SiteIdentity("north"), Writer(9, 0), {7, 9})
+    await passage.at_target.refresh()
+    assert {found.producer_id for found in passage.at_target.registered()} == {7, 9}
+    assert await verdict(onward(west, "north"), batch_of(0)) is Verdict.LEAVE_OUT
