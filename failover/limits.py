@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-SOURCE_PROBE_MS: Final = 5_000
-"""How long a source may take to answer before it counts as gone."""
-SOURCE_LOOK_MS: Final = 15_000
-"""How long a failover waits for the whole of a source that answers in part; then it counts as gone."""
+SOURCE_PROBE_MS: Final = 10_000
+"""How long each broker of a source may take to answer anything; where none does, the source counts as dead."""
+REFUSED_MS: Final = 3_000
+"""How long a connection that is refused is tried again: nobody listens there, and silence would be something else."""
+RECONNECT_PAUSE_S: Final = 0.2
+SOURCE_ANSWER_MS: Final = 10_000
+"""How long a source may take for each of its answers."""
+SOURCE_LOOK_MS: Final = 60_000
+"""How long a failover waits for the whole of a source that lives; then for what a part of it can tell."""
 DRAIN_TIMEOUT_S: Final = 60.0
 QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
 DRAIN_POLL_S: Final = 0.25
 
+assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
 assert QUIET_S < DRAIN_TIMEOUT_S
 assert DRAIN_POLL_S < QUIET_S

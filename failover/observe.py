@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError
-from broker.client.groups import DescribedConsumerGroup, committed_offsets_of_groups, describe_groups, list_groups
+from broker.client.errors import ClientError
+from broker.client.groups import DescribedConsumerGroup
 from broker.client.model import CommittedOffset, Topic
-from broker.client.offsets import log_end_offsets, log_start_offsets
-from broker.client.topics import list_topics
+from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
+from failover.contact import SiteFinding
+from failover.looking import GroupsSeen, LogsSeen, both, group_names, look_at_groups, look_at_logs, topics_of
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.api import (
     GroupMap,
@@ -26,46 +26,97 @@ from mirror.api import (
 
 
 async def observe(
-    link: Link, source: Cluster | None, target: Cluster, groups: tuple[str, ...], now_ms: int
+    link: Link,
+    source: Cluster | None,
+    target: Cluster,
+    groups: tuple[str, ...],
+    now_ms: int,
+    *,
+    in_part: bool = False,
 ) -> Snapshot:
-    """One look. `source` None: it does not answer. `groups`: only these (empty: all that the link selects)."""
-    if source is not None:
-        link = await complete_link(link, source, target)
-    state = await load_link_state(link, target)
+    """One look. `source` None: it does not answer; `in_part`: not everything of it does, and what does is told.
+
+    `groups`: only these (empty: all that the link selects).
+    """
+    (link, is_complete, state), listed = await both(
+        _load(link, source, target, in_part=in_part),
+        both(group_names(source, in_part=in_part), group_names(target, in_part=False)),
+    )
+    names = listed[0] | listed[1]
+    if source is None or in_part:  # what was never carried over is known from the link's memory alone
+        names |= state.entries.groups.by_group.keys()
+    wanted = sorted(name for name in names if (name in groups if groups else link.selects_group(name)))
+    # Offsets of groups before the ends of logs: so none that is in its log can seem to be beyond it. Without the
+    # links back nothing can be translated.
+    group_source = source if is_complete else None
+    (seen_source, seen_target), (at_source, at_target) = await both(
+        both(
+            look_at_groups(group_source, wanted, in_part=in_part),
+            look_at_groups(target, wanted, in_part=False),
+        ),
+        both(_source_topics(link, source, in_part=in_part), topics_of(target)),
+    )
+    logs = await look_at_logs(source, at_source, in_part=in_part)
+    partitions = await _partitions(link, state, logs, at_target, target, whole=source is not None and not in_part)
+    finding = SiteFinding.PARTLY_THERE if in_part else SiteFinding.ALIVE if source else SiteFinding.DEAD
     entries = state.entries
-    # Offsets of groups before the ends of logs: so none that is in its log can seem to be beyond it.
-    seen = await _look_at_groups(link, state, source, target, groups)
-    partitions = await _partitions(link, state, source, target)
     return Snapshot(
         link=link.name,
         source=link.source.name,
         target=link.target.name,
         taken_at_ms=now_ms,
-        source_answers=source is not None,
+        source_finding=finding,
         link_state=entries.run.state.value if entries.run else "running",
         operation_id=entries.run.operation_id if entries.run else "",
         partitions=partitions,
-        groups=await _groups(link, state, partitions, (source, target), seen),
+        groups=await _groups(link, state, partitions, (group_source, target), wanted, seen_source, seen_target),
         asked_groups=groups,
     )
 
 
+async def _load(link: Link, source: Cluster | None, target: Cluster, *, in_part: bool) -> tuple[Link, bool, LinkState]:
+    """The link as both sites complete it, whether they did, and its state."""
+    is_complete = source is not None
+    if source is not None:
+        try:
+            link = await complete_link(link, source, target)
+        except ClientError:
+            if not in_part:
+                raise
+            is_complete = False
+    return link, is_complete, await load_link_state(link, target)
+
+
+async def _source_topics(link: Link, source: Cluster | None, *, in_part: bool) -> dict[str, Topic]:
+    """The topics that are to be mirrored; none where the source does not list them."""
+    try:
+        topics = await topics_of(source)
+    except ClientError:
+        if not in_part:
+            raise
+        return {}
+    return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
+
+
 async def _partitions(
-    link: Link, state: LinkState, source: Cluster | None, target: Cluster
+    link: Link,
+    state: LinkState,
+    logs: LogsSeen,
+    target_topics: Mapping[str, Topic],
+    target: Cluster,
+    *,
+    whole: bool,
 ) -> tuple[PartitionView, ...]:
+    """`whole`: a partition that the source does not tell of is not there any more."""
     mirrored = {TopicPartition(*at) for at in state.map.partitions()}
-    topics = await _selected(link, source) if source else {}
-    at_source = {TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions}
+    at_source = {TopicPartition(name, p.partition) for name, topic in logs.topics.items() for p in topic.partitions}
     entries = state.entries
-    doubted = entries.doubts(topics).keys() if source is not None else entries.in_doubt(asks_source=False).keys()
+    doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
     wanted = sorted(at for at in mirrored | at_source if at.topic != link.canary_topic)
-    source_ends = await log_end_offsets(source, sorted(at_source)) if source else {}
-    source_starts = await log_start_offsets(source, sorted(at_source)) if source else {}
-    at_target = await list_topics(target)
     existing = [
         TopicPartition(link.target_topic(at.topic), at.partition)
         for at in wanted
-        if (topic := at_target.get(link.target_topic(at.topic))) and at.partition < len(topic.partitions)
+        if (topic := target_topics.get(link.target_topic(at.topic))) and at.partition < len(topic.partitions)
     ]
     target_ends = await log_end_offsets(target, existing)
     views = []
@@ -75,19 +126,19 @@ async def _partitions(
         seen = state.entries.checkpoints.get(at)
         target_end = target_ends.get(TopicPartition(target_topic, at.partition))
         cut = end is not None and (target_end is None or target_end < end.target_next)
-        cut |= end is not None and source_ends.get(at, end.source_next) < end.source_next
+        cut |= end is not None and logs.ends.get(at, end.source_next) < end.source_next
         views.append(
             PartitionView(
                 at.topic,
                 at.partition,
                 target_topic,
-                source_ends.get(at, end.source_next if end and source else None),
+                logs.ends.get(at, end.source_next if end and whole else None),
                 seen.source_end_offset if seen else None,
                 seen.source_timestamp_ms if seen and seen.source_timestamp_ms >= 0 else None,
                 seen.observed_at_ms if seen else None,
                 max(end.source_next, state.map.partition(*at).position) if end else None,
                 target_end,
-                source_starts.get(at),
+                logs.starts.get(at),
                 trusted=not (cut or at in doubted),
                 has_local_writers=any(
                     back.selects_topic(at.topic) for back in (*link.reverse_links, *link.round_links)
@@ -98,44 +149,14 @@ async def _partitions(
     return tuple(views)
 
 
-async def _selected(link: Link, source: Cluster) -> dict[str, Topic]:
-    topics = await list_topics(source)
-    return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupsSeen:
-    """What both sites say of the groups, by name; of a source that is gone nothing."""
-
-    names: tuple[str, ...]
-    at_source: Mapping[str, dict[TopicPartition, CommittedOffset]]
-    at_target: Mapping[str, dict[TopicPartition, CommittedOffset]]
-    described_source: Mapping[str, DescribedConsumerGroup | KafkaError]
-    described_target: Mapping[str, DescribedConsumerGroup | KafkaError]
-
-
-async def _look_at_groups(
-    link: Link, state: LinkState, source: Cluster | None, target: Cluster, only: tuple[str, ...]
-) -> _GroupsSeen:
-    names = {name for cluster in (source, target) if cluster for name in await list_groups(cluster)}
-    if source is None:  # what was never carried over is known from the link's memory alone
-        names |= state.entries.groups.by_group.keys()
-    wanted = sorted(name for name in names if (name in only if only else link.selects_group(name)))
-    return _GroupsSeen(
-        names=tuple(wanted),
-        at_source=await _committed(source, wanted),
-        at_target=await _committed(target, wanted),
-        described_source=await describe_groups(source, wanted) if source else {},
-        described_target=await describe_groups(target, wanted),
-    )
-
-
 async def _groups(
     link: Link,
     state: LinkState,
     views: tuple[PartitionView, ...],
     sites: tuple[Cluster | None, Cluster],
-    seen: _GroupsSeen,
+    names: Iterable[str],
+    at_source: GroupsSeen,
+    at_target: GroupsSeen,
 ) -> tuple[GroupView, ...]:
     """Every selected group with a committed offset in a mirrored topic, at either site."""
     source, target = sites
@@ -146,15 +167,15 @@ async def _groups(
         doubted = state.entries.in_doubt(asks_source=True)
         offset_map = await load_group_map(link, state.map, doubted, (source, target), {})
     groups = []
-    for name in seen.names:
+    for name in names:
         entry = state.entries.groups.by_group.get(name)
         written = entry.written if entry is not None else {}
-        waiting = entry.waiting if entry is not None and source is None else {}
-        offsets = seen.at_source.get(name, {}), seen.at_target.get(name, {})
+        waiting = entry.waiting if entry is not None and name not in at_source.offsets else {}
+        offsets = at_source.offsets.get(name, {}), at_target.offsets.get(name, {})
         partitions = tuple(_group_partitions(name, link, state, trusted, offset_map, written, offsets, waiting))
         if not partitions:
             continue
-        here, there = seen.described_source.get(name), seen.described_target.get(name)
+        here, there = at_source.described.get(name), at_target.described.get(name)
         groups.append(
             GroupView(
                 name,
@@ -167,18 +188,6 @@ async def _groups(
             )
         )
     return tuple(groups)
-
-
-async def _committed(
-    cluster: Cluster | None, groups: Iterable[str]
-) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-    """Raises ClientError where one group cannot be read: a plan that left it out would not say so."""
-    found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for name, offsets in (await committed_offsets_of_groups(cluster, groups) if cluster else {}).items():
-        if isinstance(offsets, ClientError):
-            raise offsets
-        found[name] = offsets
-    return found
 
 
 def _group_partitions(

@@ -18,6 +18,7 @@ from broker.client.errors import ClientError
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
+from failover.contact import BrokerAnswer, SiteFinding, call_site
 from failover.errors import NotDrained, NotMovable
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
@@ -50,28 +51,59 @@ class OperationResult:
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """The two ends of the link; `source` is None when it does not answer."""
+    """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
+
+    `in_part`: the source was found to be there in part, and is not asked for the whole again.
+    """
 
     link: Link
     source: Cluster | None
     target: Cluster
     groups: tuple[str, ...]
     now_ms: Callable[[], int]
+    answers: tuple[BrokerAnswer, ...] = ()
+    in_part: bool = False
 
     async def look(self) -> Snapshot:
         """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
-        return await observe(self.link, self.source, self.target, self.groups, self.now_ms())
+        return self._with_evidence(
+            await observe(self.link, self.source, self.target, self.groups, self.now_ms()), self.answers
+        )
 
     async def look_past_source(self) -> Snapshot:
-        """The same for a failover: a source that answers only in part (a lost leader, say) counts as gone.
+        """The same for a failover, which a source that answers slowly, in part or not at all does not hold up.
 
-        Its living partitions could be told exactly, but a site that half answers must not hold up leaving it.
+        What a part of it still tells is used. It is dead only where none of its brokers answers anything.
         """
+        answers = self.answers
         if self.source is not None:
-            with suppress(ClientError, TimeoutError):
-                async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
-                    return await self.look()
-        return await replace(self, source=None).look()
+            if not self.in_part:
+                with suppress(ClientError, TimeoutError):
+                    async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
+                        return await self.look()
+            answers = await call_site(self.source, self.now_ms)
+            if any(answer.answered for answer in answers):
+                with suppress(ClientError, TimeoutError):
+                    async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
+                        seen = await observe(
+                            self.link, self.source, self.target, self.groups, self.now_ms(), in_part=True
+                        )
+                        return self._with_evidence(seen, answers)
+        return self._with_evidence(await observe(self.link, None, self.target, self.groups, self.now_ms()), answers)
+
+    def as_found(self, snapshot: Snapshot) -> Sites:
+        """The sites as the looks that follow may rely on them."""
+        if snapshot.source_finding is SiteFinding.DEAD:
+            return replace(self, source=None)
+        return replace(self, in_part=snapshot.source_finding is SiteFinding.PARTLY_THERE)
+
+    @staticmethod
+    def _with_evidence(snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:
+        """A source of which nothing but a first word came is not dead."""
+        finding = snapshot.source_finding
+        if finding is SiteFinding.DEAD and any(answer.answered for answer in answers):
+            finding = SiteFinding.PARTLY_THERE
+        return replace(snapshot, source_finding=finding, evidence=answers)
 
 
 def mark_interrupted(snapshot: Snapshot, journals: Path) -> Snapshot:
@@ -199,11 +231,11 @@ def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:
 async def _with_timestamps(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
     """The statements, with first and last timestamps where the source can still be read."""
     losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
-    if sites.source is None or not snapshot.source_answers:
+    if sites.source is None:
         return tuple(losses)
     stated = []
     for loss in losses:
-        if loss.records:
+        if loss.records and loss.certainty is Certainty.EXACT:
             with suppress(ClientError):  # the source went in the meantime: then the timestamps cannot be known
                 first, last = await edge_timestamps(sites.source, loss)
                 loss = replace(loss, first_timestamp_ms=first, last_timestamp_ms=last)

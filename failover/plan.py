@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from failover.contact import SiteFinding
 from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 
@@ -31,6 +32,7 @@ class RefusalReason(StrEnum):
 
     SOURCE_UNREACHABLE = "source_unreachable"
     SOURCE_ANSWERS = "source_answers"
+    SOURCE_PARTLY_THERE = "source_partly_there"
     LINK_NOT_RUNNING = "link_not_running"
     NOTHING_MIRRORED = "nothing_mirrored"
     GROUP_ACTIVE_AT_SOURCE = "group_active_at_source"
@@ -143,6 +145,7 @@ def plan_failover(
     *,
     allow_data_loss: bool,
     even_if_source_answers: bool,
+    even_if_source_partly_there: bool = False,
     moves: Iterable[GroupMove] | None = None,
     left_groups: Iterable[str] = (),
 ) -> OperationPlan:
@@ -155,6 +158,8 @@ def plan_failover(
     refusals = [*_link_refusals(snapshot)]
     if snapshot.source_answers and not even_if_source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_ANSWERS, snapshot.source))
+    if snapshot.source_finding is SiteFinding.PARTLY_THERE and not even_if_source_partly_there:
+        refusals.append(GateRefusal(RefusalReason.SOURCE_PARTLY_THERE, snapshot.source))
     if not allow_data_loss and not all(loss.is_none for loss in losses):
         refusals.append(GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source))
     return OperationPlan(

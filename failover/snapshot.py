@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from failover.contact import BrokerAnswer, SiteFinding
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
@@ -64,20 +66,26 @@ class Snapshot:
 
     `link_state` is "running", or "promoted" since the operation `operation_id`; `interrupted` says that this operation
     began here and was cut short, so that it may be gone on with. `asked_groups` are those that were asked for by name;
-    empty: all that the link selects.
+    empty: all that the link selects. `evidence`: which broker of the source answered, and when.
     """
 
     link: str
     source: str
     target: str
     taken_at_ms: int
-    source_answers: bool
+    source_finding: SiteFinding
     link_state: str
     operation_id: str
     partitions: tuple[PartitionView, ...]
     groups: tuple[GroupView, ...]
     interrupted: bool = False
     asked_groups: tuple[str, ...] = ()
+    evidence: tuple[BrokerAnswer, ...] = ()
+
+    @property
+    def source_answers(self) -> bool:
+        """Whether everything that was asked of the source was answered."""
+        return self.source_finding is SiteFinding.ALIVE
 
     @property
     def missing_groups(self) -> tuple[str, ...]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,12 @@ from typing import Any
 import click
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClusterUnreachable
 from deploy.cli import failover_tables as display
 from deploy.cli.parameters import GroupName, Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
+from failover.contact import CLIENT_ID, reach
 from failover.journal import Journal
-from failover.limits import SOURCE_PROBE_MS
+from failover.looking import both
 from failover.operation import Sites, carry_out, mark_interrupted
 from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.to_datetime import moves_to
@@ -99,6 +97,9 @@ def switchover(
 )
 @click.option("--allow-data-loss", is_flag=True, help="Consent to losing what was not mirrored.")
 @click.option("--even-if-source-answers", is_flag=True, help="Fail over although the source still answers.")
+@click.option(
+    "--even-if-source-partly-there", is_flag=True, help="Fail over although a part of the source still answers."
+)
 def failover(
     app: AppContext,
     link_name: str | None,
@@ -110,6 +111,7 @@ def failover(
     timestamp_ms: int | None,
     allow_data_loss: bool,
     even_if_source_answers: bool,
+    even_if_source_partly_there: bool,
 ) -> None:
     """Move to the target site because the source is lost, and state per partition what is lost with it.
 
@@ -121,12 +123,12 @@ def failover(
         async with AsyncExitStack() as stack:
             sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
             snapshot = mark_interrupted(await sites.look_past_source(), _journals(app))
-            if not snapshot.source_answers:
-                sites = replace(sites, source=None)
+            sites = sites.as_found(snapshot)
             plan = plan_failover(
                 snapshot,
                 allow_data_loss=allow_data_loss,
                 even_if_source_answers=even_if_source_answers,
+                even_if_source_partly_there=even_if_source_partly_there,
                 moves=None if timestamp_ms is None else await moves_to(snapshot, sites.target, timestamp_ms),
                 left_groups=left_groups,
             )
@@ -136,15 +138,10 @@ def failover(
 
 
 async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> Sites:
-    """Both clusters; the source is None when it does not answer within SOURCE_PROBE_MS."""
-    target = await stack.enter_async_context(Cluster(link.target, client_id="farshore-failover"))
-    source: Cluster | None = None
-    try:
-        async with asyncio.timeout(SOURCE_PROBE_MS / 1000):
-            source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-failover"))
-    except (ClusterUnreachable, TimeoutError):
-        source = None
-    return Sites(link, source, target, groups, _now_ms)
+    """Both clusters, called at the same time; the source is None when none of its brokers lets it be asked."""
+    target = Cluster(link.target, client_id=CLIENT_ID)
+    _, (source, answers) = await both(stack.enter_async_context(target), reach(stack, link.source, _now_ms))
+    return Sites(link, source, target, groups, _now_ms, answers)
 
 
 def _journals(app: AppContext) -> Path:

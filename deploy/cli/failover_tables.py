@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 import click
 
-from broker.base.documents import to_document
+from broker.base.documents import iso_time, to_document
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import Output, confirm_plan, emit
+from failover.contact import SiteFinding
 from failover.errors import GateRefused, leave_options
 from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.operation import OperationResult
@@ -41,6 +42,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.SOURCE_ANSWERS: (
         "the source site {subject} answers, so nothing needs to be lost",
         "run `farshore switchover`, or add --even-if-source-answers",
+    ),
+    RefusalReason.SOURCE_PARTLY_THERE: (
+        "the source site {subject} is there in part: it answers, but not everything that was asked",
+        "see which brokers answer; to leave it as it is, add --even-if-source-partly-there",
     ),
     RefusalReason.LINK_NOT_RUNNING: (
         "the link {subject} was already moved: its target is promoted",
@@ -116,6 +121,12 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     )
     if snapshot.interrupted:
         click.echo(f"goes on with {snapshot.operation_id}, which was cut short", err=to_stderr)
+    if snapshot.source_finding is not SiteFinding.ALIVE:
+        click.echo(f"{snapshot.source} is {snapshot.source_finding.value.replace('_', ' ')}", err=to_stderr)
+        for answer in snapshot.evidence:
+            said = "answered" if answer.answered else answer.error
+            when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
+            click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
     click.echo(headline(plan.loss), err=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:

@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from broker.client.cluster import Cluster
@@ -14,10 +15,13 @@ from broker.client.limits import ClientLimits
 from broker.client.site import Site
 from broker.wire.api import ApiKey
 from broker.wire.vocabulary import TopicPartition
+from failover.contact import SiteFinding
 from failover.losses import Certainty, state_loss
 from failover.operation import Sites
+from failover.plan import GateRefusal, MoveKind, RefusalReason, plan_failover
 from mirror.link import Link
 from tests.broker.running import running_broker
+from tests.failover.stage import PARTITIONS, mirrored, two_sites
 from tests.mirror.harness import make_topic, running, some_records, wait_for_records, write
 
 IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partition_patience_ms=300)
@@ -76,9 +80,33 @@ async def test_a_failover_looks_past_a_source_that_answers_in_part(tmp_path: Pat
                 async with Cluster(site, limits=IMPATIENT) as half_source:
                     snapshot = await Sites(link, half_source, target, (), _now_ms).look_past_source()
         (view,) = snapshot.partitions
-        assert not snapshot.source_answers
+        assert snapshot.source_finding is SiteFinding.PARTLY_THERE
+        assert [answer.answered for answer in snapshot.evidence] == [True]
         assert (view.source_end, view.mirrored_source_next) == (None, 10)
         assert state_loss(view, snapshot.taken_at_ms).certainty is Certainty.AT_LEAST
+
+
+async def test_what_a_part_of_the_source_still_tells_is_used(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await write(stage.source, PARTITIONS[0], some_records(5000, 7))
+        address = stage.link.source.bootstrap_servers
+        async with (
+            deaf_to(ApiKey.OFFSET_FETCH, address) as half,
+            Cluster(Site("east", half, {address: half}), limits=IMPATIENT) as half_source,
+        ):
+            snapshot = await replace(stage.sites, source=half_source).look_past_source()
+    assert snapshot.source_finding is SiteFinding.PARTLY_THERE
+    losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
+    assert [(loss.certainty, loss.records) for loss in losses] == [(Certainty.EXACT, 7), (Certainty.EXACT, 0)]
+    plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True)
+    assert plan.refusals == (GateRefusal(RefusalReason.SOURCE_PARTLY_THERE, "east"),)
+    assert {move.kind for move in plan.moves} == {MoveKind.KEPT}
+    consented = plan_failover(
+        snapshot, allow_data_loss=True, even_if_source_answers=False, even_if_source_partly_there=True
+    )
+    assert consented.refusals == ()
 
 
 def _now_ms() -> int:

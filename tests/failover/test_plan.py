@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from failover.contact import SiteFinding
 from failover.losses import Certainty, state_loss, total_loss
 from failover.plan import GateRefusal, MoveKind, RefusalReason, plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
@@ -16,13 +17,13 @@ BEHIND = replace(MIRRORED, partition=1, mirrored_source_next=90, target_end=93)
 GROUP_AT = GroupPartitionView("flights", 0, "flights", 40, 43, None, "")
 GROUP = GroupView("analysts", "Empty", "Dead", 0, 0, NOW_MS - 900, (GROUP_AT,))
 
-SNAPSHOT = Snapshot("east-west", "east", "west", NOW_MS, True, "running", "", (MIRRORED, BEHIND), (GROUP,))
+SNAPSHOT = Snapshot("east-west", "east", "west", NOW_MS, SiteFinding.ALIVE, "running", "", (MIRRORED, BEHIND), (GROUP,))
 
 
 def source_gone(snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
-        source_answers=False,
+        source_finding=SiteFinding.DEAD,
         partitions=tuple(replace(view, source_end=None) for view in snapshot.partitions),
         groups=tuple(
             replace(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from failover.contact import SiteFinding
 from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
 from failover.plan import (
     GateRefusal,
@@ -26,7 +27,7 @@ SEEN_MS = NOW_MS - 9
 VIEW = PartitionView("flights", 3, "east.flights", 100, 98, NOW_MS - 5, SEEN_MS, 90, 93, 10)
 AT = GroupPartitionView("flights", 3, "east.flights", 40, 43, None, "by analyst 7")
 GROUP = GroupView("analysts", "Empty", "Dead", 0, 0, NOW_MS - 900, (AT,))
-SNAPSHOT = Snapshot("east-west", "east", "west", NOW_MS, True, "running", "", (VIEW,), (GROUP,))
+SNAPSHOT = Snapshot("east-west", "east", "west", NOW_MS, SiteFinding.ALIVE, "running", "", (VIEW,), (GROUP,))
 AHEAD = replace(AT, source_offset=90, translated_offset=None)
 
 
@@ -77,7 +78,7 @@ def test_each_refusal_names_what_it_is_about() -> None:
     busy = replace(GROUP, source_members=1, target_members=1)
     doubted = replace(VIEW, trusted=False)
     in_the_way = replace(
-        SNAPSHOT, link_state="promoted", source_answers=False, partitions=(doubted,), groups=(GROUP, busy)
+        SNAPSHOT, link_state="promoted", source_finding=SiteFinding.DEAD, partitions=(doubted,), groups=(GROUP, busy)
     )
     assert plan_switchover(in_the_way).refusals == (
         GateRefusal(RefusalReason.LINK_NOT_RUNNING, "east-west"),
@@ -86,7 +87,9 @@ def test_each_refusal_names_what_it_is_about() -> None:
         GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, "analysts"),
         GateRefusal(RefusalReason.GROUP_ACTIVE_AT_TARGET, "analysts"),
     )
-    never = replace(in_the_way, source_answers=True, partitions=(replace(VIEW, mirrored_source_next=None),))
+    never = replace(
+        in_the_way, source_finding=SiteFinding.ALIVE, partitions=(replace(VIEW, mirrored_source_next=None),)
+    )
     assert plan_failover(never, allow_data_loss=False, even_if_source_answers=False).refusals == (
         GateRefusal(RefusalReason.LINK_NOT_RUNNING, "east-west"),
         GateRefusal(RefusalReason.NOTHING_MIRRORED, "east-west"),

@@ -10,6 +10,7 @@ import pytest
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
+from failover.contact import SiteFinding
 from failover.errors import NotMovable
 from failover.plan import GateRefusal, MoveKind, Operation, RefusalReason, plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
@@ -20,7 +21,7 @@ from tests.mirror.harness import make_topic, some_records, write
 VIEW = PartitionView("flights", 0, "flights", 100, 100, 1, 1, 100, 103, 0, mirrored_target_next=102)
 AT = GroupPartitionView("flights", 0, "flights", 40, 43, None, "")
 GROUP_VIEW = GroupView("analysts", "Empty", "Dead", 0, 0, 1, (AT,))
-SNAPSHOT = Snapshot("east-west", "east", "west", 9, True, "running", "", (VIEW,), (GROUP_VIEW,))
+SNAPSHOT = Snapshot("east-west", "east", "west", 9, SiteFinding.ALIVE, "running", "", (VIEW,), (GROUP_VIEW,))
 UNKNOWN = replace(AT, translated_offset=None)
 NOT_MOVABLE = GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, "analysts")
 NOT_FOUND = GateRefusal(RefusalReason.GROUP_NOT_FOUND, "nope")

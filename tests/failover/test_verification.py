@@ -16,6 +16,7 @@ from broker.client.producers import add_partitions_to_txn, end_txn, init_produce
 from broker.client.site import Site
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
+from failover.contact import SiteFinding
 from failover.losses import Certainty, PartitionLoss
 from failover.plan import GroupMove, MoveKind
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
@@ -37,7 +38,7 @@ RECORDS = [Record(at, 1_000 + at, b"k%d" % at, b"v%d" % at) for at in range(5)]
 
 
 def snapshot(*views: PartitionView, groups: tuple[GroupView, ...] = ()) -> Snapshot:
-    return Snapshot("east-west", "east", "west", 0, True, "promoted", "op-1", views, groups)
+    return Snapshot("east-west", "east", "west", 0, SiteFinding.ALIVE, "promoted", "op-1", views, groups)
 
 
 def view(source_end: int | None, mirrored: int | None, target_end: int | None) -> PartitionView:

@@ -1,0 +1,175 @@
+"""Slow is not dead: what is found of a source that is far, slow, mute or gone, and how often it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets
+from broker.client.model import CommittedOffset
+from broker.client.site import Site
+from broker.wire.vocabulary import TopicPartition
+from failover import contact
+from failover.contact import SiteFinding, reach
+from failover.operation import Sites
+from failover.snapshot import Snapshot
+from mirror.link import Link
+from tests.broker.running import running_broker
+from tests.mirror.harness import make_topic
+
+TOPIC = "flights"
+PARTITIONS = 20
+GROUPS = 250
+ROUND_TRIPS_MAX = 22
+"""At 100 ms each that is 2.2 s."""
+QUIET_S = 0.15
+MUTE_MS = 700
+
+
+def now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+@dataclass
+class Far:
+    """A way to a broker on which requests wait until no more come for `quiet_s`: together they take one round trip."""
+
+    bootstrap: str
+    quiet_s: float = QUIET_S
+    delay_s: float = 0.0
+    round_trips: int = 0
+    _waiting: list[tuple[asyncio.StreamWriter, bytes]] = field(default_factory=list)
+    _flush: asyncio.TimerHandle | None = None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = self.bootstrap.rsplit(":", 1)
+        behind, before = await asyncio.open_connection(host, int(port))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._ask(reader, before))
+                tasks.create_task(self._answer(behind, writer))
+        except* (OSError, asyncio.IncompleteReadError):
+            pass  # one of the two ends left: so does the other
+        finally:
+            before.close()
+            writer.close()
+
+    async def _ask(self, reader: asyncio.StreamReader, before: asyncio.StreamWriter) -> None:
+        while size := await reader.read(4):
+            size += await reader.readexactly(4 - len(size))
+            self._waiting.append((before, size + await reader.readexactly(struct.unpack(">i", size)[0])))
+            if self._flush is not None:
+                self._flush.cancel()
+            self._flush = asyncio.get_running_loop().call_later(self.quiet_s, self._send)
+        before.close()
+
+    def _send(self) -> None:
+        self.round_trips += 1
+        for before, frame in self._waiting:
+            before.write(frame)
+        self._waiting.clear()
+
+    async def _answer(self, behind: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while answered := await behind.read(1 << 20):
+            await asyncio.sleep(self.delay_s)
+            writer.write(answered)
+        writer.close()
+
+
+@asynccontextmanager
+async def served(way: Far) -> AsyncIterator[str]:
+    server = await asyncio.start_server(way.serve, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@asynccontextmanager
+async def mute() -> AsyncIterator[str]:
+    """An address where connections are taken and nothing is ever said."""
+    over = asyncio.Event()
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        over.set()
+
+
+@asynccontextmanager
+async def link_with_groups(folder: Path) -> AsyncIterator[Link]:
+    """Groups that read many partitions at the source; nothing is mirrored."""
+    async with running_broker(folder / "east") as east, running_broker(folder / "west") as west:
+        link = Link("east-west", Site("east", east), Site("west", west), (TOPIC,), groups=(".*",))
+        async with Cluster(link.source) as source:
+            await make_topic(source, TOPIC, PARTITIONS)
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(GROUPS):
+                    where = TopicPartition(TOPIC, number % PARTITIONS)
+                    tasks.create_task(commit_offsets(source, f"g{number}", {where: CommittedOffset(0)}))
+        yield link
+
+
+async def looked(link: Link, site: Site, groups: tuple[str, ...] = ()) -> Snapshot:
+    """As the commands look."""
+    async with AsyncExitStack() as stack, Cluster(link.target) as target:
+        source, answers = await reach(stack, site, now_ms)
+        return await Sites(replace(link, source=site), source, target, groups, now_ms, answers).look_past_source()
+
+
+async def test_many_groups_take_as_few_round_trips_as_one(tmp_path: Path) -> None:
+    async with link_with_groups(tmp_path) as link:
+        bootstrap = link.source.bootstrap_servers
+        far = Far(bootstrap)
+        async with served(far) as address:
+            site = Site("east", address, {bootstrap: address})
+            one = await looked(link, site, ("g0",))
+            for_one, far.round_trips = far.round_trips, 0
+            everyone = await looked(link, site)
+    assert (len(one.groups), len(everyone.groups), len(everyone.partitions)) == (1, GROUPS, PARTITIONS)
+    assert far.round_trips <= for_one + 1
+    assert far.round_trips <= ROUND_TRIPS_MAX
+    assert everyone.source_finding is SiteFinding.ALIVE
+
+
+@pytest.mark.slow
+async def test_a_source_that_takes_two_seconds_for_each_answer_is_alive(tmp_path: Path) -> None:
+    async with link_with_groups(tmp_path) as link:
+        bootstrap = link.source.bootstrap_servers
+        async with served(Far(bootstrap, quiet_s=0.0, delay_s=2.0)) as address:
+            seen = await looked(link, Site("east", address, {bootstrap: address}))
+    assert (seen.source_finding, len(seen.groups)) == (SiteFinding.ALIVE, GROUPS)
+
+
+async def test_a_source_is_dead_only_where_no_broker_says_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    monkeypatch.setattr(contact, "SOURCE_PROBE_MS", MUTE_MS)
+    monkeypatch.setattr(contact, "REFUSED_MS", 0)
+    nobody = f"127.0.0.1:{unused_tcp_port}"
+    async with link_with_groups(tmp_path) as link, mute() as silent:
+        living = link.source.bootstrap_servers
+        dead = await looked(link, Site("east", f"{silent},{nobody}"))
+        assert (dead.source_finding, dead.source_answers) == (SiteFinding.DEAD, False)
+        assert {answer.address: answer.answered for answer in dead.evidence} == {silent: False, nobody: False}
+        assert all(answer.error and abs(answer.asked_at_ms - now_ms()) < 60_000 for answer in dead.evidence)
+        alive = await looked(link, Site("east", f"{silent},{nobody},{living}"))
+        assert alive.source_finding is SiteFinding.ALIVE
+        assert {answer.address for answer in alive.evidence if answer.answered} == {living}
+
+
+async def test_a_first_word_and_nothing_more_is_not_death(tmp_path: Path) -> None:
+    async with link_with_groups(tmp_path) as link, AsyncExitStack() as stack, Cluster(link.target) as target:
+        _, answers = await reach(stack, link.source, now_ms)
+        seen = await Sites(link, None, target, (), now_ms, answers).look_past_source()
+    assert (seen.source_finding, seen.source_answers) == (SiteFinding.PARTLY_THERE, False)
