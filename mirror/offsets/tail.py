@@ -26,6 +26,14 @@ class Tail:
     log_end: int
     batches: list[TailBatch] = field(default_factory=list)
 
+    @property
+    def guess(self) -> TailBatch | None:
+        """What stands in for deleted batches: the one batch that ends before the log's start."""
+        return self.batches[0] if self.batches and self.batches[0].last_offset < self.log_start else None
+
+    def without_guess(self) -> Tail:
+        return Tail(self.log_start, self.log_end, self.batches[self.guess is not None :])
+
 
 async def read_tails(
     target: Cluster,

@@ -19,7 +19,7 @@ from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Holds
 from mirror.worker.logs import ClusterLogs
-from mirror.worker.occupants import find_occupants, who_came_since
+from mirror.worker.occupants import find_occupants, who_came_since, who_may_have_come
 from mirror.worker.origins import Passage
 from mirror.worker.resume import Evidence, SourceLog
 
@@ -129,5 +129,7 @@ async def with_occupants(
     for where, known in found.items():
         if known.checkpoint is not None:
             occupant = who_came_since(link, known.checkpoint, known.tail.batches, writers)
+            if not occupant and (occupant := who_may_have_come(link, pairs[where], known.tail, writers)):
+                known = replace(known, tail=known.tail.without_guess())
             found[where] = replace(known, occupant=occupant)
     return found

@@ -21,7 +21,8 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint
 from mirror.offsets.recovery import TailBatch
-from mirror.origins import Registration
+from mirror.offsets.tail import Tail
+from mirror.origins import Registration, writer_of
 
 WINDOW_OFFSETS: Final = 1_000
 """Looked at before it is asked whether that was enough: a fence's marker is one, and an idle partition has many."""
@@ -88,6 +89,24 @@ def who_came_since(
     who = f"link {', '.join(names)}" if names else "this link"
     span = f"{found[0].base_offset} to {found[-1].last_offset}"
     return f"{who} wrote target offsets {span}, from {link.source.name}, and the link's state knows of none of them"
+
+
+def who_may_have_come(link: Link, there: TopicPartition, tail: Tail, writers: Mapping[int, Registration]) -> str:
+    """Which other links from the same source may have written what the target deleted behind the checkpoint, in words.
+
+    "" where nothing is gone that counts, or where no other link from there ever wrote such a topic.
+    """
+    guess = tail.guess
+    names = {
+        writer.link
+        for writer in writers.values()
+        if writer.source.name == link.source.name and writer.link != link.name
+        if writer.topics is None or writer_of(writer, link.target).source_topic(there.topic) is not None
+    }
+    if guess is None or not names:
+        return ""
+    who = f"link {', '.join(sorted(names))} may have written them, from {link.source.name}"
+    return f"target offsets {guess.base_offset} to {guess.last_offset} are gone, and {who}"
 
 
 def _words(link: Link, header: BatchHeader, writers: Mapping[int, Registration]) -> str:

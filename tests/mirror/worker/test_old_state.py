@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.offsets import log_end_offsets
+from broker.client.topics import delete_records
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Writer
@@ -18,7 +20,16 @@ from mirror.origins import Registration, SiteIdentity
 from mirror.outlook import look_ahead
 from mirror.resumption import GapName, ResumePlan, plan_resume
 from mirror.worker.occupants import who_came_since
-from tests.mirror.harness import contents, link_between, make_topic, running, some_records, wait_for_records, write
+from tests.mirror.harness import (
+    accept_all,
+    contents,
+    link_between,
+    make_topic,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
 from tests.mirror.worker.test_adopting import adopt, fresh, mirror_in_sessions, stop
 
 
@@ -73,6 +84,24 @@ async def test_behind_what_another_link_brought_it_may_begin_at_an_offset(
         async with running(link):
             found = await wait_for_records(target, where, 43 + again)
         assert contents(found) == contents([*some_records(0, 40), *some_records(40 - again, again + 3)])
+
+
+async def test_what_the_other_may_have_brought_and_the_target_deleted_is_not_taken_for_mirrored(
+    brokers: tuple[str, str],
+) -> None:
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        renamed = await rename_and_mirror(link, source, target, where)
+        await delete_records(target, {where: (await log_end_offsets(target, [where]))[where]})
+        await write(source, where, some_records(40, 10))
+        await stop(link)
+        (gap,) = (await read_entries(link, target)).open_gaps().values()
+        assert f"are gone, and link {renamed} may have written them" in gap.detail
+        await accept_all(link, target, "op")
+        async with running(link):
+            found = await wait_for_records(target, where, 50 - gap.source_to)
+        assert gap.source_to <= 30
+        assert contents(found) == contents(some_records(0, 50)[gap.source_to :])
 
 
 @pytest.mark.parametrize(
