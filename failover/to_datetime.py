@@ -11,7 +11,7 @@ from broker.wire.records import decode_records
 from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from failover.errors import FailoverError
 from failover.plan import GroupMove, MoveKind
-from failover.snapshot import Snapshot
+from failover.snapshot import GroupPartitionView, GroupView, Snapshot
 
 EXAMPLE = "2026-11-21T04:00:00+00:00"
 
@@ -26,15 +26,19 @@ def parse_datetime(text: str) -> int:
         raise FailoverError(
             f"{text!r} names no time zone, and two sites may not share one", hint=f"write it like {EXAMPLE}"
         )
-    return round(at.timestamp() * 1000)
+    timestamp_ms = round(at.timestamp() * 1000)
+    if timestamp_ms < 0:  # to Kafka, negative timestamps are names of special offsets
+        raise FailoverError(f"{text!r} is before 1970, and no record's time is", hint=f"write it like {EXAMPLE}")
+    return timestamp_ms
 
 
 async def moves_to(snapshot: Snapshot, target: Cluster, timestamp_ms: int) -> tuple[GroupMove, ...]:
-    """One move per group and mirrored partition; where no record is that young, to the end."""
+    """One move per group and partition of the topics it has an offset in; where no record is that young, to the end.
+
+    A partition that is not at the target is unknown where the group has an offset in it.
+    """
     partitions = [
-        TopicPartition(view.target_topic, view.partition)
-        for view in snapshot.partitions
-        if view.mirrored_source_next is not None
+        TopicPartition(view.target_topic, view.partition) for view in snapshot.partitions if view.target_end is not None
     ]
     answers = await list_offsets(target, dict.fromkeys(partitions, timestamp_ms))
     ends = await log_end_offsets(target, partitions)
@@ -44,26 +48,36 @@ async def moves_to(snapshot: Snapshot, target: Cluster, timestamp_ms: int) -> tu
         else await first_record_at(target, where, at.offset, ends[where], timestamp_ms)
         for where, at in answers.items()
     }
-    moves = []
-    for group in snapshot.groups:
-        for at in group.partitions:
-            where = TopicPartition(at.target_topic, at.partition)
-            if where not in found:
-                continue
-            moves.append(
-                GroupMove(
-                    group.group,
-                    at.topic,
-                    at.partition,
-                    at.target_topic,
-                    MoveKind.BY_TIMESTAMP,
-                    at.source_offset,
-                    found[where],
-                    at.metadata,
-                    group.synced_at_ms,
-                )
-            )
-    return tuple(moves)
+    return tuple(
+        _move(group, at, found.get(TopicPartition(at.target_topic, at.partition)))
+        for group in snapshot.groups
+        for at in _everywhere(group, snapshot)
+    )
+
+
+def _everywhere(group: GroupView, snapshot: Snapshot) -> list[GroupPartitionView]:
+    """What the group has, and the other partitions of those topics: left out, a reader would begin there anywhere."""
+    have = {(at.topic, at.partition): at for at in group.partitions}
+    topics = {topic for topic, _ in have}
+    for view in snapshot.partitions:
+        if view.topic in topics and view.target_end is not None:
+            bare = GroupPartitionView(view.topic, view.partition, view.target_topic, None, None, None, "")
+            have.setdefault((view.topic, view.partition), bare)
+    return [at for _, at in sorted(have.items())]
+
+
+def _move(group: GroupView, at: GroupPartitionView, offset: int | None) -> GroupMove:
+    return GroupMove(
+        group.group,
+        at.topic,
+        at.partition,
+        at.target_topic,
+        MoveKind.UNKNOWN if offset is None else MoveKind.BY_TIMESTAMP,
+        at.source_offset,
+        offset,
+        at.metadata,
+        group.synced_at_ms,
+    )
 
 
 async def first_record_at(cluster: Cluster, where: TopicPartition, start: int, end: int, timestamp_ms: int) -> int:

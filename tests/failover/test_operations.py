@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from broker.client.groups import committed_offsets
+from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import read_records
+from broker.client.model import CommittedOffset
+from broker.client.offsets import log_end_offsets
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import exit_code_of
@@ -41,6 +44,7 @@ from tests.failover.stage import (
     commit_group,
     metadata_of,
     mirrored,
+    now_ms,
     two_sites,
 )
 from tests.mirror.harness import contents, read_all, some_records, write
@@ -215,11 +219,40 @@ async def test_a_failover_to_a_datetime_goes_on_at_the_first_record_of_then_or_l
 
 
 def test_a_time_without_a_zone_is_refused() -> None:
-    for text, refusal in (("2013-06-01T00:00:00", "names no time zone"), ("yesterday", "no ISO 8601")):
+    for text, refusal in (
+        ("2013-06-01T00:00:00", "names no time zone"),
+        ("yesterday", "no ISO 8601"),
+        ("", "no ISO 8601"),
+        ("1969-12-31T23:59:59.998Z", "before 1970"),
+        ("1970-01-01T00:59:59+01:00", "before 1970"),
+    ):
         with pytest.raises(FailoverError, match=refusal) as refused:
             parse_datetime(text)
         assert parse_datetime(refused.value.hint.removeprefix("write it like ")) == 1_795_233_600_000
+    assert parse_datetime("1970-01-01T00:00:00Z") == 0
     assert parse_datetime("2013-06-01T00:00:00-04:00") == parse_datetime("2013-06-01T04:00:00Z")
+
+
+async def test_a_failover_to_a_datetime_sets_partitions_without_a_commit_too(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        first, second = PARTITIONS
+        await commit_offsets(stage.target, "half", {first: CommittedOffset(3)})
+        ends = await log_end_offsets(stage.target, PARTITIONS)
+        snapshot = await replace(stage.without_source, groups=("half",)).look()
+        future_ms = now_ms() + 3_600_000
+        moves = await moves_to(snapshot, stage.target, future_ms)
+        assert [(move.partition, move.kind) for move in moves] == [(n, MoveKind.BY_TIMESTAMP) for n in (0, 1)]
+        plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False, moves=moves)
+        result = await stage.run(plan, replace(stage.without_source, groups=("half",)))
+        assert result.verified, result.differences
+        found = await committed_offsets(stage.target, "half")
+        assert {at: committed.offset for at, committed in found.items()} == {first: ends[first], second: ends[second]}
+
+        gone = replace(snapshot, partitions=tuple(replace(view, target_end=None) for view in snapshot.partitions))
+        unknown = await moves_to(gone, stage.target, future_ms)
+        assert [(move.partition, move.kind, move.target_offset) for move in unknown] == [(0, MoveKind.UNKNOWN, None)]
 
 
 async def test_an_operation_cut_before_the_groups_moved_is_gone_on_with(tmp_path: Path) -> None:

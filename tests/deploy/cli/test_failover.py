@@ -183,6 +183,8 @@ def test_a_datetime_without_a_zone_is_refused(shell: Shell) -> None:
         "failover --to-datetime 2013-06-01T00:00:00 --allow-data-loss --even-if-source-answers --yes", ExitCode.USAGE
     )
     assert "names no time zone" in refused.stderr
+    for text in ("", "1960-01-01T00:00:00Z"):
+        shell.run(f"failover --to-datetime={text} --dry-run", ExitCode.USAGE)
     assert shell.journals == before
 
 
