@@ -1,1 +1,1 @@
-"""Long seeded runs against real clusters: `python -m tests.chaos_runs content|hands --help`."""
+"""Long seeded runs against real clusters: `python -m tests.chaos_runs content|circles|hands --help`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos_runs content|hands`: seeded runs against real clusters, a line each, a table at the end."""
+"""`python -m tests.chaos_runs content|circles|hands`: seeded runs against real clusters, a line each, then a table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 
 import click
 
+from tests.chaos_runs.circles import CIRCLES
 from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS, RING
 from tests.chaos_runs.content_runs import ContentResult
 from tests.chaos_runs.moments import HandsResult, result_from, table
-from tests.chaos_runs.runner import ALL_ACTIONS, RESULT_FILE, run_content, run_hands, shares
+from tests.chaos_runs.runner import ALL_ACTIONS, RESULT_FILE, run_circle, run_content, run_hands, shares
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -62,6 +63,19 @@ def content(seeds: tuple[int, ...], pairs: tuple[str, ...], length_s: float, job
         click.echo(summary(pair, of_pair))
     click.echo(summary("all", results))
     sys.exit(0 if all(result.is_good for result in results) else 1)
+
+
+@main.command()
+@click.option("--seeds", type=Seeds(), default="1", show_default=True, help="COUNT, FROM:COUNT or N,N,...")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(list(CIRCLES)), help="Only this kind of circle.")
+@click.option("--length", "length_s", default=60.0, show_default=True, metavar="SECONDS", help="Of each run.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
+def circles(seeds: tuple[int, ...], kinds: tuple[str, ...], length_s: float, keep: Path | None) -> None:
+    """Writers at each site of a pair, a mesh and a ring; mirrors killed; each record once at every site."""
+    folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
+    click.echo(f"evidence in {folder}", err=True)
+    results = [result for kind in kinds or CIRCLES for result in run_circle(kind, seeds, length_s, folder / kind)]
+    sys.exit(1 if any(result.problems for result in results) else 0)
 
 
 @main.command()

@@ -32,6 +32,13 @@ Ways = Sequence[tuple[str, str]]
 PAIR: Ways = (("east", "west"), ("west", "east"))
 RING: Ways = (("east", "north"), ("north", "west"), ("west", "east"))
 MESH: Ways = tuple((a, b) for a in ("east", "north", "west") for b in ("east", "north", "west") if a != b)
+CIRCLES: Mapping[str, Sequence[Ways]] = {
+    "pair": [[way] for way in PAIR],
+    "mesh": [MESH],
+    "ring": [[way] for way in RING],
+}
+"""The files of each kind: a pair and a ring whose files know one link each, a mesh in one file."""
+CIRCLE_SITES = {"east": "3.9.1", "north": "ours", "west": "4.3.0"}
 PARTITIONS = 2
 BATCH_RECORDS_MAX = 20
 SETTLE_TIMEOUT_S = 150.0
@@ -66,6 +73,8 @@ class Circle:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        linked = {name for ways in self.files for way in ways for name in way}
+        self.sites = {name: bootstrap for name, bootstrap in self.sites.items() if name in linked}
         self.chance = random.Random(self.seed)
         self.topic = f"circle-{self.seed}-{self.chance.getrandbits(24):x}"
         self.partitions = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.chaos_runs.actions import SITE_ACTIONS
+from tests.chaos_runs.circles import CIRCLE_SITES, CIRCLES, Circle, CircleResult
 from tests.chaos_runs.clusters import PAIRS, make_cluster
 from tests.chaos_runs.content_runs import ContentResult, ContentRun
 from tests.chaos_runs.hands_names import NAMES_ACTIONS, NamesRun
@@ -55,6 +57,24 @@ def form_of(seed: int, only: Sequence[str]) -> tuple[type[HandsRun], list[str]]:
         return TopicsRun, topics
     action = single[turn]
     return NamesRun if action in NAMES_ACTIONS else SitesRun, [action]
+
+
+def run_circle(kind: str, seeds: Sequence[int], length_s: float, folder: Path) -> list[CircleResult]:
+    """Start a cluster of each kind and run the seeds on them, one after the other; a mirror is killed each 8 s."""
+    results = []
+    with ExitStack() as stack:
+        sites = {}
+        for name, of in CIRCLE_SITES.items():
+            server = make_cluster(of, folder / name)
+            stack.enter_context(server)
+            sites[name] = server.bootstrap
+        for seed in seeds:
+            own = folder / f"seed-{seed}"
+            circle = Circle(sites, CIRCLES[kind], own, seed)
+            results.append(asyncio.run(circle.run(max(2, int(length_s // 8)), length_s)))
+            print(f"{kind} seed {seed} {results[-1].line()}", flush=True)
+            (own / "result.txt").write_text(results[-1].line())
+    return results
 
 
 def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) -> list[ContentResult]:

@@ -7,14 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos_runs.circles import CIRCLES
 from tests.chaos_runs.clusters import CONTENT_PAIRS
-from tests.chaos_runs.runner import run_content, run_hands, shares
+from tests.chaos_runs.runner import run_circle, run_content, run_hands, shares
 
 pytestmark = pytest.mark.slow
 SEEDS = int(os.environ.get("FARSHORE_CHAOS_SEEDS") or 0)
 LENGTH_S = 60.0 if SEEDS else 10.0
 HANDS = {"ours-ours": [0, 1], "3.9.1-4.3.0": [8]}
 """Which seeds of hands run on which pair: the state deleted, the link renamed, each topic its own action."""
+
+
+@pytest.mark.parametrize("kind", CIRCLES)
+def test_circles_hold_each_record_once_at_every_site(kind: str, tmp_path: Path) -> None:
+    seeds = range(1, max(1, SEEDS // 10) + 1)
+    results = run_circle(kind, seeds, LENGTH_S, tmp_path)
+    assert [result.line() for result in results if result.problems] == []
 
 
 @pytest.mark.parametrize("pair", CONTENT_PAIRS)

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
-from broker.client.topics import delete_topics, list_topics
+from broker.client.topics import delete_records, delete_topics, list_topics
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.topology import connect
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.state import read_entries
+from mirror.worker import watching
 from mirror.worker.events import Event
 from tests.broker.running import running_broker
 from tests.mirror.harness import eventually, make_topic, read_all, running, wait_for_records, write
@@ -131,6 +133,47 @@ async def test_a_ring_of_three_brings_each_record_once(sites: Mapping[str, Clust
             found = [record.value or b"" for record in await read_all(site, FLIGHTS)]
             came = [value for value in found if value.startswith(origin.encode())]
             assert came == sorted(came, key=lambda value: (b"later" in value, int(value.rsplit(b"-")[-1])))
+
+
+async def test_a_session_ends_before_its_sequences_come_again(
+    sites: Mapping[str, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say which way a batch came: the same again would say it of another."""
+    monkeypatch.setattr(watching, "SEQUENCES_MAX", 60)
+    ring = declared([alone(sites, *way, topics="flights") for way in RING])
+    for site in sites.values():
+        await make_topic(site, "flights")
+    everything: Counter[bytes | None] = Counter()
+    async with running(*ring) as told:
+        for name, site in sites.items():
+            await write_values(site, name, 200)
+            everything += expected(name, count=200)
+        for site in sites.values():
+            await settled(site, everything)
+        reasons = [str(renewed["reason"]) for renewed in told.of(Event.RENEWED)]
+    assert any("flights-0 are used up" in reason for reason in reasons), reasons
+
+
+async def test_ways_go_with_the_records_that_retention_took(sites: Mapping[str, Cluster]) -> None:
+    ring = declared([alone(sites, *way, topics="flights") for way in RING])
+    for site in sites.values():
+        await make_topic(site, "flights")
+    everything: Counter[bytes | None] = Counter()
+    async with running(*ring):
+        for at in range(4):
+            for name, site in sites.items():
+                await write_values(site, f"{name}-{at}", 10)
+                everything += expected(f"{name}-{at}", count=10)
+            for site in sites.values():
+                await settled(site, everything)
+    north = sites["north"]
+    before = (await read_entries(ring[0], north)).origins["flights", 0]
+    end = (await log_end_offsets(north, [FLIGHTS]))[FLIGHTS]
+    await delete_records(north, {FLIGHTS: end})
+    async with running(*ring) as told:
+        await told.wait_for(Event.STARTED, 3)
+    assert len(before) > 3
+    assert len((await read_entries(ring[0], north)).origins["flights", 0]) == 1
 
 
 async def test_a_registry_that_a_hand_deletes_is_written_anew_by_who_writes_there(sites: Mapping[str, Cluster]) -> None:
