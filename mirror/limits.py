@@ -6,13 +6,16 @@ from typing import Final
 
 MIB: Final = 1024 * 1024
 
-GROUPS_IN_FLIGHT: Final = 256
-"""Groups whose offsets are committed at the same time. Right before, the fence is asked and the target looked at again:
-1,000 groups take four times three round trips."""
-GROUP_COMMIT_TIMEOUT_MS: Final = 2_000
-"""What may pass from the answer of the fence to the last commit that stands on it. A promotion waits as long."""
+GROUPS_PER_TRANSACTION: Final = 1_000
+"""Groups whose offsets are committed together: some eight round trips, in four of which readers may wait for them."""
+GROUP_COMMIT_ROUNDS: Final = 3
+"""Transactions that are begun for the same groups, each without those that stood against the one before."""
+GROUP_TRANSACTION_TIMEOUT_MS: Final = 15_000
+"""After that a broker takes back what a worker has staged that died amid a commit. A successor does so at once."""
+GROUP_FENCE_PATIENCE_MS: Final = 10_000
+"""What the markers of the last commit may take. Kafka has fenced before it waits for them."""
 GROUP_SYNC_TIMEOUT_MS: Final = 4_000
-"""What one group's offsets may take to be read in a pass: a bad one does not hold up the others."""
+"""What one group's offsets may take to be read or to be staged: a bad one does not hold up the others."""
 GROUPS_NOT_SEEN_AFTER_MS: Final = 60_000
 """A link whose worker lives and has not looked at its groups for so long has a finding."""
 LAG_SCAN_MAX_BYTES: Final = MIB
@@ -27,5 +30,6 @@ CLOCK_DIFFERENCE_MAX_MS: Final = 5_000
 RESTARTS_IN_A_LOOP: Final = 2
 """So many sessions in a row that ended by an error, none of which lasted, are a link that restarts in a loop."""
 
+assert 3 * GROUP_SYNC_TIMEOUT_MS < GROUP_TRANSACTION_TIMEOUT_MS, "staged, looked at, and ended with time to spare"
 assert 3 * HEARTBEAT_INTERVAL_MS <= HEARTBEAT_MAX_AGE_MS, "one late heartbeat is no death"
 assert CLOCK_DIFFERENCE_MAX_MS < HEARTBEAT_MAX_AGE_MS

@@ -74,6 +74,11 @@ class Link:
         """The fence of this link's worker."""
         return f"farshore-{self.name}"
 
+    @property
+    def groups_transactional_id(self) -> str:
+        """The fence of what commits groups' offsets. No link's name has a dot, so it is no other link's fence."""
+        return f"farshore-{self.name}.groups"
+
     def selects_topic(self, name: str) -> bool:
         """Whether the source's topic `name` is mirrored.
 

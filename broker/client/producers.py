@@ -46,11 +46,13 @@ async def init_producer_id(
     current: ProducerIdAndEpoch | None = None,
     *,
     transaction_timeout_ms: int = 60_000,
+    patience_ms: int | None = None,
 ) -> ProducerIdAndEpoch:
     """A producer id; with a transactional id the next epoch of that id, which fences its last owner.
 
     Waits while an earlier transaction of the id is being finished, so its return proves that the markers of that are
-    written. `current`: the caller must still be that producer (KIP-360; brokers before 2.5 do not look). Raises
+    written. `current`: the caller must still be that producer (KIP-360; brokers before 2.5 do not look). What fails is
+    tried again for `patience_ms` (None: the client's own). Raises
     ClientError; for a caller that was overtaken KafkaError with PRODUCER_FENCED or INVALID_PRODUCER_EPOCH.
     """
     request = InitProducerIdRequest(transactional_id, transaction_timeout_ms, *(current or ()))
@@ -58,11 +60,11 @@ async def init_producer_id(
 
     async def ask(connection: Connection) -> ProducerIdAndEpoch:
         response = await connection.request(request)
-        _raise_error(response.error_code, what)
+        raise_error(response.error_code, what)
         return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     if transactional_id is not None:
-        return await ask_coordinator(cluster, "transaction", transactional_id, ask)
+        return await ask_coordinator(cluster, "transaction", transactional_id, ask, patience_ms=patience_ms)
     retry = cluster.retry()
     while True:
         try:
@@ -122,7 +124,7 @@ async def _add_partitions(
         if len(refused) == len(codes):
             for where, code in refused.items():
                 if code not in PARTITION_CODES:
-                    _raise_error(code, whats[where])
+                    raise_error(code, whats[where])
         return {where: KafkaError(code, whats[where]) for where, code in refused.items()}
 
     return await ask_coordinator(cluster, "transaction", transactional_id, ask)
@@ -134,12 +136,13 @@ async def end_txn(cluster: Cluster, transactional_id: str, producer: ProducerIdA
 
     async def ask(connection: Connection) -> None:
         response = await connection.request(request)
-        _raise_error(response.error_code, f"{transactional_id}: ending its transaction at {cluster.site.name}")
+        raise_error(response.error_code, f"{transactional_id}: ending its transaction at {cluster.site.name}")
 
     await ask_coordinator(cluster, "transaction", transactional_id, ask)
 
 
-def _raise_error(code: int, what: str) -> None:
+def raise_error(code: int, what: str) -> None:
+    """Raise KafkaError for an error code in a coordinator's answer about a transaction."""
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
         raise ConcurrentTransaction(what)
     if code:

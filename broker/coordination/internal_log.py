@@ -12,10 +12,10 @@ from broker.errors import BrokerError, LogDamaged, LogStorageError, RecordsTooLa
 from broker.log.validation import AppendOrigin
 from broker.topics.errors import PartitionOffline
 from broker.wire.batch import BatchHeader, iter_batches
+from broker.wire.coordinator_keys import partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Control, Record, decode_control, decode_records, encode_batch
 
-OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
 _TOPIC_CONFIGS = {
@@ -48,21 +48,6 @@ class LoadedBatch:
     header: BatchHeader
     records: list[Record]
     control: Control | None
-
-
-def java_string_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 code units, in signed 32 bits."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def partition_for(key: str, partitions: int) -> int:
-    """Where Kafka puts a group or a transactional id: abs(hash) mod count, with the abs of -2^31 being 0."""
-    value = java_string_hash(key)
-    return (0 if value == -(1 << 31) else abs(value)) % partitions
 
 
 class InternalLog:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf
 
 from broker.coordination.host import CoordinatorHost
-from broker.coordination.internal_log import OFFSETS_TOPIC, InternalLog
+from broker.coordination.internal_log import InternalLog
 from broker.errors import BrokerError
 from broker.groups.consumer.coordinator import ConsumerGroups
 from broker.groups.consumer.model import JOIN_EPOCH, HeartbeatAsk, HeartbeatRefused, HeartbeatResult
@@ -42,6 +42,7 @@ from broker.groups.offsets import OffsetStore, expired
 from broker.groups.subscriptions import subscribed_topics
 from broker.groups.timers import Deadlines
 from broker.groups.waiters import Waiters
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState, TopicPartition
 

@@ -6,10 +6,11 @@ What is added is the group's partition of the offsets topic. v2 PRODUCER_FENCED 
 from __future__ import annotations
 
 from broker.broker import Broker
-from broker.coordination.internal_log import OFFSETS_TOPIC, Producer
+from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from broker.wire.vocabulary import TopicPartition

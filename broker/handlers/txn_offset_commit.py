@@ -7,10 +7,11 @@ generation, which fence a zombie of the group too (KIP-447).
 from __future__ import annotations
 
 from broker.broker import Broker
-from broker.coordination.internal_log import OFFSETS_TOPIC, Producer
+from broker.coordination.internal_log import Producer
 from broker.groups.formats import Committed
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -23,7 +23,7 @@ from broker.base.clock import Clock
 from broker.cluster.metadata import NO_LEADER, ConfigResource, Configs, PartitionState, TopicState
 from broker.cluster.metadata_store import MetadataConflict, MetadataStore, OutcomeUnknown
 from broker.cluster.sole_controller import SoleController
-from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.coordination.internal_log import TRANSACTIONS_TOPIC
 from broker.errors import BrokerError, LogStorageError
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.log.config import LogConfig
@@ -33,6 +33,7 @@ from broker.topics.errors import InvalidPartitions, PartitionOffline, TopicExist
 from broker.topics.folders import PARTITION_METADATA, PartitionFolders
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.vocabulary import TopicPartition
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.coordination.internal_log import TRANSACTIONS_TOPIC
 from broker.limits import TOPIC_NAME_CHARS_MAX
 from broker.topics.errors import InvalidTopicName
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 

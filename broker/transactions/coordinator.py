@@ -15,7 +15,7 @@ from math import inf
 from typing import NamedTuple
 
 from broker.coordination.host import CoordinatorHost
-from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalLog, Producer
+from broker.coordination.internal_log import TRANSACTIONS_TOPIC, InternalLog, Producer
 from broker.errors import BrokerError, ProducerRefused
 from broker.transactions.formats import read_key, read_value, tombstone, transaction_entry
 from broker.transactions.limits import (
@@ -36,6 +36,7 @@ from broker.transactions.model import (
     decide_init,
     decide_timeout,
 )
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 

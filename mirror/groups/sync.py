@@ -5,19 +5,19 @@ A group's failure is its own: the others go on, and so does the link.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError, RequestTimedOut
-from broker.client.groups import ListedGroup, commit_offsets, committed_offsets_of_groups, describe_groups, list_groups
+from broker.client.errors import ClientError, KafkaError
+from broker.client.groups import ListedGroup, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import GroupState, TopicPartition
+from mirror.groups.committing import Due, commit_groups
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
-from mirror.limits import GROUP_COMMIT_TIMEOUT_MS, GROUP_SYNC_TIMEOUT_MS, GROUPS_IN_FLIGHT
+from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_PER_TRANSACTION
 from mirror.link import Link
+from mirror.offsets.fence import fence_groups
 from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup
 from mirror.offsets.offset_map import Where
 from mirror.offsets.state_writer import Change
@@ -102,13 +102,11 @@ async def sync_groups(
             )
             if decisions:
                 planned[group] = decisions
-    due = [(g, commits, at_target[g]) for g, decisions in planned.items() if (commits := _commits(decisions))]
-    for start in range(0, len(due), GROUPS_IN_FLIGHT):
-        share = due[start : start + GROUPS_IN_FLIGHT]
-        ahead = [entry for g, *_ in share for entry in memory.changed(_entry(planned[g], memory, now_ms, ahead=True))]
-        # Something is written in any case: it is refused where the link was fenced, and a commit would not be.
-        await write(ahead or [memory.times])
-        failures |= await _commit_all(target, share)
+    due = _due(planned, at_target)
+    for start in range(0, len(due), GROUPS_PER_TRANSACTION):
+        share = due[start : start + GROUPS_PER_TRANSACTION]
+        ahead = {one.group: _entry(planned[one.group], memory, now_ms, ahead=True) for one in share}
+        failures |= await _commit_share(link, target, share, ahead, memory, write)
     changes: list[Change] = []
     for group in failures:
         changes += memory.changed(_failed(group, planned.get(group, ()), failures[group], memory, now_ms))
@@ -122,8 +120,37 @@ async def sync_groups(
     return GroupSyncReport(tuple(d for decisions in planned.values() for d in decisions), failures)
 
 
-def _commits(decisions: Sequence[GroupDecision]) -> list[GroupDecision]:
-    return [decision for decision in decisions if decision.action is GroupAction.COMMIT]
+async def _commit_share(
+    link: Link,
+    target: Cluster,
+    share: Sequence[Due],
+    ahead: Mapping[str, GroupSync],
+    memory: GroupSyncMemory,
+    write: Write,
+) -> dict[str, ClientError]:
+    """Write down what is about to be committed, and commit it -> the groups that failed, and why."""
+    try:
+        writer = await fence_groups(target, link)
+    except ClientError as error:
+        return dict.fromkeys(ahead, error)
+    changed = [change for entry in ahead.values() for change in memory.changed(entry)]
+    # Something is written in any case. It is refused where the link was taken over before the groups were fenced; who
+    # takes it over later fences the groups in its turn.
+    await write(changed or [memory.times])
+    return await commit_groups(target, link, writer, share)
+
+
+def _due(
+    planned: Mapping[str, Sequence[GroupDecision]],
+    at_target: Mapping[str, Mapping[TopicPartition, CommittedOffset] | ClientError],
+) -> list[Due]:
+    """The groups of which something is to be committed."""
+    due = []
+    for group, decisions in planned.items():
+        commits, before = [d for d in decisions if d.action is GroupAction.COMMIT], at_target[group]
+        if commits and not isinstance(before, ClientError):
+            due.append(Due(group, commits, before))
+    return due
 
 
 def _entry(decisions: Sequence[GroupDecision], memory: GroupSyncMemory, now_ms: int, *, ahead: bool) -> GroupSync:
@@ -151,52 +178,6 @@ def _failed(
 
 def _where(decision: GroupDecision) -> Where:
     return (decision.source.topic, decision.source.partition)
-
-
-Due: TypeAlias = tuple[str, Sequence[GroupDecision], Mapping[TopicPartition, CommittedOffset] | ClientError]
-"""A group, what is to be committed, and the offsets at the target that this was decided on."""
-
-
-async def _commit_all(target: Cluster, due: Sequence[Due]) -> dict[str, ClientError]:
-    """Commit these groups, all at the same time -> those that failed, and why.
-
-    OffsetCommit knows neither a fence nor a condition. So the offsets are read again right before: a job may have come
-    to the target, read on and left since they were looked at. A group that has members now is refused by the broker.
-    """
-    failures: dict[str, ClientError] = {}
-    late_s = asyncio.get_running_loop().time() + GROUP_COMMIT_TIMEOUT_MS / 1000
-
-    async def commit(group: str, decisions: Sequence[GroupDecision]) -> None:
-        offsets = {d.target: CommittedOffset(d.target_offset or 0, d.metadata) for d in decisions}
-        try:
-            async with asyncio.timeout_at(late_s):
-                await commit_offsets(target, group, offsets, patience_ms=GROUP_COMMIT_TIMEOUT_MS // 2)
-        except ClientError as error:
-            failures[group] = error
-        except TimeoutError:
-            failures[group] = _too_late(group, target)
-
-    try:
-        async with asyncio.timeout_at(late_s):
-            groups = [group for group, *_ in due]
-            now = await committed_offsets_of_groups(target, groups, patience_ms=GROUP_COMMIT_TIMEOUT_MS // 2)
-    except TimeoutError:
-        return {group: _too_late(group, target) for group, *_ in due}
-    async with asyncio.TaskGroup() as tasks:
-        for group, decisions, before in due:
-            found = now[group]
-            if isinstance(found, ClientError):
-                failures[group] = found
-            elif isinstance(before, ClientError) or any(found.get(d.target) != before.get(d.target) for d in decisions):
-                text = f"group {group}: its offsets at {target.site.name} changed while they were looked at"
-                failures[group] = ClientError(text, "the next pass looks again")
-            else:
-                tasks.create_task(commit(group, decisions))
-    return failures
-
-
-def _too_late(group: str, target: Cluster) -> RequestTimedOut:
-    return RequestTimedOut(f"group {group}: its commit at {target.site.name} took too long")
 
 
 async def _empty_groups(target: Cluster, groups: list[str]) -> frozenset[str]:

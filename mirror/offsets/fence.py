@@ -11,6 +11,7 @@ from 2.8 and on farshore's broker; plain idempotent batches may be sent with thi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
@@ -19,11 +20,18 @@ from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
 from broker.client.model import Partition
 from broker.client.offsets import list_each_offset
-from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
+from broker.client.producers import (
+    ConcurrentTransaction,
+    ProducerIdAndEpoch,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+)
 from broker.client.topics import describe_each_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
 from mirror.errors import LinkFenced
+from mirror.limits import GROUP_FENCE_PATIENCE_MS, GROUP_TRANSACTION_TIMEOUT_MS
 from mirror.link import Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.state import writable_partitions
@@ -67,6 +75,28 @@ async def fence_link(
             text = f"link {link.name} was taken over by another owner while it was starting"
             raise LinkFenced(text, writer=producer) from error
         raise
+
+
+async def fence_groups(target: Cluster, link: Link) -> ProducerIdAndEpoch:
+    """Become the one who may commit groups' offsets for the link: what an earlier one has staged is taken back.
+
+    When this returns no commit of an earlier writer is under way. Where the markers of its last transaction cannot be
+    written, this raises ConcurrentTransaction: it is fenced all the same, and what it had decided comes with them.
+    Raises ClientError.
+    """
+    return await init_producer_id(
+        target,
+        link.groups_transactional_id,
+        transaction_timeout_ms=GROUP_TRANSACTION_TIMEOUT_MS,
+        patience_ms=GROUP_FENCE_PATIENCE_MS,
+    )
+
+
+async def fence_groups_of_earlier(target: Cluster, link: Link) -> None:
+    """As `fence_groups`, for who commits nothing now: where markers wait for a partition, its groups wait with it."""
+    if link.groups:
+        with suppress(ConcurrentTransaction):
+            await fence_groups(target, link)
 
 
 async def find_unmarkable(target: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ClientError]:

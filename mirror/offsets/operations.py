@@ -19,12 +19,10 @@ from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import GapNotOpen, LinkFenced
-from mirror.heartbeat import Pulse, judge_heartbeat
-from mirror.limits import GROUP_COMMIT_TIMEOUT_MS
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
-from mirror.offsets.fence import Fence, fence_link
+from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, ensure_own_topics
 from mirror.offsets.taking_over import claim_link
@@ -42,8 +40,8 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
     its partitions not fenced yet: do it again.
 
     A target partition that can take no marker now is left out of the fence that is returned: an old worker that hangs
-    could still write there. Commits of groups know no fence: where a worker lived, this returns when the last one that
-    it may have begun before is over, and only then may groups be looked at and moved.
+    could still write there. Groups are fenced, too: when this has returned, no commit of an old worker is under way,
+    however long it hangs, and groups may be looked at and moved.
 
     May be repeated. Raises LinkFenced when others take the link over again and again, ClientError.
     """
@@ -53,15 +51,10 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
 async def _promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
     await ensure_own_topics(target, link)
     now_ms = target.clock.now_ms()
-    worker = judge_heartbeat((await read_entries(link, target)).owner, now_ms)
     promoted = LinkRun(RunState.PROMOTED, operation_id, now_ms)
     claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}", also=[promoted])
-    fenced_s = target.clock.monotonic()
-    fence = await fence_link(target, link, since=claim.owner.writer)
-    if link.groups and worker.pulse is not Pulse.SILENT:
-        late_s = fenced_s + GROUP_COMMIT_TIMEOUT_MS / 1000
-        await target.clock.sleep(max(0.0, late_s - target.clock.monotonic()))
-    return fence
+    await fence_groups_of_earlier(target, link)
+    return await fence_link(target, link, since=claim.owner.writer)
 
 
 async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:

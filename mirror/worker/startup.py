@@ -13,13 +13,13 @@ from broker.client.errors import KafkaError
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
-from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
-from mirror.offsets.fence import fence_link
+from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry, Writer
+from mirror.offsets.fence import fence_groups_of_earlier, fence_link
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
-from mirror.offsets.taking_over import claim_link
+from mirror.offsets.taking_over import Claim, claim_link
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport, sync_topics
@@ -111,11 +111,7 @@ async def open_link(
         holds.add(hold)
     await passage.take(target, [topic.source_topic for topic in topics.mirrored])
     pairs = {where: there for where, there in partition_pairs(topics.mirrored).items() if where not in holds.current}
-    claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
-    fence = await fence_link(target, link, pairs.values(), since=claim.owner.writer)
-    for where in [where for where, there in pairs.items() if there in fence.left_out]:
-        holds.add_error(where, fence.left_out[pairs.pop(where)], at_source=False)
-    writer = fence.writer
+    claim, writer = await _take_over(link, target, pairs, restarts, holds)
     entries = await read_entries(link, target)
     refuse_promoted(entries)
     writers = await passage.register(target, identify(source), writer, entries.producer_ids())
@@ -146,6 +142,22 @@ async def open_link(
         opened.replicators[where] = replicator
         opened.passed += opening.passed
     return opened
+
+
+async def _take_over(
+    link: Link,
+    target: Cluster,
+    pairs: dict[TopicPartition, TopicPartition],
+    restarts: Restarts,
+    holds: Holds,
+) -> tuple[Claim, Writer]:
+    """Fence the state, groups and partitions. Those that can take no marker leave `pairs`, and are held."""
+    claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
+    await fence_groups_of_earlier(target, link)
+    fence = await fence_link(target, link, pairs.values(), since=claim.owner.writer)
+    for where in [where for where, there in pairs.items() if there in fence.left_out]:
+        holds.add_error(where, fence.left_out[pairs.pop(where)], at_source=False)
+    return claim, fence.writer
 
 
 def history_of(opening: Opening) -> History:

@@ -16,13 +16,28 @@ from typing import Final
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.api import ApiKey
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.frames import RequestHeader, decode_request, encode_response
+from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
-from broker.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from broker.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -37,6 +52,12 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
+)
+from broker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from broker.wire.schema import Message
 from broker.wire.vocabulary import TopicPartition
@@ -54,6 +75,11 @@ class GroupSite:
     """
 
     offsets: dict[str, Offsets] = field(default_factory=dict)
+    staged: dict[str, Offsets] = field(default_factory=dict)
+    """By group, what the open transaction holds."""
+    producer_epoch: int = 0
+    leaders: list[int] = field(default_factory=list)
+    """Of each partition of the offsets topic, -1 where there is none; [] where it may not be described."""
     coordinator_errors: dict[str, ErrorCode] = field(default_factory=dict)
     fetch_errors: dict[str, ErrorCode] = field(default_factory=dict)
     partition_errors: dict[str, ErrorCode] = field(default_factory=dict)
@@ -78,6 +104,7 @@ class GroupSite:
                 if header.api_key == ApiKey.API_VERSIONS:
                     self._write(writer, header, self._versions())
                 elif node_id not in self.silent:
+                    await self.arriving(header)
                     self.requests[header.api_key] = self.requests.get(header.api_key, 0) + 1
                     self._waiting.append((writer, header, message))
                     if self._flush is not None:
@@ -87,6 +114,9 @@ class GroupSite:
             return
         finally:
             writer.close()
+
+    async def arriving(self, header: RequestHeader) -> None:
+        """Returns when the request is there; what comes behind it on its connection waits, too."""
 
     def _answer_all(self) -> None:
         self.waves += 1
@@ -117,6 +147,14 @@ class GroupSite:
             return self._fetched(header, message)
         if isinstance(message, OffsetCommitRequest):
             return self._committed(message)
+        if isinstance(message, InitProducerIdRequest):
+            return self._init()
+        if isinstance(message, AddOffsetsToTxnRequest):
+            return AddOffsetsToTxnResponse(0, self._fenced(message.producer_epoch))
+        if isinstance(message, TxnOffsetCommitRequest):
+            return self._stage(message)
+        if isinstance(message, EndTxnRequest):
+            return self._end(message)
         if isinstance(message, DescribeGroupsRequest):
             described = [DescribedGroup(0, group_id=group, group_state="Empty") for group in message.groups]
             return DescribeGroupsResponse(groups=described)
@@ -124,9 +162,63 @@ class GroupSite:
             return ListGroupsResponse(
                 groups=[ListedGroup(g, "consumer", self.states.get(g, "Empty")) for g in sorted(self.offsets)]
             )
+        if isinstance(message, ListOffsetsRequest):
+            return ListOffsetsResponse(
+                0,
+                [
+                    ListOffsetsTopicResponse(
+                        topic.name, [ListOffsetsPartitionResponse(p.partition_index, 0) for p in topic.partitions]
+                    )
+                    for topic in message.topics
+                ],
+            )
         assert header.api_key == ApiKey.METADATA, header
         brokers = [MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in enumerate(self.ports)]
-        return MetadataResponse(brokers=brokers, cluster_id="groups", controller_id=0)
+        partitions = [
+            MetadataResponsePartition(0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE, n, leader, 1, [0], [0])
+            for n, leader in enumerate(self.leaders)
+        ]
+        topics = [MetadataResponseTopic(0, OFFSETS_TOPIC, partitions=partitions)] if partitions else []
+        return MetadataResponse(brokers=brokers, cluster_id="groups", controller_id=0, topics=topics)
+
+    # -- transactions: of one transactional id, each fence takes back what is staged
+
+    def _init(self) -> InitProducerIdResponse:
+        self.producer_epoch += 1
+        self.staged.clear()
+        return InitProducerIdResponse(0, ErrorCode.NONE, 7, self.producer_epoch)
+
+    def _fenced(self, epoch: int) -> ErrorCode:
+        return ErrorCode.NONE if epoch == self.producer_epoch else ErrorCode.PRODUCER_FENCED
+
+    def _stage(self, asked: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        code = self.commit_errors.get(asked.group_id, self._fenced(asked.producer_epoch))
+        if self.states.get(asked.group_id, "Empty") != "Empty":
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        if code is ErrorCode.NONE:
+            group = self.staged.setdefault(asked.group_id, {})
+            for topic in asked.topics:
+                for p in topic.partitions:
+                    where = TopicPartition(topic.name, p.partition_index)
+                    group[where] = CommittedOffset(p.committed_offset, p.committed_metadata or "")
+        return TxnOffsetCommitResponse(
+            0,
+            [
+                TxnOffsetCommitResponseTopic(
+                    topic.name, [TxnOffsetCommitResponsePartition(p.partition_index, code) for p in topic.partitions]
+                )
+                for topic in asked.topics
+            ],
+        )
+
+    def _end(self, asked: EndTxnRequest) -> EndTxnResponse:
+        code = self._fenced(asked.producer_epoch)
+        if code is ErrorCode.NONE:
+            if asked.committed:
+                for group, staged in self.staged.items():
+                    self.offsets.setdefault(group, {}).update(staged)
+            self.staged.clear()
+        return EndTxnResponse(0, code)
 
     def _located(self, group: str) -> Coordinator:
         node_id = self.node_of(group)

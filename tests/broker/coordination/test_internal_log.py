@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.coordination.internal_log import OFFSETS_TOPIC, Entry, InternalLog, java_string_hash, partition_for
+from broker.coordination.internal_log import Entry, InternalLog
 from broker.errors import LogDamaged
+from broker.wire.coordinator_keys import OFFSETS_TOPIC, java_string_hash, partition_for
 from tests.broker.coordinator_host import start
 
 

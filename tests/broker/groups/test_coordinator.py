@@ -7,10 +7,11 @@ from typing import Any
 
 from broker.base.clock import Clock, SystemClock
 from broker.config import BrokerConfig
-from broker.coordination.internal_log import OFFSETS_TOPIC, Entry, Producer
+from broker.coordination.internal_log import Entry, Producer
 from broker.groups.formats import Committed
 from broker.groups.limits import OFFSETS_RETENTION_MS
 from broker.groups.model import GroupProtocol, JoinAsk, JoinResult, Leaver, SyncAsk
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState, TopicPartition
 from tests.broker.clock import ManualClock

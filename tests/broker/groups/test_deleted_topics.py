@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
-from broker.coordination.internal_log import OFFSETS_TOPIC, Producer
+from broker.coordination.internal_log import Producer
 from broker.groups.formats import Committed
 from broker.groups.limits import OFFSET_TOMBSTONE_RETRY_MS, OFFSETS_RETENTION_MS
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock

@@ -8,11 +8,12 @@ import pytest
 
 from broker.base.clock import SystemClock
 from broker.config import BrokerConfig
-from broker.coordination.internal_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Producer
+from broker.coordination.internal_log import TRANSACTIONS_TOPIC, Producer
 from broker.errors import BrokerError
 from broker.groups.formats import Committed
 from broker.transactions.limits import MARKER_RETRY_MAX_MS, MARKER_RETRY_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from broker.transactions.model import InitAsk, TransactionState
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition

@@ -55,7 +55,7 @@ async def one_pass(east: GroupSite, west: GroupSite, changes: list[Change]) -> G
     ids=["many groups in a request", "a group in a request"],
 )
 async def test_a_thousand_groups_take_a_few_round_trips(newest: dict[ApiKey, int], round_trips: int) -> None:
-    """Metadata, list, find, fetch, at both sites; then 1,000 commits, 256 at a time, each share looked at again."""
+    """Metadata, list, find, fetch, at both sites; then all 1,000 commits in one transaction."""
     east, west = GroupSite(many_groups(), newest=newest), GroupSite(newest=newest)
     changes: list[Change] = []
     report = await one_pass(east, west, changes)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
+from broker.client.groups import committed_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.api import ApiKey
+from broker.wire.coordinator_keys import partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.frames import RequestHeader
 from broker.wire.schema import Message
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.groups.sync import GroupSyncMemory, GroupSyncReport, sync_groups
-from mirror.limits import GROUPS_IN_FLIGHT
+from mirror.limits import GROUPS_PER_TRANSACTION
 from mirror.link import Link
+from mirror.offsets.fence import fence_groups_of_earlier
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup, Written
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
@@ -69,7 +74,8 @@ async def test_what_is_equal_is_neither_committed_nor_written_again() -> None:
     west.requests.clear()
     report, changes = await passes(east, west, memory)
     assert report.count(GroupAction.UP_TO_DATE) == 1
-    assert ApiKey.OFFSET_COMMIT not in west.requests
+    assert ApiKey.TXN_OFFSET_COMMIT not in west.requests
+    assert ApiKey.INIT_PRODUCER_ID not in west.requests
     assert [type(change) for change in changes] == [GroupSyncTimes]
 
 
@@ -113,7 +119,7 @@ class Unheard(GroupSite):
     """Takes commits, and says nothing."""
 
     def _write(self, writer: asyncio.StreamWriter, header: RequestHeader, reply: Message) -> None:
-        if header.api_key != ApiKey.OFFSET_COMMIT:
+        if header.api_key != ApiKey.TXN_OFFSET_COMMIT:
             super()._write(writer, header, reply)
 
 
@@ -142,7 +148,7 @@ async def test_a_job_that_came_and_left_while_a_pass_looked_is_not_sent_back() -
 
 async def test_a_fenced_worker_commits_nothing_more() -> None:
     """Not even the second share of a pass whose first it could still commit, nor what the state knows already."""
-    groups = {f"g{n}": at(3) for n in range(GROUPS_IN_FLIGHT + 1)}
+    groups = {f"g{n}": at(3) for n in range(GROUPS_PER_TRANSACTION + 1)}
     east, west, memory = GroupSite(groups), GroupSite(), GroupSyncMemory()
     writes = 0
 
@@ -154,12 +160,120 @@ async def test_a_fenced_worker_commits_nothing_more() -> None:
 
     with pytest.raises(LinkFenced):
         await passes(east, west, memory, meanwhile=fence)
-    assert len(west.offsets) == GROUPS_IN_FLIGHT
+    assert len(west.offsets) == GROUPS_PER_TRANSACTION
     west.offsets.clear()
     writes = 1
     with pytest.raises(LinkFenced):
         await passes(east, west, memory, meanwhile=fence)
     assert not west.offsets
+
+
+class DeafForStaging(GroupSite):
+    """Its first broker does not answer what stages offsets."""
+
+    def _write(self, writer: asyncio.StreamWriter, header: RequestHeader, reply: Message) -> None:
+        port = writer.get_extra_info("sockname")[1]
+        if header.api_key != ApiKey.TXN_OFFSET_COMMIT or port != self.ports[0]:
+            super()._write(writer, header, reply)
+
+
+async def test_groups_whose_coordinator_hangs_drop_no_others() -> None:
+    """What they staged, if they did, is taken back; the others are staged anew."""
+    groups = {f"g{n}": at(3) for n in range(6)}
+    east, west, memory = GroupSite(groups), DeafForStaging(), GroupSyncMemory()
+    report, _ = await passes(east, west, memory)
+    deaf = {group for group in groups if west.node_of(group) == 0}
+    assert set(report.failures) == deaf
+    assert west.offsets == {group: at(8) for group in groups.keys() - deaf}
+    assert not west.staged
+
+
+async def test_groups_whose_place_takes_no_marker_are_left_out() -> None:
+    """A transaction with one of them would not end, and the next would wait for it: for all groups of the link."""
+    groups = {f"g{n}": at(3) for n in range(40)}
+    east, west, memory = GroupSite(groups), GroupSite(leaders=[0, -1, 0, 0]), GroupSyncMemory()
+    report, _ = await passes(east, west, memory)
+    unled = {group for group in groups if partition_for(group, 4) == 1}
+    assert len(unled) > 5
+    assert set(report.failures) == unled
+    assert {error.code for error in report.failures.values() if isinstance(error, KafkaError)} == {
+        ErrorCode.LEADER_NOT_AVAILABLE
+    }
+    assert set(west.offsets) == groups.keys() - unled
+    assert west.requests[ApiKey.ADD_OFFSETS_TO_TXN] == 3, "one for each place"
+
+
+async def test_refused_groups_and_those_that_changed_drop_no_others() -> None:
+    """A job came to one group and stays, and to another one and left, since the target was looked at."""
+    groups = {group: at(3) for group in ("refused", "live", "left", "moved", "moved too")}
+    east, west, memory = GroupSite(groups), GroupSite({"left": at(6), "live": at(6)}), GroupSyncMemory()
+    west.commit_errors["refused"] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    def jobs(_written: Sequence[Change]) -> None:
+        west.states["live"] = "Stable"
+        west.offsets["left"] = at(90)
+
+    report, _ = await passes(east, west, memory, meanwhile=jobs)
+    told = {group: str(error) for group, error in report.failures.items()}
+    assert set(told) == {"refused", "live", "left"}
+    assert "GROUP_AUTHORIZATION_FAILED" in told["refused"]
+    assert "UNKNOWN_MEMBER_ID" in told["live"]
+    assert "changed while" in told["left"]
+    assert west.offsets == {"left": at(90), "live": at(6), "moved": at(8), "moved too": at(8)}
+
+
+class Delayed(GroupSite):
+    """One request, counted down to, arrives only when it is let through: its sender, or the network, hangs."""
+
+    def __init__(self, offsets: dict[str, dict[TopicPartition, CommittedOffset]]) -> None:
+        super().__init__(offsets)
+        self.left = 0
+        self.hangs = asyncio.Event()
+        self.let_through = asyncio.Event()
+
+    async def arriving(self, header: RequestHeader) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.hangs.set()
+            await self.let_through.wait()
+
+
+async def hang_at(held: int) -> bool:
+    """A pass whose request of this number comes after a promotion that has moved the group -> whether there is one."""
+    east, west, memory = GroupSite({"g": at(3)}), Delayed({"g": at(6)}), GroupSyncMemory()
+
+    async def load_map() -> GroupMap:
+        return GroupMap(MAP)
+
+    async def write(_written: Sequence[Change]) -> None:
+        if west.hangs.is_set():
+            raise LinkFenced("promoted")
+
+    async with serving(east, "east") as source, serving(west, "west") as target:
+        link = Link("l", source, target, ("t",), groups=(".*",))
+        async with Cluster(source) as here, Cluster(target) as there, Cluster(target) as failover:
+            west.left = held
+            one = asyncio.create_task(sync_groups(link, here, there, load_map, memory, write))
+            hangs = asyncio.create_task(west.hangs.wait())
+            await asyncio.wait({one, hangs}, return_when=asyncio.FIRST_COMPLETED)
+            if hangs.done():
+                await fence_groups_of_earlier(failover, link)
+                west.offsets["g"] = at(2)
+                west.let_through.set()
+                await committed_offsets(failover, "g")  # behind it
+            hangs.cancel()
+            with suppress(LinkFenced):
+                await one
+    assert west.offsets == {"g": at(2) if west.hangs.is_set() else at(8)}
+    return west.hangs.is_set()
+
+
+async def test_whatever_arrives_after_a_promotion_moves_no_group() -> None:
+    """However long the worker, or what it sent, has hung. A plain commit would move it."""
+    held = 1
+    while await hang_at(held):
+        held += 1
+    assert held > 8, "each request of the pass was held once"
 
 
 async def test_a_group_that_cannot_be_read_keeps_what_is_known_of_it() -> None:

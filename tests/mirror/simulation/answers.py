@@ -13,16 +13,12 @@ from broker.wire.messages import (
     create_partitions,
     create_topics,
     describe_configs,
-    describe_groups,
     end_txn,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
-    list_groups,
     list_offsets,
     metadata,
-    offset_commit,
-    offset_fetch,
     offset_for_leader_epoch,
     produce,
 )
@@ -40,8 +36,9 @@ from broker.wire.vocabulary import (
     ConfigSource,
     TopicPartition,
 )
-from tests.mirror.simulation.cluster import SimulatedCluster, SimulatedGroup
+from tests.mirror.simulation.cluster import SimulatedCluster
 from tests.mirror.simulation.fetching import ParkedFetch, require_leader
+from tests.mirror.simulation.group_answers import GroupAnswers
 from tests.mirror.simulation.network import Respond
 
 CONFIG_DEFAULTS: Final = {
@@ -67,6 +64,8 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     ApiKey.ADD_PARTITIONS_TO_TXN: (0, 3),
     ApiKey.END_TXN: (0, 4),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 4),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
@@ -76,7 +75,7 @@ TRANSIENT: Final = ErrorCode.REQUEST_TIMED_OUT
 """What a node answers where its fate is to refuse: a produce may have been done all the same."""
 
 
-class SimulatedNode:
+class SimulatedNode(GroupAnswers):
     """One broker of a cluster."""
 
     def __init__(self, cluster: SimulatedCluster, node_id: int) -> None:
@@ -256,11 +255,6 @@ class SimulatedNode:
 
         return find_coordinator.FindCoordinatorResponse(coordinators=[answer(key) for key in request.coordinator_keys])
 
-    def _coordinator_error(self, refuse: bool) -> int:
-        if self.node_id != self.cluster.coordinator_id:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if refuse else 0
-
     def init_producer_id(self, request: init_producer_id.InitProducerIdRequest, refuse: bool) -> Any:
         error = self._coordinator_error(refuse)
         if error:
@@ -303,55 +297,6 @@ class SimulatedNode:
         )
         return end_txn.EndTxnResponse(error_code=error)
 
-    # -- groups
-
-    def list_groups(self, _request: list_groups.ListGroupsRequest, refuse: bool) -> list_groups.ListGroupsResponse:
-        if refuse:
-            return list_groups.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        here = self.cluster.groups if self.node_id == self.cluster.coordinator_id else {}
-        return list_groups.ListGroupsResponse(groups=[list_groups.ListedGroup(g, "", "Empty") for g in here])
-
-    def describe_groups(self, request: describe_groups.DescribeGroupsRequest, refuse: bool) -> Any:
-        error = self._coordinator_error(refuse)
-        return describe_groups.DescribeGroupsResponse(
-            groups=[
-                describe_groups.DescribedGroup(error, g, "Empty" if g in self.cluster.groups else "Dead")
-                for g in request.groups
-            ]
-        )
-
-    def offset_fetch(self, request: offset_fetch.OffsetFetchRequest, refuse: bool) -> offset_fetch.OffsetFetchResponse:
-        error = self._coordinator_error(refuse)
-
-        def answer(group: str) -> offset_fetch.OffsetFetchResponseGroup:
-            found = self.cluster.groups.get(group, SimulatedGroup()).offsets
-            topics: dict[str, list[Any]] = {}
-            for where, (offset, text) in found.items():
-                one = offset_fetch.OffsetFetchResponsePartitions(where.partition, offset, metadata=text)
-                topics.setdefault(where.topic, []).append(one)
-            listed = [offset_fetch.OffsetFetchResponseTopics(name, ones) for name, ones in topics.items()]
-            return offset_fetch.OffsetFetchResponseGroup(group, [] if error else listed, error)
-
-        return offset_fetch.OffsetFetchResponse(groups=[answer(asked.group_id) for asked in request.groups])
-
-    def offset_commit(self, request: offset_commit.OffsetCommitRequest, refuse: bool) -> Any:
-        error = self._coordinator_error(refuse)
-        if not error:
-            group = self.cluster.groups.setdefault(request.group_id, SimulatedGroup())
-            for topic in request.topics:
-                for asked in topic.partitions:
-                    where = TopicPartition(topic.name, asked.partition_index)
-                    group.offsets[where] = (asked.committed_offset, asked.committed_metadata or "")
-        return offset_commit.OffsetCommitResponse(
-            topics=[
-                offset_commit.OffsetCommitResponseTopic(
-                    t.name,
-                    [offset_commit.OffsetCommitResponsePartition(p.partition_index, error) for p in t.partitions],
-                )
-                for t in request.topics
-            ]
-        )
-
 
 _ANSWERS: Final[Mapping[ApiKey, Callable[[SimulatedNode, Any, bool], Any]]] = {
     ApiKey.PRODUCE: SimulatedNode.produce,
@@ -367,6 +312,8 @@ _ANSWERS: Final[Mapping[ApiKey, Callable[[SimulatedNode, Any, bool], Any]]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: SimulatedNode.offset_for_leader_epoch,
     ApiKey.ADD_PARTITIONS_TO_TXN: SimulatedNode.add_partitions_to_txn,
     ApiKey.END_TXN: SimulatedNode.end_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: SimulatedNode.add_offsets_to_txn,
+    ApiKey.TXN_OFFSET_COMMIT: SimulatedNode.txn_offset_commit,
     ApiKey.DESCRIBE_CONFIGS: SimulatedNode.describe_configs,
     ApiKey.CREATE_PARTITIONS: SimulatedNode.create_partitions,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: SimulatedNode.alter_configs,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from broker.transactions import model as transactions
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.records import ControlKind
 from broker.wire.vocabulary import TopicPartition
@@ -17,6 +18,8 @@ from tests.mirror.simulation.trace import Trace
 
 TRANSACTION_TIMEOUT_MAX_MS = 900_000
 MARKER_DELAY_MAX_S = 0.05
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
+"""It is kept as `SimulatedGroup`s, not as a log."""
 
 
 @dataclass(eq=False)
@@ -29,9 +32,21 @@ class SimulatedTopic:
 
 @dataclass
 class SimulatedGroup:
-    """A group without members: what was committed from outside."""
+    """A group without members: what was committed from outside, and by producer id what is staged in transactions."""
 
     offsets: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    staged: dict[int, dict[TopicPartition, tuple[int, str]]] = field(default_factory=dict)
+
+    def commit(self, where: TopicPartition, offset: int, metadata: str) -> None:
+        """It lies behind what was staged before, and so it counts."""
+        self.offsets[where] = (offset, metadata)
+        for staged in self.staged.values():
+            staged.pop(where, None)
+
+    def end(self, producer_id: int, *, commit: bool) -> None:
+        staged = self.staged.pop(producer_id, {})
+        if commit:
+            self.offsets |= staged
 
 
 class SimulatedCluster:
@@ -123,6 +138,20 @@ class SimulatedCluster:
             self.loop.call_later(decided.timeout_ms / 1000, self._time_out, transactional_id, decided.start_ms)
         return ErrorCode.NONE
 
+    def stage_offsets(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        group_id: str,
+        offsets: dict[TopicPartition, tuple[int, str]],
+    ) -> ErrorCode:
+        current = self._transactions.get(transactional_id)
+        error = transactions.check_append(current, *producer, OFFSETS)
+        if error is ErrorCode.NONE and offsets:
+            group = self.groups.setdefault(group_id, SimulatedGroup())
+            group.staged.setdefault(producer[0], {}).update(offsets)
+        return error
+
     def end_transaction(self, transactional_id: str, producer: tuple[int, int], *, commit: bool) -> ErrorCode:
         current = self._transactions.get(transactional_id)
         decided = transactions.decide_end(current, *producer, commit=commit, now_ms=self.clock.now_ms())
@@ -147,6 +176,9 @@ class SimulatedCluster:
             partition = self.partition(*where)
             if partition is not None:
                 partition.append_marker(kind, prepared.producer_id, prepared.producer_epoch)
+            if where == OFFSETS:
+                for group in self.groups.values():
+                    group.end(prepared.producer_id, commit=kind is ControlKind.COMMIT)
             left.discard(where)
             if not left:
                 done = transactions.complete(prepared, self.clock.now_ms())

@@ -25,7 +25,8 @@ CURSED = (
     ApiKey.PRODUCE,
     ApiKey.LIST_GROUPS,
     ApiKey.OFFSET_FETCH,
-    ApiKey.OFFSET_COMMIT,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
 )
 """Kinds of requests of which, in some worlds, many fail."""
 Ways = tuple[tuple[str, str], ...]

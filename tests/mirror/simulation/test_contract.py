@@ -14,6 +14,7 @@ from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
 from broker.client.fanout import split_failures
+from broker.client.group_transactions import Staged, add_groups_to_txn, stage_offsets
 from broker.client.groups import commit_offsets, committed_offsets, describe_groups, list_groups
 from broker.client.log import FetchLimits, fetch_once, records_of
 from broker.client.model import CommittedOffset
@@ -213,6 +214,40 @@ async def groups(cluster: Cluster) -> Transcript:
     return [*said, await committed_offsets(cluster, "g"), listed, {n: d.state for n, d in found.items()}]
 
 
+async def groups_in_transactions(cluster: Cluster) -> Transcript:
+    """Staged, taken back, committed, overtaken by a plain commit, refused for what is not there, and fenced."""
+    await make(cluster)
+    said: Transcript = []
+
+    async def stage(producer: ProducerIdAndEpoch, **offsets: int) -> None:
+        try:
+            await add_groups_to_txn(cluster, "one", producer, offsets)
+            wanted = {name: {FLIGHTS: CommittedOffset(offset, "x")} for name, offset in offsets.items()}
+            for name in wanted:
+                wanted[name][TopicPartition("none", 0)] = CommittedOffset(1)
+            found = await stage_offsets(cluster, "one", producer, wanted, patience_ms=500)
+            said.append(
+                {name: (one.is_any_taken, str(one.error)) for name, one in found.items() if isinstance(one, Staged)}
+            )
+        except KafkaError as error:
+            said.append(error.code.name)
+        said.append([await committed_offsets(cluster, name) for name in offsets])
+
+    first = await init_producer_id(cluster, "one")
+    await stage(first, g=3, h=4)
+    await commit_offsets(cluster, "h", {FLIGHTS: CommittedOffset(9)})
+    await end_txn(cluster, "one", first, commit=True)
+    second = await init_producer_id(cluster, "one")
+    await stage(second, g=5)
+    await stage(first, g=6)
+    third = await init_producer_id(cluster, "one")
+    await stage(second, g=7)
+    await stage(third, g=8)
+    await end_txn(cluster, "one", third, commit=False)
+    await init_producer_id(cluster, "one")
+    return [*said, await committed_offsets(cluster, "g"), await committed_offsets(cluster, "h")]
+
+
 async def leader_epochs(cluster: Cluster) -> Transcript:
     await make(cluster)
     await produce(cluster, FLIGHTS, 3)
@@ -235,6 +270,7 @@ CONVERSATIONS: list[Conversation] = [
     a_fence,
     topics,
     groups,
+    groups_in_transactions,
     leader_epochs,
 ]
 

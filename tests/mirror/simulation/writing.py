@@ -63,7 +63,7 @@ class SiteLife:
             transaction.written = [one for one in transaction.written if one.content not in lost]
         for group in self.cluster.groups.values():
             if where in group.offsets:
-                group.offsets[where] = (min(end, group.offsets[where][0]), "")
+                group.commit(where, min(end, group.offsets[where][0]), "")
         return lost
 
     # -- actions
@@ -139,7 +139,7 @@ class SiteLife:
         before, _ = group.offsets.get(partition.where, (0, ""))
         offset = self.rng.randrange(0 if self.rng.random() < 0.2 else before, partition.stable_end + 1)
         self.cluster.trace(f"{self.cluster.name}: group goes from {before} to {offset} in", partition.where)
-        group.offsets[partition.where] = (offset, "")
+        group.commit(partition.where, offset, "")
 
     def grow(self) -> None:
         name = self.rng.choice(self.topics)

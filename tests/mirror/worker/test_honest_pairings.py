@@ -304,3 +304,47 @@ def test_a_refusal_names_the_place_that_shows_it() -> None:
     found = adopt(keyed, [keyed[0], keyed[3]], Nature(True, True, 0))
     assert isinstance(found, Unmatched)
     assert found.reason.startswith("the source's record at offset 1 is not at the target, nor a later one")
+
+
+@pytest.mark.parametrize("kind", ["source", "target", "stamps"])
+def test_of_equal_records_behind_a_hole_the_first_is_the_next_pair(kind: str) -> None:
+    """Both were mirrored, or the second one is still to be."""
+    first, taken = record(0, 0), [record(at, at, key=0, tombstone=True) for at in (1, 2)]
+    same = [record(3, 3), record(4, 3)._replace(timestamp=3)]
+    copies = list(same)
+    if kind == "stamps":  # the topic's timestamps came from its broker once
+        copies[0] = same[0]._replace(timestamp=99, is_stamped=True)
+    if kind == "source":
+        found = adopt([first, *same], [first, *taken, same[0]], Nature(True, True, 0))
+    else:
+        found = adopt([first, *taken, *same], [first, *copies], Nature(True, True, 0))
+    assert isinstance(found, Matched), found
+    assert (found.records, found.end) == ((2, (4, 4)) if kind == "source" else (3, (5, 5)))
+
+
+def written(log: str) -> list[Seen]:
+    """A record per letter, by its content, all with one key; a dot is an offset without one."""
+    found = [record(at, ord(letter), key=0) for at, letter in enumerate(log) if letter != "."]
+    return [seen._replace(timestamp=0) for seen in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("PaBCDA", "P.BCDA"),
+        ("P.BCDA", "PaBCDA"),
+        ("PABCaD", "PABC.D"),
+        ("PABC.D", "PABCaD"),
+        ("PaBCD.Z", "P.BCDAZ"),
+        ("P.BCDAZ", "PaBCD.Z"),
+        ("P.Z...A", "Pa"),
+    ],
+)
+def test_what_compaction_took_is_nowhere_else_in_the_other_log(source: str, target: str) -> None:
+    """Of two records that are the same it keeps the later one: so the order is another one, or one is there twice.
+
+    The small letter is left out of the other log; it is the same record as the capital one, or not.
+    """
+    for letter, kind in (("A", Unmatched), ("Q", Matched)):
+        here, there = (written(log.replace("a", letter)) for log in (source, target))
+        assert isinstance(adopt(here, there, Nature(True, True, 0)), kind)

@@ -1,0 +1,128 @@
+"""Committing groups' offsets at the target under the link's fence, each only while it stands as it was decided on.
+
+They are staged in a transaction; then the target is looked at again, and the transaction is ended. So a writer that
+was fenced in between, however long it hung, moves no group (docs/adr/0008-groups-by-ranges-of-origin.md). A group that
+has members refuses to be staged; what a job commits that comes later counts, since it lies behind what was staged; one
+that has come and gone before is seen by the second look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError, RequestTimedOut
+from broker.client.group_transactions import Staged, add_groups_to_txn, stage_offsets
+from broker.client.groups import committed_offsets_of_groups
+from broker.client.model import CommittedOffset
+from broker.client.producers import ProducerIdAndEpoch, end_txn
+from broker.client.topics import describe_each_topic
+from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
+from broker.wire.vocabulary import TopicPartition
+from mirror.groups.decisions import GroupDecision
+from mirror.limits import GROUP_COMMIT_ROUNDS, GROUP_SYNC_TIMEOUT_MS
+from mirror.link import Link
+from mirror.offsets.fence import find_unmarkable
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to be committed of one group, and its offsets at the target that this was decided on."""
+
+    group: str
+    decisions: Sequence[GroupDecision]
+    before: Mapping[TopicPartition, CommittedOffset]
+
+    @property
+    def offsets(self) -> dict[TopicPartition, CommittedOffset]:
+        return {d.target: CommittedOffset(d.target_offset or 0, d.metadata) for d in self.decisions}
+
+    def has_changed(self, now: Mapping[TopicPartition, CommittedOffset]) -> bool:
+        return any(now.get(d.target) != self.before.get(d.target) for d in self.decisions)
+
+
+async def commit_groups(
+    target: Cluster, link: Link, writer: ProducerIdAndEpoch, due: Sequence[Due]
+) -> dict[str, ClientError]:
+    """Commit these groups, all in one transaction -> those that failed, and why.
+
+    `writer` is what `fence_groups` gave, before it was asked whether the link is this worker's still.
+    """
+    failures: dict[str, ClientError] = {}
+    left = list(due)
+    try:
+        places = await _places(target, [one.group for one in due])
+        failures |= await _unmarkable(target, places)
+        for _ in range(GROUP_COMMIT_ROUNDS):
+            left = [one for one in due if one.group not in failures]
+            if not left:
+                return failures
+            refused, against = await _stage(target, link, writer, left, places)
+            failures |= refused | against
+            await end_txn(target, link.groups_transactional_id, writer, commit=not against)
+            if not against:
+                return failures
+    except ClientError as error:
+        with suppress(ClientError):  # else the next pass takes it back, or whoever takes the link over
+            await end_txn(target, link.groups_transactional_id, writer, commit=False)
+        return dict.fromkeys((one.group for one in left), error) | failures
+    given_up = ClientError(f"groups at {target.site.name} changed again and again", "the next pass looks again")
+    return dict.fromkeys((one.group for one in left), given_up) | failures
+
+
+async def _stage(
+    target: Cluster,
+    link: Link,
+    writer: ProducerIdAndEpoch,
+    due: Sequence[Due],
+    places: Mapping[str, TopicPartition],
+) -> tuple[dict[str, ClientError], dict[str, ClientError]]:
+    """-> the groups that were refused, in part at least, and those for which the transaction must not be committed."""
+    by_group = {one.group: one for one in due}
+    txn = link.groups_transactional_id
+    # What is added is the partition that a group lives in.
+    one_each = {places.get(group, group): group for group in by_group}
+    await add_groups_to_txn(target, txn, writer, one_each.values())
+    offsets = {group: one.offsets for group, one in by_group.items()}
+    staged = await stage_offsets(target, txn, writer, offsets, patience_ms=GROUP_SYNC_TIMEOUT_MS)
+    refused: dict[str, ClientError] = {}
+    against: dict[str, ClientError] = {}
+    for group, found in staged.items():
+        if isinstance(found, Staged):
+            refused |= {group: found.error} if found.error is not None else {}
+        else:
+            against[group] = _too_late(group, target) if isinstance(found, RequestTimedOut) else found
+    taken = [group for group, found in staged.items() if isinstance(found, Staged) and found.is_any_taken]
+    now = await committed_offsets_of_groups(target, taken, patience_ms=GROUP_SYNC_TIMEOUT_MS)
+    for group, looked in now.items():
+        if isinstance(looked, ClientError):
+            against[group] = looked
+        elif by_group[group].has_changed(looked):
+            against[group] = _changed(group, target)
+    return refused, against
+
+
+async def _places(target: Cluster, groups: Sequence[str]) -> dict[str, TopicPartition]:
+    """Where each group lives; nothing, where the offsets topic may not be described."""
+    topics, _ = await describe_each_topic(target, [OFFSETS_TOPIC])
+    if OFFSETS_TOPIC not in topics:
+        return {}
+    count = len(topics[OFFSETS_TOPIC].partitions)
+    return {group: TopicPartition(OFFSETS_TOPIC, partition_for(group, count)) for group in groups}
+
+
+async def _unmarkable(target: Cluster, places: Mapping[str, TopicPartition]) -> dict[str, ClientError]:
+    """The groups whose place can take no marker now: a transaction with one of them would not end, for none of them."""
+    found = await find_unmarkable(target, set(places.values()))
+    return {group: found[where] for group, where in places.items() if where in found}
+
+
+def _too_late(group: str, target: Cluster) -> ClientError:
+    return RequestTimedOut(f"group {group}: its commit at {target.site.name} took too long")
+
+
+def _changed(group: str, target: Cluster) -> ClientError:
+    text = f"group {group}: its offsets at {target.site.name} changed while they were looked at"
+    return ClientError(text, "the next pass looks again")
