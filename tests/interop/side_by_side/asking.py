@@ -25,6 +25,11 @@ from broker.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -34,7 +39,7 @@ from broker.wire.messages.list_offsets import (
 )
 from broker.wire.messages.produce import ProduceResponse
 from broker.wire.schema import ZERO_UUID, Message, Struct
-from broker.wire.vocabulary import LATEST
+from broker.wire.vocabulary import LATEST, TOPIC_RESOURCE
 from tests.broker.wire_client import WireClient, produce_request
 
 Case = Callable[["Peer"], Awaitable[None]]
@@ -152,6 +157,17 @@ class Peer:
             if found.error_code == 0:
                 return
             assert time.monotonic() < deadline, found
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def until_configured(self, topic: str, name: str, value: str) -> None:
+        """Waits until the broker shows this value of the topic's config."""
+        deadline = time.monotonic() + READY_SECONDS
+        request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, topic, [name])])
+        while True:
+            (described,) = (await self.prepare(request, 4, DescribeConfigsResponse)).results
+            if [config.value for config in described.configs] == [value]:
+                return
+            assert time.monotonic() < deadline, described
             await asyncio.sleep(POLL_SECONDS)
 
     async def until_loaded(self, request: Message, version: int, answer: type[M], error: Callable[[M], int]) -> M:

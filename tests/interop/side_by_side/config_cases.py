@@ -17,10 +17,11 @@ from broker.wire.messages.incremental_alter_configs import (
 )
 from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigOperation
 from tests.broker.wire_client import batch_of
-from tests.interop.side_by_side.asking import SHORT_PATIENCE_SECONDS, Case, Peer
+from tests.interop.side_by_side.asking import DAY_MS, SHORT_PATIENCE_SECONDS, Case, Peer
 from tests.interop.side_by_side.topic_cases import CONFIGS
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+DEFAULT_SEGMENT_MS = str(7 * DAY_MS)
 BROKER_SETTINGS = {setting.name for setting in broker_settings(BrokerConfig(Path("data")), ("127.0.0.1", 0))}
 
 
@@ -118,13 +119,15 @@ async def alter_configs(peer: Peer) -> None:
         resource = messages.AlterConfigsResource(kind, name, [messages.AlterableConfig(*config) for config in configs])
         await peer.ask(label, messages.AlterConfigsRequest([resource]), version)
 
-    async def see(label: str) -> None:
+    async def see(label: str, segment_ms: str) -> None:
+        """Once what was altered shows: Kafka's controller answers before its brokers have heard of it."""
+        await peer.until_configured(topic, "segment.ms", segment_ms)
         keys = ["retention.ms", "segment.ms", "cleanup.policy"]
         await peer.ask(label, DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, topic, keys)]), 4)
 
-    for version in range(3):
-        await alter(f"v{version}", ("segment.ms", f"{version + 5}"), version=version)
-        await see(f"after v{version}")
+    for version, segment_ms in enumerate(("5", "6", "7")):
+        await alter(f"v{version}", ("segment.ms", segment_ms), version=version)
+        await see(f"after v{version}", segment_ms)
     await alter("one right, one wrong", ("retention.ms", "7"), ("segment.ms", "0"))
     await alter("null", ("retention.ms", None))
     await alter("unknown config", ("no.such.config", "1"))
@@ -134,14 +137,14 @@ async def alter_configs(peer: Peer) -> None:
     await alter("empty name", ("retention.ms", "1"), name="")
     await alter("another broker", ("log.cleaner.threads", "1"), kind=BROKER_RESOURCE, name="7")
     await alter("unknown kind", ("retention.ms", "1"), kind=99)
-    await see("nothing changed")
+    await see("nothing changed", "7")
     resource = messages.AlterConfigsResource(TOPIC_RESOURCE, topic, [messages.AlterableConfig("retention.ms", "9")])
     twice = messages.AlterConfigsRequest([resource, resource])
     await peer.ask("a topic twice", twice, 2, SHORT_PATIENCE_SECONDS)
     await peer.ask("to look only", messages.AlterConfigsRequest([resource], True), 2)
-    await see("still nothing changed")
+    await see("still nothing changed", "7")
     await alter("all gone")
-    await see("with nothing")
+    await see("with nothing", DEFAULT_SEGMENT_MS)
 
 
 async def describe_log_dirs(peer: Peer) -> None:

@@ -58,6 +58,7 @@ REASONS: Final = {
     "describe_configs: a topic twice/results": "named often it is described once: answers are bounded by what there is",
     "describe_configs: synonyms/*/synonyms*": "synonyms of a topic's config in Kafka are its broker's; ours has none",
     "describe_configs: broker, what we have/*/record.validation": "a setting that only our broker has",
+    "describe_configs: broker, what we have/*/group.consumer.migration.policy": "Kafka 3.9 does not show its own",
     "describe_configs: broker, what we have/*/value": "another broker with other defaults: see BrokerConfig",
     "describe_configs: broker, what we have/*/config_source": "as above",
     "describe_configs: broker, what we have/*/read_only": "our broker's settings are those of its start",
