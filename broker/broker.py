@@ -13,7 +13,7 @@ from broker.base.clock import Clock
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata import CLIENT_LISTENER, BrokerRegistration, ChangeKind, Endpoint
 from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
-from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
+from broker.cluster.zookeeper.session import OpenSession
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import BrokerConfig
 from broker.coordination.host import TopicShape
@@ -62,7 +62,7 @@ class Broker:
         self.manager.deletion_listeners.append(self.groups.forget_topic)
 
     @classmethod
-    async def open(cls, config: BrokerConfig, clock: Clock) -> Broker:
+    async def open(cls, config: BrokerConfig, clock: Clock, open_session: OpenSession) -> Broker:
         """Locks the data directory, opens the metadata and every log, loads the coordinators.
 
         Raises DataDirectoryError, MetadataUnreadable, LogStorageError, LogDamaged, TooFewDescriptors,
@@ -71,7 +71,7 @@ class Broker:
         data = DataDirectory.open(config.data_dir)
         try:
             descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
-            store = await _open_store(config, clock, data)
+            store = await _open_store(config, clock, data, open_session)
         except BaseException:  # whatever stops the start, the lock goes and the error goes on
             data.close()
             raise
@@ -274,12 +274,14 @@ class Broker:
             log.exception("compaction of %s-%d failed", partition.topic, partition.index)
 
 
-async def _open_store(config: BrokerConfig, clock: Clock, data: DataDirectory) -> MetadataStore:
+async def _open_store(
+    config: BrokerConfig, clock: Clock, data: DataDirectory, open_session: OpenSession
+) -> MetadataStore:
     if config.zookeeper is None:
         data.check_metadata(FILE_NAME)
         return EmbeddedMetadataStore.open(config.data_dir, config.cluster_id)
     timeout_ms, connect_ms = config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
-    connect = partial(KazooZooKeeper.connect, config.zookeeper, timeout_ms, clock, connect_ms)
+    connect = partial(open_session, config.zookeeper, timeout_ms, clock, connect_ms)
     store = await ZooKeeperMetadataStore.open(connect, clock, config.cluster_id)
     try:
         data.claim(store.cluster_id, config.node_id)

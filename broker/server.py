@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from broker import descriptors
 from broker.base.clock import Clock, SystemClock
 from broker.broker import Broker
+from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
+from broker.cluster.zookeeper.session import OpenSession
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.errors import BrokerError
@@ -68,12 +70,14 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(config: BrokerConfig, clock: Clock | None = None) -> AsyncIterator[Server]:
+async def serving(
+    config: BrokerConfig, clock: Clock | None = None, open_session: OpenSession = KazooZooKeeper.connect
+) -> AsyncIterator[Server]:
     """A broker that serves for as long as the context is open; leaving it stops in order and closes the logs.
 
     Raises what `Broker.open` raises, and CannotListen.
     """
-    broker = await Broker.open(config, clock or SystemClock())
+    broker = await Broker.open(config, clock or SystemClock(), open_session)
     try:
         async with asyncio.TaskGroup() as tasks:
             server = Server(broker, tasks)

@@ -6,116 +6,22 @@ are relative to its own folder.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import click
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from broker.base.address import Address, AddressInvalid, parse_address
+from broker.base.address import Address, parse_address
 from broker.client.site import Site
 from broker.config import BrokerConfig
-from broker.groups.model import MigrationPolicy
-from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from deploy.errors import ConfigError
+from deploy.tables import FileModel, LinkTable, SiteTable
 from deploy.topology import connect, topology_problems
-from mirror.link import Link, TopicNames
-
-DEFAULT_STATE_DIR = Path("var")
-# Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
-NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
-
-
-def _address(text: str) -> str:
-    try:
-        parse_address(text)
-    except AddressInvalid as error:
-        raise ValueError(str(error)) from error
-    return text
-
-
-def _addresses(text: str) -> str:
-    for server in text.split(","):
-        _address(server)
-    return text
-
-
-def _regex(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from error
-    return text
-
-
-Regex = Annotated[str, AfterValidator(_regex)]
-AddressText = Annotated[str, AfterValidator(_address)]
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys are refused, so that a typing error is not a silent default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BrokerTable(Table):
-    """A broker that farshore runs itself; the other keys are those of `BrokerConfig`, with its defaults."""
-
-    data_dir: Path
-    listen: AddressText | None = None
-    advertised: AddressText | None = None
-    node_id: int | None = Field(None, ge=0, le=2**31 - 1)
-    cluster_id: str | None = None
-    rack: str | None = None
-    num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
-    auto_create_topics_enable: bool | None = None
-    offsets_topic_num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
-    group_initial_rebalance_delay_ms: int | None = Field(None, ge=0)
-    group_consumer_migration_policy: MigrationPolicy | None = None
-    log_retention_check_interval_ms: int | None = Field(None, ge=1)
-    max_connections: int | None = Field(None, ge=1)
-    record_validation: Literal["framing", "full"] | None = None
-
-
-class SiteTable(Table):
-    bootstrap_servers: Annotated[str, AfterValidator(_addresses)]
-    address_map: dict[AddressText, AddressText] = Field(default_factory=dict)
-    broker: BrokerTable | None = None
-
-
-class LinkTable(Table):
-    name: str = Field(pattern=NAME_PATTERN)
-    source: str
-    target: str
-    topics: tuple[Regex, ...] = Field(min_length=1)
-    topic_names: TopicNames = "same"
-    groups: tuple[Regex, ...] = ()
-
-
-class MonitorTable(Table):
-    """Defaults of `farshore monitor run`."""
-
-    listen: AddressText | None = None
-
-
-class AuditTable(Table):
-    """Defaults of `farshore audit run`."""
-
-    master: str | None = None
-    jars: tuple[Path, ...] = ()
-    window: str | None = None
-
-
-class FileModel(Table):
-    state_dir: Path = DEFAULT_STATE_DIR
-    sites: dict[Annotated[str, Field(pattern=NAME_PATTERN)], SiteTable] = Field(min_length=1)
-    links: tuple[LinkTable, ...] = ()
-    monitor: MonitorTable = Field(default_factory=MonitorTable)
-    audit: AuditTable = Field(default_factory=AuditTable)
+from mirror.link import Link
 
 
 class Configuration:
@@ -175,9 +81,11 @@ class Configuration:
     def links(self) -> tuple[Link, ...]:
         return self._links
 
-    def broker_config(self, site: str) -> BrokerConfig:
-        """How to run the broker of a site. Raises click.UsageError when farshore does not run that site's broker."""
+    def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
+        """How to run a broker of a site; None: its only one. Raises click.UsageError when farshore does not run it."""
         self.site(site)
+        if self.model.sites[site].brokers:
+            return self._cluster_broker_config(site, node_id)
         table = self.model.sites[site].broker
         if table is None:
             raise click.UsageError(
@@ -187,13 +95,38 @@ class Configuration:
         assert listen is not None, "checked when the file was read"
         advertised = None if table.advertised is None else parse_address(table.advertised)
         given = table.model_dump(exclude={"data_dir", "listen", "advertised"}, exclude_none=True)
-        return BrokerConfig(
+        config = BrokerConfig(
             data_dir=self.path(table.data_dir),
             listen_host=listen.host,
             listen_port=listen.port,
             advertised_host=advertised.host if advertised else None,
             advertised_port=advertised.port if advertised else None,
             **given,
+        )
+        if node_id not in (None, config.node_id):
+            raise click.UsageError(f"site {site!r} has one broker, and it is not node {node_id}: leave out --node-id")
+        return config
+
+    def _cluster_broker_config(self, site: str, node_id: int | None) -> BrokerConfig:
+        model = self.model.sites[site]
+        assert model.cluster is not None, "checked when the file was read"
+        known = ", ".join(str(table.node_id) for table in model.brokers)
+        if node_id is None and len(model.brokers) > 1:
+            raise click.UsageError(f"name a broker of site {site!r} with --node-id: {known}")
+        table = next((each for each in model.brokers if node_id in (None, each.node_id)), None)
+        if table is None:
+            raise click.UsageError(f"site {site!r} has no broker {node_id}; its brokers: {known}")
+        listen = parse_address(table.listen)
+        advertised = None if table.advertised is None else parse_address(table.advertised)
+        return BrokerConfig(
+            data_dir=self.path(table.data_dir),
+            listen_host=listen.host,
+            listen_port=listen.port,
+            advertised_host=advertised.host if advertised else None,
+            advertised_port=advertised.port if advertised else None,
+            node_id=table.node_id,
+            rack=table.rack,
+            **model.cluster.model_dump(exclude_none=True),
         )
 
     def option_defaults(self) -> dict[str, Any]:
@@ -234,8 +167,8 @@ class FileContext:
     def links(self) -> tuple[Link, ...]:
         return self.configuration.links()
 
-    def broker_config(self, site: str) -> BrokerConfig:
-        return self.configuration.broker_config(site)
+    def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
+        return self.configuration.broker_config(site, node_id)
 
 
 def load(file: Path) -> Configuration:
@@ -346,22 +279,42 @@ def _shared_addresses(sites: Iterable[Site]) -> Iterator[str]:
 
 def _broker_problems(configuration: Configuration) -> list[str]:
     """Brokers that could not run beside each other, or of which it is not known where they listen."""
-    problems = []
+    problems: list[str] = []
     folders: dict[Path, str] = {}
     for name, site in configuration.model.sites.items():
-        if site.broker is None:
-            continue
-        if broker_address(site) is None:
-            problems.append(f"sites.{name}.broker.listen: is missing; bootstrap_servers names more than one address")
-        else:
-            try:
-                configuration.broker_config(name)
-            except ValueError as error:
-                problems.append(f"sites.{name}.broker: {error}")
-        folder = configuration.path(site.broker.data_dir).resolve()
-        if folder in folders:
-            problems.append(
-                f"sites.{name}.broker.data_dir: site {folders[folder]} has the same folder; give each its own"
-            )
-        folders.setdefault(folder, name)
+        problems += _cluster_problems(name, site)
+        where = f"sites.{name}.broker"
+        tables: list[tuple[str, Path, int | None]] = []
+        if site.broker is not None:
+            tables.append((where, site.broker.data_dir, None))
+        tables += [(f"{where}s[{i}]", table.data_dir, table.node_id) for i, table in enumerate(site.brokers)]
+        for path, data_dir, node_id in tables:
+            if node_id is None and broker_address(site) is None:
+                problems.append(f"{path}.listen: is missing; bootstrap_servers names more than one address")
+            elif node_id is None or site.cluster is not None:
+                try:
+                    configuration.broker_config(name, node_id)
+                except ValueError as error:
+                    problems.append(f"{path}: {error}")
+            folder = configuration.path(data_dir).resolve()
+            if folder in folders:
+                problems.append(f"{path}.data_dir: site {folders[folder]} has the same folder; give each its own")
+            folders.setdefault(folder, name)
     return problems
+
+
+def _cluster_problems(name: str, site: SiteTable) -> Iterator[str]:
+    """Of a site's brokers among themselves."""
+    if site.brokers and site.broker is not None:
+        yield f"sites.{name}.broker: this site has brokers too; write its only broker as broker, or all as brokers"
+    if site.brokers and site.cluster is None:
+        yield f"sites.{name}.cluster: is missing; add zookeeper there, which keeps the metadata of these brokers"
+    if site.cluster is not None and not site.brokers:
+        yield f"sites.{name}.brokers: is missing; add a [[sites.{name}.brokers]] table for each broker of the cluster"
+    for key, what in (("node_id", "node id"), ("listen", "address")):
+        seen: set[object] = set()
+        for index, table in enumerate(site.brokers):
+            value = getattr(table, key)
+            if value in seen:
+                yield f"sites.{name}.brokers[{index}].{key}: another broker has this {what}; give each its own"
+            seen.add(value)

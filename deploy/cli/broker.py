@@ -27,8 +27,8 @@ FAILED: Final = 1
 class SiteConfigs(Protocol):
     """What `--site` needs of the composition root (`ctx.obj`)."""
 
-    def broker_config(self, site: str) -> BrokerConfig:
-        """Raises click.UsageError for a site that is not known, or has no broker section."""
+    def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
+        """Raises click.UsageError for a site that is not known, or has no such broker."""
         ...
 
 
@@ -39,6 +39,9 @@ def broker() -> None:
 
 @broker.command()
 @click.option("--site", help="Take the settings from this site's [sites.NAME.broker] in farshore.toml.")
+@click.option(
+    "--node-id", type=click.IntRange(0), help="Which of the site's [[sites.NAME.brokers]], where it has several."
+)
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the broker keeps everything.")
 @click.option("--listen", type=HostPort(), help="Address to listen on; port 0 takes a free one. [127.0.0.1:9092]")
 @click.option("--advertised", type=HostPort(), help="Address to tell to clients, where it differs (NAT, 0.0.0.0).")
@@ -46,6 +49,7 @@ def broker() -> None:
 def run(
     ctx: click.Context,
     site: str | None,
+    node_id: int | None,
     data_dir: Path | None,
     listen: Address | None,
     advertised: Address | None,
@@ -56,7 +60,7 @@ def run(
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        config = _config(ctx, site, data_dir, listen, advertised)
+        config = _config(ctx, (site, node_id), data_dir, listen, advertised)
         raise_soft_limit()
         _run_until_stopped(config, _say_ready)
     except BrokerError as error:
@@ -68,11 +72,13 @@ def run(
 
 def _config(
     ctx: click.Context,
-    site: str | None,
+    which: tuple[str | None, int | None],
     data_dir: Path | None,
     listen: Address | None,
     advertised: Address | None,
 ) -> BrokerConfig:
+    """`which`: a site, and a broker of it."""
+    site, node_id = which
     given: dict[str, Any] = {}
     if data_dir is not None:
         given["data_dir"] = data_dir
@@ -82,7 +88,9 @@ def _config(
         given |= {"advertised_host": advertised[0], "advertised_port": advertised[1]}
     if site is not None:
         sites: SiteConfigs = ctx.obj
-        return replace(sites.broker_config(site), **given)
+        return replace(sites.broker_config(site, node_id), **given)
+    if node_id is not None:
+        raise click.UsageError("--node-id names a broker of a site: give --site NAME too")
     if data_dir is None:
         raise click.UsageError("give --data-dir DIR, or --site NAME with a farshore.toml")
     return BrokerConfig(**given)

@@ -76,10 +76,13 @@ class WireClient:
     # -- what nearly every test does ---------------------------------------------------------------------------
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        assert await self.try_create_topic(name, partitions, **configs) == 0
+
+    async def try_create_topic(self, name: str, partitions: int = 1, **configs: str) -> int:
+        """The error code of the answer."""
         given = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
         request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=given)])
-        response = await self.ask(request, 7, CreateTopicsResponse)
-        assert response.topics[0].error_code == 0, response
+        return (await self.ask(request, 7, CreateTopicsResponse)).topics[0].error_code
 
     async def produce(
         self,

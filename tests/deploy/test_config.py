@@ -164,3 +164,63 @@ def test_defaults_name_options_that_exist(command: str) -> None:
     run = group.get_command(click.Context(group), "run")
     assert run is not None
     assert set(parse(text, FILE).option_defaults()[command]["run"]) <= {option.name for option in run.params}
+
+
+CLUSTER = """
+[sites.north]
+bootstrap_servers = "127.0.0.1:39092,127.0.0.1:39093"
+[sites.north.cluster]
+zookeeper = "127.0.0.1:2181,[::1]:2182/farshore/north"
+zookeeper_session_timeout_ms = 6000
+[[sites.north.brokers]]
+node_id = 1
+listen = "127.0.0.1:39092"
+data_dir = "var/north-1"
+rack = "a"
+[[sites.north.brokers]]
+node_id = 2
+listen = "0.0.0.0:39093"
+advertised = "127.0.0.1:39093"
+data_dir = "var/north-2"
+"""
+
+
+def test_a_cluster_has_a_configuration_for_each_broker() -> None:
+    configuration = parse(SITES + CLUSTER, FILE)
+    one, two = (configuration.broker_config("north", node_id) for node_id in (1, 2))
+    assert (one.node_id, one.rack, one.listen_port, one.data_dir) == (1, "a", 39092, FILE.parent / "var/north-1")
+    assert (two.node_id, two.rack, two.advertised_host) == (2, None, "127.0.0.1")
+    assert one.zookeeper == two.zookeeper == "127.0.0.1:2181,[::1]:2182/farshore/north"
+    assert one.zookeeper_session_timeout_ms == 6000
+    with pytest.raises(click.UsageError, match="--node-id: 1, 2"):
+        configuration.broker_config("north")
+    with pytest.raises(click.UsageError, match="no broker 3; its brokers: 1, 2"):
+        configuration.broker_config("north", 3)
+    assert configuration.broker_config("east", 1).zookeeper is None
+    with pytest.raises(click.UsageError, match="leave out --node-id"):
+        configuration.broker_config("east", 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("[sites.north.cluster]", "[sites.north.broker]\ndata_dir = 'd'\n[sites.north.cluster]"), "has brokers too"),
+        (('zookeeper = "127.0.0.1:2181,[::1]:2182/farshore/north"', ""), "sites.north.cluster.zookeeper: is missing"),
+        (("2182/farshore/north", "2182/"), "write a chroot as /NAME"),
+        (("127.0.0.1:2181,", "127.0.0.1,"), "sites.north.cluster.zookeeper: "),
+        (("node_id = 2", "node_id = 1"), "sites.north.brokers[1].node_id: another broker has this node id"),
+        (('"0.0.0.0:39093"', '"127.0.0.1:39092"'), "sites.north.brokers[1].listen: another broker has this address"),
+        (('"var/north-2"', '"var/north-1"'), "sites.north.brokers[1].data_dir: site north has the same folder"),
+        (('advertised = "127.0.0.1:39093"\n', ""), "sites.north.brokers[1]: listen 0.0.0.0 cannot be told to clients"),
+    ],
+)
+def test_what_a_cluster_cannot_be(change: tuple[str, str], told: str) -> None:
+    assert change[0] in CLUSTER
+    assert told in refused(SITES + CLUSTER.replace(*change))
+
+
+def test_brokers_and_their_cluster_want_each_other() -> None:
+    alone = CLUSTER[: CLUSTER.index("[[sites")]
+    assert "sites.north.brokers: is missing" in refused(SITES + alone)
+    without = CLUSTER.replace("[sites.north.cluster]\n", "").replace("zookeeper", "# zookeeper")
+    assert "sites.north.cluster: is missing" in refused(SITES + without)

@@ -7,10 +7,12 @@ zookeeper_contract.py` holds every implementation to what is said here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
+
+from broker.base.clock import Clock
 
 ANY_VERSION: Final = -1
 
@@ -150,3 +152,9 @@ class ZooKeeper(Protocol):
     async def close(self) -> None:
         """Ends the session: its ephemeral znodes go at once if the server can be reached, else by its timeout."""
         ...
+
+
+OpenSession = Callable[[str, int, Clock, int], Awaitable[ZooKeeper]]
+"""Of the servers ("host:port,host:port/chroot"), with a session timeout and a time to connect in milliseconds. Raises
+ZooKeeperUnreachable.
+"""

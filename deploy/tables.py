@@ -1,0 +1,137 @@
+"""The tables of farshore.toml: their keys and what each may be by itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from broker.base.address import AddressInvalid, parse_address
+from broker.groups.model import MigrationPolicy
+from broker.limits import PARTITIONS_PER_TOPIC_MAX
+from mirror.link import TopicNames
+
+DEFAULT_STATE_DIR = Path("var")
+# Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
+NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
+
+
+def _address(text: str) -> str:
+    try:
+        parse_address(text)
+    except AddressInvalid as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+def _addresses(text: str) -> str:
+    for server in text.split(","):
+        _address(server)
+    return text
+
+
+def _zookeeper(text: str) -> str:
+    """ "host:port,host:port/chroot"."""
+    servers, slash, chroot = text.partition("/")
+    _addresses(servers)
+    if slash and (not chroot or "" in chroot.split("/")):
+        raise ValueError(f"{text!r}: write a chroot as /NAME or /NAME/NAME, or none")
+    return text
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    return text
+
+
+Regex = Annotated[str, AfterValidator(_regex)]
+AddressText = Annotated[str, AfterValidator(_address)]
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are refused, so that a typing error is not a silent default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BrokerTable(Table):
+    """A broker that farshore runs itself; the other keys are those of `BrokerConfig`, with its defaults."""
+
+    data_dir: Path
+    listen: AddressText | None = None
+    advertised: AddressText | None = None
+    node_id: int | None = Field(None, ge=0, le=2**31 - 1)
+    cluster_id: str | None = None
+    rack: str | None = None
+    num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
+    auto_create_topics_enable: bool | None = None
+    offsets_topic_num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
+    group_initial_rebalance_delay_ms: int | None = Field(None, ge=0)
+    group_consumer_migration_policy: MigrationPolicy | None = None
+    log_retention_check_interval_ms: int | None = Field(None, ge=1)
+    max_connections: int | None = Field(None, ge=1)
+    record_validation: Literal["framing", "full"] | None = None
+
+
+class ClusterTable(Table):
+    """The cluster that a site's own brokers form, and the ZooKeeper that keeps its metadata."""
+
+    zookeeper: Annotated[str, AfterValidator(_zookeeper)]
+    zookeeper_session_timeout_ms: int | None = Field(None, ge=1)
+    zookeeper_connection_timeout_ms: int | None = Field(None, ge=1)
+
+
+class ClusterBrokerTable(Table):
+    """A broker of such a cluster."""
+
+    node_id: int = Field(ge=0, le=2**31 - 1)
+    listen: AddressText
+    data_dir: Path
+    advertised: AddressText | None = None
+    rack: str | None = None
+
+
+class SiteTable(Table):
+    """With `broker` farshore runs the site as one broker, with `cluster` and `brokers` as a cluster on ZooKeeper."""
+
+    bootstrap_servers: Annotated[str, AfterValidator(_addresses)]
+    address_map: dict[AddressText, AddressText] = Field(default_factory=dict)
+    broker: BrokerTable | None = None
+    cluster: ClusterTable | None = None
+    brokers: tuple[ClusterBrokerTable, ...] = ()
+
+
+class LinkTable(Table):
+    name: str = Field(pattern=NAME_PATTERN)
+    source: str
+    target: str
+    topics: tuple[Regex, ...] = Field(min_length=1)
+    topic_names: TopicNames = "same"
+    groups: tuple[Regex, ...] = ()
+
+
+class MonitorTable(Table):
+    """Defaults of `farshore monitor run`."""
+
+    listen: AddressText | None = None
+
+
+class AuditTable(Table):
+    """Defaults of `farshore audit run`."""
+
+    master: str | None = None
+    jars: tuple[Path, ...] = ()
+    window: str | None = None
+
+
+class FileModel(Table):
+    state_dir: Path = DEFAULT_STATE_DIR
+    sites: dict[Annotated[str, Field(pattern=NAME_PATTERN)], SiteTable] = Field(min_length=1)
+    links: tuple[LinkTable, ...] = ()
+    monitor: MonitorTable = Field(default_factory=MonitorTable)
+    audit: AuditTable = Field(default_factory=AuditTable)

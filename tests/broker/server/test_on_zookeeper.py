@@ -1,0 +1,205 @@
+"""One broker whose cluster's metadata is in ZooKeeper: the fake one, with its faults and a clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.base.clock import Clock
+from broker.cluster.sole_controller import NotAlone
+from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.session import ZooKeeper
+from broker.config import BrokerConfig
+from broker.data_dir import DataDirectoryError
+from broker.server import Server, serving
+from broker.topics.errors import TopicExists
+from broker.wire.errors import ErrorCode
+from tests.broker.clock import ManualClock
+from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, Loss
+from tests.broker.wire_client import batch_of, connect, values_in
+
+WAIT_S = 20
+
+
+class SteppingClock(ManualClock):
+    """Whoever sleeps lets others have their turn, and the time passes."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(int(seconds * 1000))
+        await asyncio.sleep(0)
+
+
+class World:
+    """A ZooKeeper, and the sessions that brokers opened."""
+
+    def __init__(self) -> None:
+        self.clock = SteppingClock()
+        self.server = FakeZooKeeper(self.clock)
+        self.sessions: list[FakeSession] = []
+
+    async def open_session(self, servers: str, timeout_ms: int, clock: Clock, connect_timeout_ms: int) -> ZooKeeper:
+        self.sessions.append(self.server.connect())
+        return self.sessions[-1]
+
+    @asynccontextmanager
+    async def broker(self, data_dir: Path, **config: Any) -> AsyncIterator[Server]:
+        given = {"data_dir": data_dir, "listen_port": 0, "zookeeper": "zk:2181", **config}
+        async with serving(BrokerConfig(**given), self.clock, self.open_session) as server:
+            yield server
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not await condition():
+            await asyncio.sleep(0)
+
+
+async def test_topics_are_in_zookeeper_and_there_after_a_restart(tmp_path: Path, world: World) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t", 3, retention_ms="1000")
+        assert (await client.produce("t", batch_of("a"))).error_code == 0
+        await server.broker.manager.add_partitions("t", 4)
+        await server.broker.manager.alter_configs("t", lambda configs: {**configs, "segment.ms": "7"})
+        await client.create_topic("gone", 2)
+        await server.broker.manager.delete("gone")
+        paths = world.server.paths()
+        assert [path for path in paths if path.startswith("/brokers/topics/") and path.endswith("/state")] == [
+            f"/brokers/topics/t/partitions/{index}/state" for index in range(4)
+        ]
+        assert not [path for path in paths if "gone" in path]
+        assert layout.decode_configs("", world.server.read("/config/topics/t").data) == {
+            "retention.ms": "1000",
+            "segment.ms": "7",
+        }
+        registration, _ = layout.decode_broker(1, world.server.read("/brokers/ids/1").data)
+        assert registration.endpoints[0].port == server.broker.advertised[1]
+        topic_id = server.broker.topics["t"].topic_id
+    assert not {"/brokers/ids/1", "/controller"} & set(world.server.paths())
+    assert not (tmp_path / "metadata.json").exists()
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        assert server.broker.topics["t"].topic_id == topic_id
+        assert [p.leader_epoch for p in server.broker.topics["t"].partitions] == [1] * 4
+        assert server.broker.topics["t"].partitions[0].log.config.retention_ms == 1000
+        assert values_in(await client.fetch("t", 0)) == ["a"]
+
+
+async def test_without_its_session_a_broker_leads_nothing_and_goes_on_with_the_next(
+    tmp_path: Path, world: World
+) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        assert (await client.produce("t", batch_of("before"))).error_code == 0
+        epoch = world.server.read("/brokers/ids/1").stat.czxid
+        world.sessions[0].cut()
+        assert (await client.produce("t", batch_of("in time"))).error_code == 0
+        world.clock.advance(4600)
+        world.server.tick()
+        assert world.server.knows(world.sessions[0]), "it stopped before its session was over"
+        for answer in (await client.produce("t", batch_of("late")), await client.fetch("t", 0)):
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        world.clock.advance(1400)
+        world.server.tick()
+        assert not world.server.knows(world.sessions[0])
+        world.sessions[0].mend()
+
+        async def leads() -> bool:
+            world.server.tick()
+            return (await client.produce("t", batch_of("after"))).error_code == 0
+
+        await until(leads)
+        assert world.server.read("/brokers/ids/1").stat.czxid > epoch
+        assert values_in(await client.fetch("t", 0)) == ["before", "in time", "after"]
+        await until(lambda: _elected(world))
+        assert layout.decode_controller_epoch(world.server.read("/controller_epoch").data) == 2
+        await client.create_topic("next")
+
+
+async def _elected(world: World) -> bool:
+    return world.server.find("/controller") is not None
+
+
+async def test_a_session_that_lived_on_leads_on(tmp_path: Path, world: World) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        world.sessions[0].cut()
+        world.clock.advance(4600)
+        assert (await client.produce("t", batch_of("a"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        world.sessions[0].mend()
+        world.server.tick()
+        # Late heartbeats count when a second one was answered.
+        assert (await client.produce("t", batch_of("b"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        world.clock.advance(1600)
+        world.server.tick()
+        assert (await client.produce("t", batch_of("c"))).error_code == 0
+        assert len(world.sessions) == 1
+
+
+async def test_a_data_directory_of_another_cluster_or_broker_is_refused(tmp_path: Path, world: World) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+    for start in (world.broker(tmp_path, node_id=2), World().broker(tmp_path)):
+        with pytest.raises(DataDirectoryError, match="belongs to"):
+            async with start:
+                pass
+    assert (tmp_path / "t-0").exists()
+
+
+async def test_what_was_kept_without_zookeeper_is_not_taken_for_leftovers(tmp_path: Path, world: World) -> None:
+    async with serving(BrokerConfig(tmp_path, listen_port=0)) as server, connect(server.address) as client:
+        await client.create_topic("t")
+    with pytest.raises(DataDirectoryError, match=r"no meta\.properties"):
+        async with world.broker(tmp_path):
+            pass
+    assert (tmp_path / "t-0").exists()
+
+
+async def test_a_second_broker_is_told_that_it_is_not_alone(tmp_path: Path, world: World) -> None:
+    async with world.broker(tmp_path / "1"):
+        with pytest.raises(NotAlone, match="broker 1 is the controller"):
+            async with world.broker(tmp_path / "2", node_id=2):
+                pass
+
+
+async def test_a_deletion_that_a_crash_cut_short_is_completed(tmp_path: Path, world: World) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t", 2)
+        await server.broker._store.request_topic_deletion("t")
+    async with world.broker(tmp_path) as server:
+        assert server.broker.topics == {}
+        assert not [path for path in world.server.paths() if path.endswith("/t")]
+        assert not (tmp_path / "t-0").exists()
+
+
+async def test_a_creation_of_which_it_is_not_known_what_became_is_found_when_it_is_asked_for_again(
+    tmp_path: Path, world: World
+) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+
+        def lost(session: FakeSession, request: str, path: str) -> Loss | None:
+            if request == "multi":
+                world.clock.advance(7000)
+                return Loss.AFTER
+            return None
+
+        world.server.losses = lost
+        with pytest.raises(Exception, match="ZooKeeper"):
+            await server.broker.manager.create("t", 2, {})
+        world.server.losses = lambda session, request, path: None
+        assert "t" not in server.broker.topics
+        assert world.server.find("/brokers/topics/t") is not None
+        for _ in range(2):
+            world.clock.advance(1600)
+            world.server.tick()
+        with pytest.raises(TopicExists):
+            await server.broker.manager.create("t", 2, {})
+        assert (await client.produce("t", batch_of("a"))).error_code == 0
