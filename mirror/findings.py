@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from broker.base.durations import human_seconds
@@ -156,6 +157,9 @@ def _stopped(link: Link, gap: Gap) -> LinkFinding:
 
 def _held(hold: Hold) -> LinkFinding:
     text = f"{hold.reason.value}: {hold.detail}" if hold.detail else hold.reason.value
+    if hold.next_try_at_ms >= 0:
+        at = datetime.fromtimestamp(hold.next_try_at_ms / 1000, UTC).isoformat(timespec="seconds")
+        text += f" (next try: {at}, or when a leader changes)"
     return LinkFinding(
         LinkFindingKind.PARTITION_HELD, hold.topic, hold.partition, text, _HOLD_STEPS.get(hold.reason, "")
     )

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind
+from mirror.offsets.hold_entries import Hold
 from mirror.offsets.state import StateEntries
 from mirror.outlook import GapOutlook
 from mirror.status import LinkCondition, condition_of
@@ -31,10 +32,13 @@ class GapName(NamedTuple):
 
 
 class ResumeBlocker(StrEnum):
-    """Why there is no plan to resume a link."""
+    """Why there is no plan to resume a link, or to try again what it holds."""
 
     NEVER_RAN = "never_ran"
     MAY_RUN_ALREADY = "may_run_already"
+    PROMOTED = "promoted"
+    """The target was promoted: nothing is mirrored to it."""
+    NOTHING_HELD = "nothing_held"
     GAPS_NOT_ACCEPTED = "gaps_not_accepted"
     """Partitions stand still at gaps, and nobody named one of them."""
 
@@ -88,6 +92,26 @@ def plan_resume(
         gaps_accepted=tuple(accepted.values()),
         gaps_left=tuple(gap for where, gap in open_gaps.items() if where not in accepted),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPlan:
+    """What trying again at once is for: what is held, as the link's state says. The link fences anew for it."""
+
+    link: str
+    holds: tuple[Hold, ...]
+
+
+def plan_retry(link: Link, entries: StateEntries) -> RetryPlan | ResumeBlocker:
+    """What is held now, or why a mirror would not try it."""
+    condition = condition_of(entries)
+    if condition is LinkCondition.NEVER_RAN:
+        return ResumeBlocker.NEVER_RAN
+    if condition is LinkCondition.PROMOTED:
+        return ResumeBlocker.PROMOTED
+    if not entries.holds:
+        return ResumeBlocker.NOTHING_HELD
+    return RetryPlan(link.name, tuple(entries.holds.values()))
 
 
 def check_adoptable(plan: ResumePlan) -> None:

@@ -6,6 +6,7 @@ ClientError
 ├── ClusterUnreachable      no bootstrap server answered
 ├── UnsupportedByCluster    no common version of an API
 ├── ResponseTooLarge        a frame above the limit
+├── ReadUnfinished          a log that is longer than there was time to read it
 ├── SiteInvalid             a site that cannot be dialled as it is declared
 └── KafkaError              the cluster answered with an error code
 """
@@ -57,6 +58,12 @@ class LogUnreadable(ClientError):
     """A batch of a partition's log that cannot be read: damaged where no check at the broker sees it."""
 
     hint = "look at the partition's log on the broker that leads it (`kafka-dump-log`); a replica may have a whole copy"
+
+
+class ReadUnfinished(ClientError):
+    """A log that was not read to its end in the time that there was. Nothing is wrong with it."""
+
+    hint = "nothing needs to be done: it goes on being read"
 
 
 class SiteInvalid(ClientError):

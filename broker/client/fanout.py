@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
 from broker.client.connection import Connection
@@ -110,6 +110,16 @@ async def _ask_once(
     if failed:
         cluster.forget_leaders({where.topic for where in failed})
     return done, failed
+
+
+async def both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, R]) -> tuple[A, R]:
+    """Two questions under way at the same time -> both answers. Raises what one of them raises, and ends the other."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            one, other = tasks.create_task(first), tasks.create_task(second)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return one.result(), other.result()
 
 
 def split_failures(found: Mapping[K, R | ClientError]) -> tuple[dict[K, R], dict[K, ClientError]]:

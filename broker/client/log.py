@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker.client.cluster import Cluster
@@ -129,6 +129,10 @@ def _ask(limits: FetchLimits, isolation: IsolationLevel) -> Ask[int, PartitionDa
     return ask
 
 
+FetchOne: TypeAlias = Callable[[TopicPartition, int, IsolationLevel], Awaitable[PartitionData]]
+"""What a partition has from an offset on, perhaps nothing yet. Raises ClientError."""
+
+
 async def read_batches(
     cluster: Cluster,
     where: TopicPartition,
@@ -144,9 +148,25 @@ async def read_batches(
     limits = FetchLimits(
         cluster.limits.fetch_max_bytes, cluster.limits.fetch_max_bytes, cluster.limits.fetch_max_wait_ms
     )
+
+    async def fetch(where: TopicPartition, position: int, isolation: IsolationLevel) -> PartitionData:
+        return (await fetch_once(cluster, {where: position}, limits, isolation))[where]
+
+    async for header, batch in read_batches_by(fetch, where, start, end, isolation):
+        yield header, batch
+
+
+async def read_batches_by(
+    fetch: FetchOne,
+    where: TopicPartition,
+    start: int,
+    end: int,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    """As `read_batches`, by this way of fetching."""
     position = start
     while position < end:
-        data = (await fetch_once(cluster, {where: position}, limits, isolation))[where]
+        data = await fetch(where, position, isolation)
         kept = CommittedFilter(data.aborted_transactions if isolation else None)
         before = position
         for header, batch in iter_fetched(records_of(data)):

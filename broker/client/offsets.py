@@ -8,7 +8,7 @@ from typing import NamedTuple
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError
-from broker.client.fanout import Ask, ask_each_leader, ask_leaders, split_failures
+from broker.client.fanout import Ask, ask_each_leader, ask_leaders, both, split_failures
 from broker.client.limits import REPLICA_ID_CONSUMER
 from broker.client.model import OffsetAndTimestamp
 from broker.wire.errors import ErrorCode
@@ -97,7 +97,11 @@ async def log_spans(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, LogSpan | ClientError]:
     """Start and end of each log, or why it cannot be asked. Raises ClientError when no broker answers at all."""
-    starts, failures = split_failures(await list_each_offset(cluster, dict.fromkeys(partitions, EARLIEST)))
-    ends, failed = split_failures(await list_each_offset(cluster, dict.fromkeys(starts, LATEST), isolation))
-    spans = {where: LogSpan(starts[where].offset, end.offset) for where, end in ends.items()}
+    wanted = list(partitions)
+    asked_starts, asked_ends = await both(
+        list_each_offset(cluster, dict.fromkeys(wanted, EARLIEST)),
+        list_each_offset(cluster, dict.fromkeys(wanted, LATEST), isolation),
+    )
+    (starts, failures), (ends, failed) = split_failures(asked_starts), split_failures(asked_ends)
+    spans = {where: LogSpan(start.offset, ends[where].offset) for where, start in starts.items() if where in ends}
     return {**spans, **failures, **failed}

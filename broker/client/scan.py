@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError, LogUnreadable
+from broker.client.errors import ClientError, KafkaError, LogUnreadable, ReadUnfinished
 from broker.client.limits import EMPTY_ANSWERS_MAX, SCAN_MAX_BYTES, SCAN_MAX_WAIT_MS, SCAN_PARTITION_MAX_BYTES
 from broker.client.offsets import list_each_offset
 from broker.wire.batch import BatchHeader
@@ -49,15 +49,37 @@ async def scan_batches(cluster: Cluster, spans: Mapping[TopicPartition, OffsetSp
 
 
 async def scan_each(
-    cluster: Cluster, spans: Mapping[TopicPartition, OffsetSpan], visit: Visit
+    cluster: Cluster,
+    spans: Mapping[TopicPartition, OffsetSpan],
+    visit: Visit,
+    patience_ms: int | None = None,
 ) -> dict[TopicPartition, ClientError]:
     """As `scan_batches`, but each partition stands alone -> those that could not be read to their ends, and why.
 
-    A retriable failure holds up the others for `partition_patience_ms` at most. Raises ClientError only when no broker
-    of the cluster answers at all.
+    A retriable failure holds up the others for `partition_patience_ms` at most; what is not read after `patience_ms`
+    (None: it takes as long as it takes) is left, with ReadUnfinished. Raises ClientError only when no broker of the
+    cluster answers at all.
     """
     at = _starts(spans)
     failures: dict[TopicPartition, ClientError] = {}
+    try:
+        async with asyncio.timeout(None if patience_ms is None else patience_ms / 1000):
+            await _scan_all(cluster, spans, at, visit, failures)
+    except TimeoutError:
+        for where, offset in at.items():
+            text = f"{where} at {cluster.site.name}: read up to offset {offset} of {spans[where].end}"
+            failures[where] = ReadUnfinished(text)
+    return failures
+
+
+async def _scan_all(
+    cluster: Cluster,
+    spans: Mapping[TopicPartition, OffsetSpan],
+    at: dict[TopicPartition, int],
+    visit: Visit,
+    failures: dict[TopicPartition, ClientError],
+) -> None:
+    """Until every partition has left `at`: it is at its end, or among the failures."""
     retry = cluster.retry(cluster.limits.partition_patience_ms)
     while at:
         before = dict(at)
@@ -73,7 +95,6 @@ async def scan_each(
                 failures |= failed
         for where in failures:
             at.pop(where, None)
-    return failures
 
 
 def _starts(spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, int]:

@@ -33,14 +33,14 @@ from mirror.offsets.entries import Gap
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.outlook import look_ahead
-from mirror.resumption import GapName, ResumeBlocker, ResumePlan, name_of, plan_resume
+from mirror.resumption import GapName, ResumeBlocker, ResumePlan, RetryPlan, name_of, plan_resume, plan_retry
 
 link_option = click.option("--link", "link_name", metavar="LINK", help="The link (default: the only one).")
 
 
 @click.group("link")
 def link_group() -> None:
-    """Links: list, describe, resume."""
+    """Links: list, describe, resume, try again."""
 
 
 @link_group.command("list")
@@ -121,7 +121,7 @@ def resume_command(
         emit(plan, "table")
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
-    run_async(_resume(link, plan))
+    run_async(_take_over(link, "resume", plan.gaps_accepted))
     tell_that_it_may_run(link)
 
 
@@ -132,6 +132,40 @@ def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> Comma
     text = f"link {link.name} stands still at {len(gaps)} gaps"
     hint = f"look at one: farshore link resume --link {link.name} --gap {name_of(gaps[0])} --dry-run"
     return CommandRefused(text, hint, ExitCode.REFUSED)
+
+
+@link_group.command("retry")
+@link_option
+@click.option("--yes", is_flag=True, help="Go on without asking.")
+@click.pass_obj
+def retry_command(context: AppContext, link_name: str | None, yes: bool) -> None:
+    """Try now what a link holds, whenever it would be tried next: after a right was given, or a disk was mended.
+
+    The link fences anew for it, which takes a running mirror about as long as a start.
+    """
+    link = context.link(link_name)
+    entries, plan = run_async(with_both_sites(link, partial(_plan_retry, link)))
+    if plan is ResumeBlocker.NOTHING_HELD:
+        click.echo(f"link {link.name} holds nothing: there is nothing to try again", err=True)
+        return
+    if plan is ResumeBlocker.PROMOTED:
+        text = f"link {link.name} does not run: {link.target.name} was promoted"
+        raise CommandRefused(text, f"let it run again: farshore link resume --link {link.name}", ExitCode.REFUSED)
+    if isinstance(plan, ResumeBlocker):
+        raise _refusal(link, entries, plan)
+    confirm_plan(plan, yes, question=f"Let link {link.name} begin anew, with all of these?")
+    run_async(_take_over(link, "retry"))
+    click.echo(
+        f"link {link.name}: a running mirror tries them now; farshore status --link {link.name} shows what is left",
+        err=True,
+    )
+
+
+async def _plan_retry(
+    link: Link, _source: Cluster | None, target: Cluster
+) -> tuple[StateEntries, RetryPlan | ResumeBlocker]:
+    entries = await read_entries(link, target)
+    return entries, plan_retry(link, entries)
 
 
 async def _plan(
@@ -172,6 +206,6 @@ async def _starts(
     }
 
 
-async def _resume(link: Link, plan: ResumePlan) -> None:
+async def _take_over(link: Link, what: str, gaps: Sequence[Gap] = ()) -> None:
     async with Cluster(link.target, client_id="farshore-cli") as target:
-        await resume_link(link, target, f"resume-{uuid.uuid4().hex[:12]}", plan.gaps_accepted)
+        await resume_link(link, target, f"{what}-{uuid.uuid4().hex[:12]}", gaps)

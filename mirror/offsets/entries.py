@@ -341,6 +341,8 @@ def _value(entry: Entry) -> dict[str, Any]:
             return {"writer": entry.writer, "worker": entry.worker, "at_ms": entry.at_ms}
     in_key = {"topic", "partition", "source_from"}
     fields = {name: getattr(entry, name) for name in entry.__slots__ if name not in in_key}
+    if isinstance(entry, Hold) and entry.next_try_at_ms < 0:
+        del fields["next_try_at_ms"]
     if isinstance(entry, Checkpoint) and entry.epochs_to < 0:
         del fields["epochs_to"]
     if isinstance(entry, Checkpoint) and entry.last is None and not entry.leader_epochs and not any(entry.topic_ids):

@@ -29,7 +29,9 @@ class HoldReason(StrEnum):
 class Hold:
     """A partition (None: all of the topic) that is not mirrored although it should be, and why. It is tried again.
 
-    Unlike a gap it needs no decision: it ends when the reason does. `at_ms`: since when.
+    Unlike a gap it needs no decision: it ends when the reason does. `at_ms`: since when. It is tried again at
+    `next_try_at_ms` (-1: not known, or it is under way), earlier where the topic or its leader changes at one of the
+    sites; from then on at every look, until nothing is in the way.
     """
 
     topic: str
@@ -37,6 +39,7 @@ class Hold:
     reason: HoldReason
     detail: str
     at_ms: int
+    next_try_at_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,10 @@ class OffsetMap:
         """The map of one partition, empty when it is new."""
         return self._partitions.setdefault((topic, partition), PartitionMap())
 
+    def put(self, topic: str, partition: int, found: PartitionMap) -> None:
+        """From now on that is the map of the partition."""
+        self._partitions[topic, partition] = found
+
     def find(self, topic: str, partition: int) -> PartitionMap | None:
         """The map of one partition, if anything is known of it."""
         return self._partitions.get((topic, partition))

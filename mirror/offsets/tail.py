@@ -40,6 +40,7 @@ async def read_tails(
     link: Link,
     checkpoints: Mapping[tuple[str, int], Checkpoint],
     log_ends: Mapping[TopicPartition, int] | None = None,
+    patience_ms: int | None = None,
 ) -> dict[tuple[str, int], Tail | ClientError]:
     """Per (source topic, partition) the tail, or why it cannot be read; one that the target does not have is left out.
 
@@ -47,7 +48,8 @@ async def read_tails(
     checkpoints and the blocks: then the blocks of every batch before them are known.
 
     Where retention at an exclusive target has already deleted what lies behind the checkpoint, a batch of the
-    writer stands in for it: nobody else could have written there. Raises ClientError.
+    writer stands in for it: nobody else could have written there. A tail that is not read in `patience_ms` (None: no
+    limit) has ReadUnfinished. Raises ClientError.
     """
     topics, unclear = await describe_each_topic(target, {link.target_topic(topic) for topic, _ in checkpoints})
     failures: dict[tuple[str, int], ClientError] = {
@@ -82,7 +84,7 @@ async def read_tails(
             )
         )
 
-    unread = await scan_each(target, spans, visit)
+    unread = await scan_each(target, spans, visit, patience_ms)
     if not link.shared_targets:
         for source, tail in tails.items():
             tail.batches[:0] = stand_in(checkpoints[source], tail)

@@ -97,6 +97,18 @@ def hold_for_error(topic: str, partition: int, error: ClientError, now_ms: int, 
     return Hold(topic, partition, reason, "" if unled else str(error), now_ms)
 
 
+def who_serves(link: Link, seen: TopicsSeen, key: HoldKey) -> tuple[object, ...]:
+    """Of a partition, or of all of a topic: the topic's id, and who leads and is in sync, at both sites."""
+    name, number = key
+    topics = (seen.source.get(name), seen.target.get(link.target_topic(name)))
+    return tuple(
+        (topic.topic_id, tuple(part for part in topic.partitions if number in (None, part.partition)))
+        if topic is not None
+        else None
+        for topic in topics
+    )
+
+
 def find_change(link: Link, before: TopicsSeen, now: TopicsSeen, held: Collection[HoldKey]) -> str | None:
     """Why a session that began with `before` is out of date; None: it is not.
 

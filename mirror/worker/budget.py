@@ -33,6 +33,10 @@ class Budget:
         self._changed.clear()
         await self._changed.wait()
 
+    def wake(self) -> None:
+        """Who waits looks again, though nothing was given back: there is more to move."""
+        self._changed.set()
+
     def take(self, size_bytes: int) -> None:
         self._used_bytes += size_bytes
 

@@ -8,11 +8,12 @@ since a restored site may use its epochs again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from broker.client.errors import ClientError
-from broker.client.fanout import split_failures
+from broker.client.errors import ClientError, ReadUnfinished
+from broker.client.fanout import both, split_failures
 from broker.client.probe import StoredBatch
 from broker.wire.batch import verify_crc
 from broker.wire.errors import CorruptBatch
@@ -26,7 +27,14 @@ from mirror.offsets.recovery import SEQUENCE_MASK, Recovered
 from mirror.worker.holds import Holds
 from mirror.worker.logs import Logs
 from mirror.worker.origins import Passage
-from mirror.worker.parting import Copies, Parting, find_parting, is_copy
+from mirror.worker.parting import (
+    WIDE_WINDOWS_AT_ONCE,
+    Copies,
+    Parting,
+    PartingSearch,
+    find_partings,
+    is_copy,
+)
 from mirror.worker.resume import Comparison, Evidence, recover_partition
 
 
@@ -44,10 +52,12 @@ async def compare_logs(
     pairs: Mapping[TopicPartition, TopicPartition],
     passage: Passage,
     holds: Holds,
+    patience_ms: int | None = None,
 ) -> dict[TopicPartition, Comparison]:
     """Per source partition with a checkpoint what both logs say of it; one that cannot be read is held, and left out.
 
-    Raises ClientError when a site does not answer at all.
+    So is one that takes longer than `patience_ms` to compare (None: no limit). Raises ClientError when a site does not
+    answer at all.
     """
     source, target = logs
     subjects = {where: found for where, found in evidence.items() if found.checkpoint and not found.source.is_recreated}
@@ -55,32 +65,39 @@ async def compare_logs(
     agreed, unasked = await _agreed_by_epochs(source, subjects)
     lasts = {where: found.last for where, found in recovered.items() if found.last is not None}
     ours = {where: last.source_offset for where, last in lasts.items() if where not in unasked}
-    at_source, unread = split_failures(await source.batches_at(ours))
-    theirs = {pairs[where]: lasts[where].target_offset for where in at_source}
-    at_target, unread_there = split_failures(await target.batches_at(theirs))
+    theirs = {pairs[where]: lasts[where].target_offset for where in ours}
+    read, read_there = await both(source.batches_at(ours), target.batches_at(theirs))
+    (at_source, unread), (at_target, unread_there) = split_failures(read), split_failures(read_there)
     for where, error in (unasked | unread).items():
         holds.add_error(where, error, at_source=True)
     for where in at_source:
         if pairs[where] in unread_there:
             holds.add_error(where, unread_there[pairs[where]], at_source=False)
     comparisons: dict[TopicPartition, Comparison] = {}
+    searches: dict[TopicPartition, PartingSearch] = {}
+    wide = asyncio.Semaphore(WIDE_WINDOWS_AT_ONCE)
     for where, found in subjects.items():
         if where in holds.current:
             continue
         probe = _Probe(at_source.get(where), at_target.get(pairs[where]))
-        comparison = _doubts(found, recovered[where], probe, agreed.get(where))
-        copies = _copies(logs, found, recovered[where], (where, pairs[where]), passage)
-        try:
-            if comparison.is_doubted and not found.target_is_recreated:
-                below = min(recovered[where].position, found.source.end)
-                hint = None if comparison.target_lost else agreed.get(where)  # of the target it says nothing
-                comparison = _settled(comparison, found, agreed.get(where), await find_parting(copies, below, hint))
-            elif not comparison.is_doubted and _is_unseen(recovered[where], probe):
-                comparison = _seen(comparison, await find_parting(copies, lasts[where].source_offset + 1, None))
-        except ClientError as error:  # of either site, for this partition; the others are not in doubt
-            holds.add(Hold(*where, HoldReason.LOGS_NOT_COMPARED, str(error), found.now_ms))
-            continue
-        comparisons[where] = comparison
+        comparison = comparisons[where] = _doubts(found, recovered[where], probe, agreed.get(where))
+        copies = _copies(logs, found, recovered[where], (where, pairs[where]), passage, wide)
+        if comparison.is_doubted and not found.target_is_recreated:
+            below = min(recovered[where].position, found.source.end)
+            hint = None if comparison.target_lost else agreed.get(where)  # of the target it says nothing
+            searches[where] = PartingSearch(copies, below, hint)
+        elif not comparison.is_doubted and _is_unseen(recovered[where], probe):
+            searches[where] = PartingSearch(copies, lasts[where].source_offset + 1, None)
+    for where, parting in (await find_partings(searches, patience_ms)).items():
+        doubted, found = comparisons.pop(where), subjects[where]
+        if isinstance(parting, ReadUnfinished):
+            holds.add_late(where, parting)
+        elif isinstance(parting, ClientError):  # of either site, for this partition; the others are not in doubt
+            holds.add(Hold(*where, HoldReason.LOGS_NOT_COMPARED, str(parting), found.now_ms))
+        elif doubted.is_doubted:
+            comparisons[where] = _settled(doubted, found, agreed.get(where), parting)
+        else:
+            comparisons[where] = _seen(doubted, parting)
     return comparisons
 
 
@@ -218,9 +235,11 @@ def _copies(
     found: Recovered,
     where: tuple[TopicPartition, TopicPartition],
     passage: Passage,
+    wide: asyncio.Semaphore,
 ) -> Copies:
     known = PartitionMap(list(found.intervals), found.end, found.position)
-    return Copies(logs, where, known, evidence.source.start, (evidence.tail.log_start, evidence.tail.log_end), passage)
+    target_log = (evidence.tail.log_start, evidence.tail.log_end)
+    return Copies(logs, where, known, evidence.source.start, target_log, passage, wide)
 
 
 def _seen(undoubted: Comparison, parting: Parting) -> Comparison:

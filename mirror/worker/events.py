@@ -30,6 +30,8 @@ class Event(StrEnum):
     PARTITION_STOPPED = "partition_stopped"
     PARTITION_HELD = "partition_held"
     """It cannot be mirrored now; the others are, and it is tried again."""
+    PARTITION_TAKEN_IN = "partition_taken_in"
+    """It was held, and is mirrored from now on."""
     GAP_PASSED = "gap_passed"
     TOPIC_CREATED = "topic_created"
     TOPIC_GROWN = "topic_grown"
@@ -71,6 +73,11 @@ def tell_gap(tell: EventSink, link: str, gap: Gap) -> None:
         detail=gap.detail,
         hint=next_command(link, gap),
     )
+
+
+def tell_passed(tell: EventSink, gap: Gap) -> None:
+    """Say that an accepted gap is stepped over."""
+    tell(Event.GAP_PASSED, topic=gap.topic, partition=gap.partition, source_from=gap.source_from)
 
 
 def tell_hold(tell: EventSink, hold: Hold) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
-from broker.client.fanout import split_failures
+from broker.client.errors import ClientError, ReadUnfinished
+from broker.client.fanout import both, split_failures
 from broker.client.offsets import list_each_offset, log_spans
 from broker.client.topics import describe_each_topic
 from broker.wire.vocabulary import LATEST, TopicPartition
@@ -43,26 +43,24 @@ async def gather_evidence(
     holds: Holds,
     *,
     fenced: bool = True,
+    patience_ms: int | None = None,
 ) -> dict[TopicPartition, Evidence]:
     """Per source partition of `pairs`; those for which a site does not answer are held, and left out.
 
-    Final only after the fence, `fenced`. Raises ClientError when a site does not answer at all.
+    So are those (`holds.late`) of which not all is known after `patience_ms`: of the tails, and of the comparison; None
+    sets no limit. Final only after the fence, `fenced`. Raises ClientError when a site does not answer at all.
     """
     source, target = clusters
-    logs, unasked = split_failures(await log_spans(source, pairs))
-    known = {
-        (topic, partition): checkpoint
-        for (topic, partition), checkpoint in entries.checkpoints.items()
-        if (topic, partition) in logs
-    }
-    tails, unread = split_failures(await read_tails(target, link, known))
+    known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
+    spans, read = await both(log_spans(source, pairs), read_tails(target, link, known, patience_ms=patience_ms))
+    (logs, unasked), (tails, unread) = split_failures(spans), split_failures(read)
     fresh = [there for where, there in pairs.items() if where not in tails and where not in unread]
     ends, unended = split_failures(await list_each_offset(target, dict.fromkeys(fresh, LATEST)))
     for where, there in pairs.items():
         if where in unasked:
             holds.add_error(where, unasked[where], at_source=True)
         elif where in unread or there in unended:
-            holds.add_error(where, unread.get(where) or unended[there], at_source=False)
+            hold_unread(holds, where, unread.get(where) or unended[there])
     source_ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored}
     target_topics, _ = await describe_each_topic(target, {there.topic for there in pairs.values()})
     target_ids = {name: str(topic.topic_id or "") for name, topic in target_topics.items()}
@@ -86,24 +84,21 @@ async def gather_evidence(
             target_topic_id=target_ids.get(there.topic, ""),
             fenced=fenced,
         )
-    return await _compared(clusters, evidence, pairs, passage, holds)
-
-
-async def _compared(
-    clusters: tuple[Cluster, Cluster],
-    evidence: Mapping[TopicPartition, Evidence],
-    pairs: Mapping[TopicPartition, TopicPartition],
-    passage: Passage,
-    holds: Holds,
-) -> dict[TopicPartition, Evidence]:
-    """With what both logs say; without those whose logs cannot be read."""
-    logs = (ClusterLogs(clusters[0]), ClusterLogs(clusters[1]))
-    compared = await compare_logs(logs, evidence, pairs, passage, holds)
+    both_logs = (ClusterLogs(source), ClusterLogs(target))
+    compared = await compare_logs(both_logs, evidence, pairs, passage, holds, patience_ms)
     return {
         where: replace(found, comparison=compared[where]) if where in compared else found
         for where, found in evidence.items()
         if where not in holds.current
     }
+
+
+def hold_unread(holds: Holds, where: TopicPartition, error: ClientError) -> None:
+    """The target's log could not be read, or not in time."""
+    if isinstance(error, ReadUnfinished):
+        holds.add_late(where, error)
+    else:
+        holds.add_error(where, error, at_source=False)
 
 
 async def with_occupants(
@@ -114,15 +109,18 @@ async def with_occupants(
     entries: StateEntries,
     writers: Mapping[int, Registration],
     holds: Holds,
+    patience_ms: int | None = None,
 ) -> dict[TopicPartition, Evidence]:
-    """With who wrote where the link never did, or in its place; where that cannot be said it is held, and left out."""
+    """With who wrote where the link never did, or in its place; what cannot be said in time is held, and left out."""
     fresh = {pairs[where]: where for where, found in evidence.items() if found.checkpoint is None}
     new = not entries.checkpoints
     found = dict(evidence)
-    for there, occupant in (await find_occupants(link, target, fresh, writers, state_is_new=new)).items():
+    for there, occupant in (
+        await find_occupants(link, target, fresh, writers, state_is_new=new, patience_ms=patience_ms)
+    ).items():
         where = fresh[there]
         if isinstance(occupant, ClientError):
-            holds.add_error(where, occupant, at_source=False)
+            hold_unread(holds, where, occupant)
             del found[where]
         else:
             found[where] = replace(found[where], occupant=occupant)

@@ -7,19 +7,29 @@ time that the partition failed: what no question shows (a right to write that is
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from broker.base.clock import Clock
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, ReadUnfinished
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.doubt import is_in_doubt
-from mirror.offsets.hold_entries import Hold, VoidHold
+from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.state_writer import Change
 from mirror.topics.seen import HoldKey, hold_for_error
 from mirror.worker.limits import WorkerLimits
 
 PAUSE_GROWTH = 4
+TOPIC_REASONS = frozenset({HoldReason.TOPIC_NOT_CREATED, HoldReason.TOPIC_NOT_GROWN})
+TOLD_APART_MS = 1_000
+"""Two times so near to each other are not worth a new entry."""
+
+
+def is_at_source(hold: Hold) -> bool:
+    """Whether only the source is in the way: the target's partition can be written to."""
+    return hold.reason in (HoldReason.NO_LEADER_AT_SOURCE, HoldReason.ERROR_AT_SOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,7 @@ class Attempts:
         self._limits = limits
         self._clock = clock
         self._failures: dict[Hashable, _Failure] = {}
+        self._seen: dict[Hashable, Hashable] = {}
 
     def failed(self, key: Hashable, *, passing: bool) -> None:
         """It failed now. `passing`: what is in the way may go away by itself, so the first pause is short."""
@@ -47,6 +58,20 @@ class Attempts:
         first_ms = limits.hold_pause_ms if passing else limits.hold_refused_pause_ms
         pause_ms = min(first_ms * PAUSE_GROWTH**count, limits.hold_pause_max_ms)
         self._failures[key] = _Failure(count, now_s + pause_ms / 1000)
+
+    def see(self, key: Hashable, surroundings: Hashable) -> None:
+        """What a look shows of who serves it. Once that is another, what was in the way may be gone: it is due now."""
+        before = self._seen.get(key)
+        self._seen[key] = surroundings
+        failure = self._failures.get(key)
+        if failure is not None and before not in (None, surroundings):
+            self._failures[key] = replace(failure, due_s=min(failure.due_s, self._clock.monotonic()))
+
+    def next_try_at_ms(self, key: Hashable) -> int:
+        """The wall clock's time when it becomes due; now, when it is."""
+        failure, now_ms = self._failures.get(key), self._clock.now_ms()
+        left_s = 0.0 if failure is None else failure.due_s - self._clock.monotonic()
+        return now_ms + max(0, math.ceil(1000 * left_s))
 
     def is_due(self, key: Hashable) -> bool:
         """Whether it may be tried now; what never failed may."""
@@ -68,17 +93,50 @@ class Holds:
         self.current: dict[HoldKey, Hold] = {}
         self.doubted: frozenset[TopicPartition] = frozenset()
         """Held once for a reason that puts their offsets in doubt: until a new session has compared their logs."""
+        self.late: set[TopicPartition] = set()
+        """Held only until their logs are compared; the session goes on with that, and takes them in."""
+        self.late_due = asyncio.Event()
+        """Set when one becomes late."""
         self._clock = clock
 
     def add(self, hold: Hold, *, passing: bool = True) -> Hold:
         """A partition is held from now on -> the hold as it is kept."""
-        self.attempts.failed((hold.topic, hold.partition), passing=passing)
+        if hold.reason not in TOPIC_REASONS:
+            self.attempts.failed((hold.topic, hold.partition), passing=passing)
         return self._keep(hold)
+
+    def note_topics(self, failures: Mapping[str, ClientError]) -> None:
+        """The targets of these source topics could not be made or grown now; it is tried for a topic as a whole."""
+        for topic, error in failures.items():
+            self.attempts.failed((topic, None), passing=error.retriable)
 
     def add_error(self, where: TopicPartition, error: ClientError, *, at_source: bool) -> Hold:
         """One of the sites answered with this error for the source partition -> the hold."""
         hold = hold_for_error(*where, error, self._clock.now_ms(), at_source=at_source)
         return self.add(hold, passing=error.retriable)
+
+    def add_late(self, where: TopicPartition, unfinished: ReadUnfinished) -> Hold:
+        """What was mirrored of it is not compared yet -> the hold. It is no failure, and ends when that is done."""
+        self.make_late(where)
+        text = f"still being compared: {unfinished}"
+        return self._keep(Hold(*where, HoldReason.LOGS_NOT_COMPARED, text, self._clock.now_ms()))
+
+    def make_late(self, where: TopicPartition) -> None:
+        """The session is to look at a held partition, and to take it in."""
+        self.late.add(where)
+        self.late_due.set()
+
+    def end_late(self, hold: Hold) -> Hold:
+        """Its logs could not be compared, for this reason -> the hold as it is kept."""
+        self.late -= {(hold.topic, hold.partition)}
+        return self._keep(hold)
+
+    def release(self, where: TopicPartition) -> VoidHold:
+        """Nothing is in its way any more, and its logs were compared -> what must be written."""
+        self.late.discard(where)
+        self.doubted -= {where}
+        del self.current[where]
+        return VoidHold(*where)
 
     def begin(self, known: Mapping[HoldKey, Hold]) -> list[Change]:
         """The session begins; `known` stood in the state -> what must be written."""
@@ -94,7 +152,8 @@ class Holds:
         changes: list[Change] = []
         for key, hold in found.items():
             before = self.current.get(key)
-            if before is None or (before.reason, before.detail) != (hold.reason, hold.detail):
+            is_same = before is not None and (before.reason, before.detail) == (hold.reason, hold.detail)
+            if before is None or not is_same or self._is_put_off(before):
                 changes.append(self._keep(hold))
         for key in [key for key in self.current if key[1] is None and key not in found]:
             del self.current[key]
@@ -103,10 +162,21 @@ class Holds:
 
     def _keep(self, hold: Hold) -> Hold:
         key = (hold.topic, hold.partition)
+        hold = replace(hold, next_try_at_ms=self._next_try_at_ms(hold))
         if hold.partition is not None and is_in_doubt(hold):
             self.doubted |= {TopicPartition(hold.topic, hold.partition)}
         kept = self.current[key] = _since(hold, self.current.get(key))
         return kept
+
+    def _is_put_off(self, hold: Hold) -> bool:
+        """Whether it was tried again since this was written, and is due later now."""
+        next_try_at_ms = self._next_try_at_ms(hold)
+        return next_try_at_ms > max(hold.next_try_at_ms, self._clock.now_ms()) + TOLD_APART_MS
+
+    def _next_try_at_ms(self, hold: Hold) -> int:
+        if hold.reason is HoldReason.NAME_TOO_LONG or (hold.topic, hold.partition) in self.late:
+            return -1
+        return self.attempts.next_try_at_ms((hold.topic, None if hold.reason in TOPIC_REASONS else hold.partition))
 
 
 def _since(hold: Hold, before: Hold | None) -> Hold:

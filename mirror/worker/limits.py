@@ -50,6 +50,8 @@ class WorkerLimits:
     that nobody did, so that two workers at a slow target do not fence each other for ever."""
     fence_reason_wait_max_ms: int = 60_000
     fence_reason_poll_ms: int = 100
+    compare_patience_ms: int = 1_000
+    """So long a start waits for each kind of reading that compares logs; who takes longer joins the session later."""
     healthy_after_ms: int = 30_000
     """A session that lived this long starts the backoff anew."""
     fence_renewal_ms: int = 6 * 3_600_000
@@ -59,7 +61,7 @@ class WorkerLimits:
     """A partition that failed is tried again in a new session after this, then after ever longer pauses."""
     hold_refused_pause_ms: int = 60_000
     """The first pause where the error is none that goes away by itself."""
-    hold_pause_max_ms: int = 3_600_000
+    hold_pause_max_ms: int = 300_000
     hold_gather_ms: int = 200
     """After a partition is held, others that fail for the same reason are waited for before the next look."""
 

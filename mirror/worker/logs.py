@@ -8,7 +8,7 @@ from typing import Protocol
 from broker.client.cluster import Cluster
 from broker.client.epochs import EpochEnd, leader_epoch_ends
 from broker.client.errors import ClientError
-from broker.client.log import read_batches
+from broker.client.gathering import GatheredReads
 from broker.client.probe import StoredBatch, batches_at
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
@@ -31,10 +31,11 @@ class Logs(Protocol):
 
 
 class ClusterLogs:
-    """Those of a real cluster."""
+    """Those of a real cluster; what several tasks read at the same time is asked for together."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._reads = GatheredReads(cluster)
 
     async def leader_epoch_ends(
         self, epochs: Mapping[TopicPartition, int]
@@ -49,4 +50,4 @@ class ClusterLogs:
     def read_batches(
         self, where: TopicPartition, start: int, end: int, isolation: IsolationLevel
     ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        return read_batches(self._cluster, where, start, end, isolation)
+        return self._reads.read_batches(where, start, end, isolation)

@@ -26,6 +26,7 @@ from mirror.origins import Registration, writer_of
 
 WINDOW_OFFSETS: Final = 1_000
 """Looked at before it is asked whether that was enough: a fence's marker is one, and an idle partition has many."""
+WINDOW_GROWTH: Final = 4
 
 
 async def find_occupants(
@@ -35,12 +36,14 @@ async def find_occupants(
     writers: Mapping[int, Registration],
     *,
     state_is_new: bool,
+    patience_ms: int | None = None,
 ) -> dict[TopicPartition, str | ClientError]:
     """Per target partition that must not simply be mirrored into: who wrote there, in words; or why that is not known.
 
     Into an exclusive target nobody may have written. A shared one has writers of its own; there only what came from the
     link's source counts, and is looked for only where it can be: the link's state is new, though a link from that
-    source was registered before (`writers`). Raises ClientError when the target does not answer at all.
+    source was registered before (`writers`). One of which that is not known after `patience_ms` (None:
+    no limit) has ReadUnfinished. Raises ClientError when the target does not answer at all.
     """
     earlier = {producer_id for producer_id, writer in writers.items() if link.source.name in writer.origins}
     if link.shared_targets and not (state_is_new and earlier):
@@ -54,11 +57,13 @@ async def find_occupants(
         if counts and not header.is_control and header.record_count and where not in found:
             found[where] = _words(link, header, writers)
 
+    began_s, left_ms, size = target.clock.monotonic(), patience_ms, WINDOW_OFFSETS
     while left:
-        windows = {
-            where: OffsetSpan(span.start, min(span.end, span.start + WINDOW_OFFSETS)) for where, span in left.items()
-        }
-        found |= await scan_each(target, windows, visit)
+        windows = {where: OffsetSpan(span.start, min(span.end, span.start + size)) for where, span in left.items()}
+        size *= WINDOW_GROWTH
+        if patience_ms is not None:
+            left_ms = max(0, patience_ms - round(1000 * (target.clock.monotonic() - began_s)))
+        found = {**await scan_each(target, windows, visit, left_ms), **found}
         left = {
             where: OffsetSpan(windows[where].end, span.end)
             for where, span in left.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right, insort
 
 from broker.client.cluster import Cluster
@@ -30,6 +31,7 @@ class OriginReader:
         self._runs: dict[_Writer, list[OriginRun]] = {}
         self._untold: set[tuple[_Writer, int]] = set()
         self._read_to = 0
+        self._turn = asyncio.Lock()
 
     def find(self, where: TopicPartition, header: BatchHeader) -> Way | None:
         """How the batch came to the link's source; None: not known. Call `learn` first."""
@@ -42,12 +44,13 @@ class OriginReader:
 
         It says so before it sends them. Where something is missing all is read once more: the topic may be another.
         """
-        if not self._lacks(where, headers):
-            return
-        if await self._read_on() and self._lacks(where, headers):
-            self._runs, self._read_to = {}, 0
-            await self._read_on()
-        self._untold.update(self._lacks(where, headers))
+        async with self._turn:
+            if not self._lacks(where, headers):
+                return
+            if await self._read_on() and self._lacks(where, headers):
+                self._runs, self._read_to = {}, 0
+                await self._read_on()
+            self._untold.update(self._lacks(where, headers))
 
     def forget_before(self, where: TopicPartition, header: BatchHeader) -> None:
         """The partition is read from this batch on: what was said of earlier ones by its writer is not needed."""

@@ -7,6 +7,7 @@ header is added to any record.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -67,6 +68,8 @@ class OriginRegistry:
         self._asked: set[tuple[int, int]] = set()
         self._read_to = 0
         self._topic_id: UUID | None = None
+        self._turn = asyncio.Lock()
+        """Of two that read at the same time one could put back what the other has read beyond it."""
 
     def registered(self) -> tuple[Registration, ...]:
         """All that is known now."""
@@ -89,16 +92,17 @@ class OriginRegistry:
         """
         if only_from(records, self._asked):
             return False
-        unasked: set[tuple[int, int]] = set()
-        with suppress(WireError):  # what is damaged is told by who reads it; nothing behind it is taken
-            for header, _ in iter_fetched(records):
-                producer = (header.producer_id, header.producer_epoch)
-                # A fence's marker stands before the registration that follows the fence.
-                if header.producer_id >= 0 and not header.is_control and producer not in self._asked:
-                    unasked.add(producer)
-        if unasked:
-            await self.refresh()
-            self._asked |= unasked
+        async with self._turn:
+            unasked: set[tuple[int, int]] = set()
+            with suppress(WireError):  # what is damaged is told by who reads it; nothing behind it is taken
+                for header, _ in iter_fetched(records):
+                    producer = (header.producer_id, header.producer_epoch)
+                    # A fence's marker stands before the registration that follows the fence.
+                    if header.producer_id >= 0 and not header.is_control and producer not in self._asked:
+                        unasked.add(producer)
+            if unasked:
+                await self._read_on()
+                self._asked |= unasked
         return bool(unasked)
 
     async def check_kept(self) -> None:
@@ -108,6 +112,10 @@ class OriginRegistry:
 
     async def refresh(self) -> None:
         """Read on to the registry's present end. Raises RegistryLost where it is not the one that was read before."""
+        async with self._turn:
+            await self._read_on()
+
+    async def _read_on(self) -> None:
         topic = (await describe_topics(self._cluster, [PRODUCERS_TOPIC])).get(PRODUCERS_TOPIC)
         if topic is None:
             self._refuse_loss(is_lost=self._read_to > 0)

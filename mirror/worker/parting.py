@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
+from broker.base.errors import FarshoreError
+from broker.client.errors import ClientError, ReadUnfinished
 from broker.wire.errors import CorruptBatch
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
@@ -16,6 +21,10 @@ from mirror.worker.origins import Passage, read_carried
 
 FIRST_WINDOW_OFFSETS: Final = 256
 WINDOW_MAX_OFFSETS: Final = 65_536
+SEARCHES_AT_ONCE: Final = 128
+"""Partitions whose first windows are in memory together."""
+WIDE_WINDOWS_AT_ONCE: Final = 2
+"""Later windows in memory together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,8 @@ class Copies:
     source_start: int
     target_log: tuple[int, int]
     passage: Passage
+    wide: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WIDE_WINDOWS_AT_ONCE))
+    """Shared by the searches of one start: a wide window takes much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,43 @@ def is_copy(source: Record, target: Record, *, stamped: bool) -> bool:
     return (source.key, source.value, source.headers) == (target.key, target.value, target.headers)
 
 
+class PartingSearch(NamedTuple):
+    """What `find_parting` is asked about one partition."""
+
+    copies: Copies
+    below: int
+    agreed_by_epochs: int | None
+
+
+async def find_partings(
+    searches: Mapping[TopicPartition, PartingSearch], patience_ms: int | None
+) -> dict[TopicPartition, Parting | ClientError]:
+    """All of them at once; one not found in `patience_ms` (None: no limit) has ReadUnfinished. Raises StateDamaged."""
+    found: dict[TopicPartition, Parting | ClientError] = {}
+    faults: list[FarshoreError] = []
+    turns = asyncio.Semaphore(SEARCHES_AT_ONCE)
+
+    async def find(where: TopicPartition, search: PartingSearch) -> None:
+        async with turns:
+            try:
+                found[where] = await find_parting(*search)
+            except ClientError as error:
+                found[where] = error
+            except FarshoreError as fault:  # of what all share: raised below as itself, not in a group
+                faults.append(fault)
+
+    try:
+        async with asyncio.timeout(None if patience_ms is None else patience_ms / 1000), asyncio.TaskGroup() as tasks:
+            for where, search in searches.items():
+                tasks.create_task(find(where, search))
+    except TimeoutError:
+        pass  # who is not done yet is told below
+    if faults:
+        raise faults[0]
+    late = (where for where in searches if where not in found)
+    return found | {where: ReadUnfinished(f"{where}: its copies are still being compared") for where in late}
+
+
 async def find_parting(copies: Copies, below: int, agreed_by_epochs: int | None) -> Parting:
     """Look at source offsets before `below`, from there backwards, until a window of copies agrees.
 
@@ -97,7 +145,8 @@ async def find_parting(copies: Copies, below: int, agreed_by_epochs: int | None)
     is_compared = False
     while high > floor:
         low = max(floor, high - size)
-        window = await _look(copies, low, high)
+        async with copies.wide if size > FIRST_WINDOW_OFFSETS else nullcontext():
+            window = await _look(copies, low, high)
         is_compared = is_compared or bool(window.seen)
         differs, equal = window.parting(last is not None)
         if differs is not None:

@@ -39,10 +39,7 @@ Sent = tuple[Awaitable[ProduceResponse], list[tuple[Replicator, ProducerBatch]]]
 
 async def run_producer(session: Session, node_id: int, replicators: list[Replicator]) -> None:
     """Send and acknowledge for ever. Raises LinkFenced, ClientError."""
-    due = asyncio.Event()
-    due.set()  # what was ready before this began did not set it
-    for replicator in replicators:
-        replicator.due = due
+    due = session.due_at[node_id]
     in_flight: asyncio.Queue[Sent] = asyncio.Queue()
     slots = asyncio.Semaphore(session.limits.produce_in_flight_requests)
     connection = await session.target.connection(node_id, "produce")

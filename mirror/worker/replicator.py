@@ -84,13 +84,14 @@ class History:
 class Replicator:
     """The queue, the cursor, the map and the buffer leases of one partition.
 
-    With a `gap` it stands still, `is_held` for the rest of the session; with a `blocker` it will, as soon as nothing is
-    on its way. `due` is set when there is something to send.
+    With a `gap` it stands still; with a `blocker`, or where it `is_held` for what the source said, it will, as soon as
+    nothing is on its way. `due` is set when there is something to send.
     """
 
     __slots__ = (
         "_acknowledged_sequence",
         "_outlet",
+        "_settles",
         "_shared",
         "_start",
         "acknowledged_bytes",
@@ -124,6 +125,7 @@ class Replicator:
         *,
         shared: bool,
         history: History | None = None,
+        sequence: int = 0,
     ) -> None:
         assert found.end is not None
         self.source = source
@@ -133,7 +135,7 @@ class Replicator:
         self.history = history = history or History()
         stand = history.epochs_stand and history.leader_epochs
         known = history.leader_epochs[-1].leader_epoch if stand else NO_LEADER_EPOCH
-        self.cursor = Cursor(found.position, found.end, 0, known)
+        self.cursor = Cursor(found.position, found.end, sequence, known)
         self.waiting: deque[ProducerBatch] = deque()
         self.ready: deque[ProducerBatch] = deque()
         self.in_flight: deque[ProducerBatch] = deque()
@@ -141,13 +143,14 @@ class Replicator:
         self.buffered_bytes = 0
         self.gap: Gap | None = None
         self.is_held = False
+        self._settles = False
         self.blocker: Blocker | None = None
         self.source_end_offset = -1
         self.source_timestamp_ms = -1
         self.changed = False
         self.acknowledged_records = 0
         self.acknowledged_bytes = 0
-        self._acknowledged_sequence = 0
+        self._acknowledged_sequence = sequence
         self._outlet = outlet
         self._shared = shared
         self._start = found.position
@@ -155,6 +158,11 @@ class Replicator:
     @property
     def writer(self) -> Writer:
         return self.rules.writer
+
+    @property
+    def sequence(self) -> int:
+        """Of the next record behind all that the target acknowledged."""
+        return self._acknowledged_sequence
 
     @property
     def end(self) -> End:
@@ -170,12 +178,12 @@ class Replicator:
     @property
     def is_moving(self) -> bool:
         """Whether it is to be fetched: it neither stands still nor is about to, at a blocker it has read."""
-        return not self.is_stopped and self.blocker is None
+        return not self.is_stopped and not self.is_held and self.blocker is None
 
     @property
     def is_stopped(self) -> bool:
         """Whether it stands still: no answer counts any more."""
-        return self.gap is not None or self.is_held
+        return self.gap is not None or (self.is_held and not self._settles)
 
     @property
     def is_idle(self) -> bool:
@@ -322,10 +330,15 @@ class Replicator:
         self._outlet.submit([self.gap])
         tell_gap(self._outlet.tell, self._outlet.link, self.gap)
 
-    def hold(self) -> None:
-        """Stand still until a new session takes the partition in: what is in flight is in doubt."""
-        self.is_held = True
-        self._forget()
+    def hold(self, *, settles: bool) -> None:
+        """Take nothing more, until the partition is taken in anew.
+
+        With `settles` what was taken still goes to the target. Else it stands still, and only a new session can take it
+        in: what is in flight is in doubt.
+        """
+        self.is_held, self._settles = True, settles
+        if not settles:
+            self._forget()
 
     def _forget(self) -> None:
         for queue in (self.waiting, self.ready, self.in_flight):

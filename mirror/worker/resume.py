@@ -85,6 +85,8 @@ class Evidence:
     occupant: str = ""
     """Who wrote into the target before the link did, or behind its checkpoint from the same source, in words."""
     comparison: Comparison = NO_DOUBT
+    sequence: int = 0
+    """Of the writer's next record: above 0 only where it goes on in the session that wrote there before."""
 
     @property
     def target_is_recreated(self) -> bool:
@@ -280,7 +282,7 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
     corrected = tuple(interval for interval in intervals if interval not in recorded and interval != start)
     if corrected:
         changes.append(Block(where.topic, where.partition, writer, 0, corrected))
-    changes.append(Block(where.topic, where.partition, writer, 0, (start,)))
+    changes.append(Block(where.topic, where.partition, writer, evidence.sequence, (start,)))
     before = evidence.checkpoint
     read = before.leader_epochs if before and not anew and not evidence.comparison.epochs_denied else ()
     checkpoint = Checkpoint(
@@ -289,7 +291,7 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
         end=found.end,
         position=found.position,
         writer=writer,
-        sequence=0,
+        sequence=evidence.sequence,
         source_end_offset=evidence.source.end,
         source_timestamp_ms=before.source_timestamp_ms if before else -1,
         observed_at_ms=evidence.now_ms,

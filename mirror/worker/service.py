@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from broker.base.address import AddressInvalid
@@ -23,9 +24,11 @@ from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import StateReader
 from mirror.offsets.taking_over import is_successor, is_told
-from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold
+from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold, tell_passed
 from mirror.worker.fetching import run_fetcher
+from mirror.worker.ground import Ground
 from mirror.worker.holds import Attempts, Holds
+from mirror.worker.latecomers import run_latecomers
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import Passage
 from mirror.worker.producing import run_producer
@@ -136,12 +139,13 @@ async def _run_session(
             source = Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock)
             await sites.enter_async_context(source)
             passage = Passage(link, source, target)
-            opened = await open_link(link, source, target, passage, tell, restarts, Holds(attempts, settings.clock))
+            holds, patience_ms = Holds(attempts, settings.clock), settings.limits.compare_patience_ms
+            opened = await open_link(link, source, target, passage, tell, restarts, holds, patience_ms)
             session = Session(passage, (source, target), opened, settings.limits, tell)
             _tell_start(session, opened)
             for gap in opened.passed:
-                tell(Event.GAP_PASSED, topic=gap.topic, partition=gap.partition, source_from=gap.source_from)
-            await _run_tasks(session)
+                tell_passed(tell, gap)
+            await _run_tasks(session, opened.ground)
     except SESSION_ENDS as error:
         return error
     except BaseExceptionGroup as group:
@@ -149,15 +153,13 @@ async def _run_session(
     raise AssertionError("a session ends only by an error")
 
 
-async def _run_tasks(session: Session) -> None:
-    fetchers = await session.by_source_leader()
-    producers = await session.by_target_leader()
+async def _run_tasks(session: Session, ground: Ground) -> None:
+    await session.share_out(session.replicators.values())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(session.state_writer.run())
-        for node_id, replicators in producers.items():
-            tasks.create_task(run_producer(session, node_id, replicators))
-        for node_id, replicators in fetchers.items():
-            tasks.create_task(run_fetcher(session, node_id, replicators))
+        tasks.create_task(session.produced.run(partial(run_producer, session)))
+        tasks.create_task(session.fetched.run(partial(run_fetcher, session)))
+        tasks.create_task(run_latecomers(session, ground))
         tasks.create_task(run_checkpoints(session))
         tasks.create_task(run_heartbeat(session))
         tasks.create_task(run_configs(session))

@@ -8,7 +8,8 @@ session recomputes its positions from the target.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
@@ -23,9 +24,11 @@ from mirror.offsets.shared import Examined
 from mirror.topics.sync import TopicSyncReport
 from mirror.worker.budget import Budget
 from mirror.worker.events import Event, EventSink, tell_hold
+from mirror.worker.holds import is_at_source
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import Passage
 from mirror.worker.replicator import Replicator
+from mirror.worker.shares import Shares
 from mirror.worker.startup import Opened
 
 
@@ -54,27 +57,58 @@ class Session:
         """What was opened: a topic that is recreated under its name is another, and is not to be read as this one."""
         self.holds = opened.holds
         self.look_due = asyncio.Event()
+        self.fenced = opened.ground.pairs.keys()
+        """The source partitions whose targets the session's fence reaches, whether they are moved or held."""
         self.replicators = opened.replicators
         self.by_target = {replicator.target: replicator for replicator in opened.replicators.values()}
         self.offset_map = OffsetMap(
             {(where.topic, where.partition): replicator.map for where, replicator in opened.replicators.items()}
         )
         self.state_writer = opened.state_writer
+        self.outlet = opened.outlet
+        self.max_message_bytes = opened.max_message_bytes
+        self.fetched = Shares()
+        self.produced = Shares()
+        self.due_at: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+        """Per node of the target: something is ready to be produced there."""
         self.budget = Budget(limits.in_flight_max_bytes, limits.fetch_room_min_bytes)
         self.groups = GroupSyncMemory.of(opened.entries.groups)
         self.examined: dict[TopicPartition, Examined] = {}
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due = asyncio.Event()
 
-    async def by_source_leader(self) -> dict[int, list[Replicator]]:
-        """Those that can move, by the source's node; what has no leader any more is held."""
-        moving = {where: replicator for where, replicator in self.replicators.items() if not replicator.is_stopped}
-        return self._led(moving, await self.source.by_leader(moving), at_source=True)
+    async def share_out(self, replicators: Iterable[Replicator]) -> None:
+        """Give those that can move to their nodes' tasks; what has no leader any more is held. Raises ClientError."""
+        ours = {replicator.source: replicator for replicator in replicators if not replicator.is_stopped}
+        theirs = {replicator.target: replicator for replicator in ours.values()}
+        fetched = self._led(ours, await self.source.by_leader(ours), at_source=True)
+        produced = self._led(theirs, await self.target.by_leader(theirs), at_source=False)
+        for node_id, share in produced.items():
+            due = self.due_at[node_id]
+            for replicator in share:
+                replicator.due = due
+            self.produced.join(node_id, share)
+            due.set()  # what is ready already did not set it
+        for node_id, share in fetched.items():
+            self.fetched.join(node_id, share)
+        self.budget.wake()
 
-    async def by_target_leader(self) -> dict[int, list[Replicator]]:
-        """Those that can move, by the target's node; what has no leader any more is held."""
-        moving = {r.target: r for r in self.replicators.values() if not r.is_stopped}
-        return self._led(moving, await self.target.by_leader(moving), at_source=False)
+    def needs_fence(self, where: TopicPartition) -> bool:
+        """Whether a held partition goes on only in a new session: this one fences it not, or doubts what it sent."""
+        held = self.replicators.get(where)
+        return where not in self.fenced or (held is not None and held.is_stopped)
+
+    def is_settled(self, where: TopicPartition) -> bool:
+        """Whether nothing of a held partition is on its way any more."""
+        held = self.replicators.get(where)
+        return held is None or held.is_idle
+
+    async def admit(self, replicators: Sequence[Replicator]) -> None:
+        """Partitions that were held are mirrored from now on, or stand at their gaps. Raises ClientError."""
+        for replicator in replicators:
+            self.replicators[replicator.source] = self.by_target[replicator.target] = replicator
+            self.offset_map.put(*replicator.source, replicator.map)
+        await self.share_out(replicators)
 
     def _led(
         self,
@@ -93,15 +127,18 @@ class Session:
         return led
 
     def hold(self, replicator: Replicator, error: ClientError, *, at_source: bool) -> None:
-        """Hold one partition, for which a site answered with this error; the others go on."""
-        if not replicator.is_stopped:
+        """Hold one partition, for which a site answered with this error; the others go on.
+
+        What the source has to do with does not put in doubt what is on its way to the target: that still arrives.
+        """
+        if not replicator.is_stopped and not (at_source and replicator.is_held):
             self.note_hold(self.holds.add_error(replicator.source, error, at_source=at_source))
 
     def note_hold(self, hold: Hold) -> None:
         """A hold that has just begun: nothing of it moves, the link's state says so, and the sites are looked at."""
         for where, replicator in self.replicators.items():
             if where.topic == hold.topic and hold.partition in (None, where.partition) and not replicator.is_stopped:
-                replicator.hold()
+                replicator.hold(settles=is_at_source(hold))
         self.state_writer.submit([hold])
         tell_hold(self.tell, hold)
         self.look_due.set()
@@ -113,7 +150,6 @@ class Session:
         for name in report.grown:
             self.tell(Event.TOPIC_GROWN, topic=name)
         for name, failure in report.failures.items():
-            self.holds.attempts.failed(name, passing=failure.retriable)
             self.tell(Event.TOPIC_FAILED, topic=name, detail=str(failure))
 
     def in_doubt(self) -> frozenset[TopicPartition]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from broker.client.cluster import Cluster
@@ -15,7 +15,6 @@ from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry, Writer
 from mirror.offsets.fence import fence_groups_of_earlier, fence_link
-from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
@@ -25,11 +24,11 @@ from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport, sync_topics
 from mirror.worker.deletion import review_deletions
 from mirror.worker.events import EventSink
-from mirror.worker.evidence import gather_evidence, partition_pairs, with_occupants
-from mirror.worker.holds import Holds
+from mirror.worker.evidence import partition_pairs
+from mirror.worker.ground import Ground
+from mirror.worker.holds import Holds, is_at_source
 from mirror.worker.origins import Passage, identify
-from mirror.worker.plan import Rules
-from mirror.worker.replicator import History, Outlet, Replicator
+from mirror.worker.replicator import Outlet, Replicator
 from mirror.worker.resume import Opening, open_partition
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -53,6 +52,10 @@ class Opened:
     entries: StateEntries
     topics: TopicSyncReport
     holds: Holds
+    ground: Ground
+    outlet: Outlet
+    max_message_bytes: Mapping[str, int]
+    """Per source topic, of its target."""
     deleted: tuple[Gap, ...] = ()
     """Of partitions that the source has no more, and that nobody has decided on yet."""
     replicators: dict[TopicPartition, Replicator] = field(default_factory=dict)
@@ -95,10 +98,12 @@ async def open_link(
     tell: EventSink,
     restarts: Restarts,
     holds: Holds,
+    patience_ms: int,
 ) -> Opened:
     """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, TargetTaken, StateDamaged, ClientError.
 
-    A partition that cannot be taken in now is put into `holds`, and holds up no other.
+    A partition that cannot be taken in now is put into `holds`, and holds up no other; nor does one whose logs take
+    longer to compare than about `patience_ms`, which is put into `holds.late`.
     """
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
@@ -107,18 +112,24 @@ async def open_link(
     link = passage.link
     refuse_promoted(await read_entries(link, target))
     topics = await sync_topics(link, source, target)
+    holds.note_topics({link.source_topic(name) or name: error for name, error in topics.failures.items()})
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
         holds.add(hold)
     await passage.take(target, [topic.source_topic for topic in topics.mirrored])
-    pairs = {where: there for where, there in partition_pairs(topics.mirrored).items() if where not in holds.current}
+    pairs = {
+        where: there
+        for where, there in partition_pairs(topics.mirrored).items()
+        if where not in holds.current or is_at_source(holds.current[where])  # the fence reaches the target alone
+    }
     claim, writer = await _take_over(link, target, pairs, restarts, holds)
     entries = await read_entries(link, target)
     refuse_promoted(entries)
     writers = await passage.register(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = StateLog(target, link, writer)
-    evidence = await gather_evidence(link, (source, target), entries, topics.mirrored, pairs, passage, holds)
-    evidence = await with_occupants(link, target, evidence, pairs, entries, writers, holds)
+    ground = Ground(link, passage, topics.mirrored, pairs, writer, entries, writers)
+    free = {where: there for where, there in pairs.items() if where not in holds.current}
+    evidence = await ground.look((source, target), free, holds, patience_ms)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
     for where, known in evidence.items():
@@ -127,19 +138,12 @@ async def open_link(
     await state_log.append([*changes, *deletions.changes, *holds.begin(entries.holds)])
     await passage.refuse_rivals(target)
     limits = await _max_message_bytes(target, topics.mirrored)
-    opened = Opened(owner, StateWriter(state_log), entries, topics, holds, deletions.stopped)
+    state_writer = StateWriter(state_log)
+    outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
+    opened = Opened(owner, state_writer, entries, topics, holds, ground, outlet, limits, deletions.stopped)
     opened.passed += deletions.passed
-    outlet = Outlet(link.name, opened.state_writer.submit, tell, target.clock)
     for where, opening in openings.items():
-        rules = Rules(writer, limits[where.topic], passage.judge(where), passage.names_origins)
-        found = PartitionMap(list(opening.intervals), opening.end, opening.position)
-        history = history_of(opening)
-        replicator = Replicator(where, pairs[where], found, rules, outlet, shared=link.shared_targets, history=history)
-        replicator.gap = opening.gap
-        replicator.source_end_offset = evidence[where].source.end
-        checkpoint = entries.checkpoints.get(where)
-        replicator.source_timestamp_ms = checkpoint.source_timestamp_ms if checkpoint else -1
-        opened.replicators[where] = replicator
+        opened.replicators[where] = ground.replicator(evidence[where], opening, limits[where.topic], outlet)
         opened.passed += opening.passed
     return opened
 
@@ -156,16 +160,10 @@ async def _take_over(
     await fence_groups_of_earlier(target, link)
     fence = await fence_link(target, link, pairs.values(), since=claim.owner.writer)
     for where in [where for where, there in pairs.items() if there in fence.left_out]:
-        holds.add_error(where, fence.left_out[pairs.pop(where)], at_source=False)
+        left_out = fence.left_out[pairs.pop(where)]
+        if where not in holds.current:
+            holds.add_error(where, left_out, at_source=False)
     return claim, fence.writer
-
-
-def history_of(opening: Opening) -> History:
-    """What a replicator begins with; nothing, where the partition stands still."""
-    if opening.checkpoint is None:
-        return History()
-    known = opening.checkpoint
-    return History(list(known.leader_epochs), known.last, known.topic_ids, opening.epochs_stand, known.epochs_to)
 
 
 def _opening_changes(

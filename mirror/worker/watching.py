@@ -27,6 +27,7 @@ from mirror.topics.seen import (
     hold_for_error,
     lacking_topics,
     replaced_topics,
+    who_serves,
 )
 from mirror.topics.sync import find_concerns, look_at_topics, sync_configs, sync_topics
 from mirror.worker.events import Event, changed_only
@@ -98,10 +99,11 @@ async def run_topics(session: Session) -> None:
         await session.passage.at_source.refresh()
         await session.passage.keep_registered(session.target)
         refuse_other_origins(session)
-        due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(name)}
+        due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(_key(session, name))}
         if due:
             report = await sync_topics(link, session.source, session.target, due.__contains__)
             session.tell_topics(report)
+            session.holds.note_topics({_key(session, name)[0]: error for name, error in report.failures.items()})
             failures = {name: error for name, error in failures.items() if name not in due} | dict(report.failures)
             seen = report.seen
             _refuse_change(session, seen)
@@ -110,10 +112,14 @@ async def run_topics(session: Session) -> None:
             raise SessionOutdated("the fence is old")
 
 
+def _key(session: Session, target_topic: str) -> tuple[str, None]:
+    return session.link.source_topic(target_topic) or target_topic, None
+
+
 async def _until_look(session: Session, failures: Iterable[str]) -> None:
     """Until the next look at the topics: soon when a partition was just held, or becomes due to be tried again."""
     limits, holds = session.limits, session.holds
-    due_s = holds.attempts.next_due_s([*holds.current, *failures])
+    due_s = holds.attempts.next_due_s([*holds.current, *(_key(session, name) for name in failures)])
     refresh_s = limits.topic_refresh_interval_ms / 1000
     try:
         async with asyncio.timeout(refresh_s if due_s is None else min(refresh_s, due_s)):
@@ -157,12 +163,17 @@ async def _review_holds(session: Session, seen: TopicsSeen, failures: Mapping[st
             del found[where]  # it waits for a decision, whatever else is in its way
         elif where in found and not replicator.is_held:
             session.note_hold(holds.add(found[where]))
+    for key in holds.current:
+        holds.attempts.see(key, who_serves(session.link, seen, key))
     asked = [TopicPartition(topic, number) for topic, number in holds.current if number is not None]
-    asked = [where for where in asked if where not in found]
+    asked = [where for where in asked if where not in found and where not in holds.late]
     in_the_way = await _ask_about(session, asked)
     ready = [where for where in asked if where not in in_the_way and holds.attempts.is_due(where)]
-    if ready:
-        raise SessionOutdated(f"{min(ready)} can be mirrored again")
+    for where in ready:
+        if session.needs_fence(where):
+            raise SessionOutdated(f"{where} can be mirrored again")
+        if session.is_settled(where):
+            holds.make_late(where)
     changes = holds.review(found | in_the_way)
     if changes:
         session.state_writer.submit(changes)

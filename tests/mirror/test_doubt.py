@@ -33,6 +33,7 @@ from mirror.offsets.state import LinkState, load_link_state
 from mirror.offsets.state_writer import StateLog, StateWriter, ensure_own_topics
 from mirror.topics.sync import sync_topics
 from mirror.translation import translate_offset
+from mirror.worker.ground import Ground
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.origins import Passage
 from mirror.worker.plan import Rules
@@ -111,13 +112,14 @@ async def open_session(stage: Stage) -> Session:
     owner = state.entries.owner
     assert owner is not None
     writer = StateWriter(StateLog(stage.target, stage.link, owner.writer))
-    opened = Opened(owner, writer, state.entries, topics, holds)
     outlet = Outlet(stage.link.name, writer.submit, lambda *_, **__: None, stage.target.clock)
+    passage = Passage(stage.link, stage.source, stage.target)
+    ground = Ground(stage.link, passage, topics.mirrored, {}, owner.writer, state.entries, {})
+    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, {})
     for at in state.map.partitions():
         where = TopicPartition(*at)
         found = PartitionMap([Interval(0, 0)], End(RECORDS, RECORDS), RECORDS)
         opened.replicators[where] = Replicator(where, where, found, Rules(owner.writer, 1 << 20), outlet, shared=False)
-    passage = Passage(stage.link, stage.source, stage.target)
     session = Session(passage, (stage.source, stage.target), opened, QUICK, lambda *_, **__: None)
     for entry in stage.entries:
         if isinstance(entry, Hold):

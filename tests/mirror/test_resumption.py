@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.client.site import Site
 from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, Owner, RunState, Writer
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import StateEntries
-from mirror.resumption import GapName, ResumeBlocker, ResumePlan, name_of, plan_resume
+from mirror.resumption import GapName, ResumeBlocker, ResumePlan, RetryPlan, name_of, plan_resume, plan_retry
 from mirror.status import LinkCondition
 
 LINK = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), ("orders",))
@@ -75,3 +78,15 @@ def test_a_promoted_link_may_leave_its_gaps_open() -> None:
     promoted = state_of(RunState.PROMOTED, GAP)
     left = ResumePlan(LINK.name, LinkCondition.PROMOTED, "op-1", (), (GAP,))
     assert plan_resume(LINK, promoted, []) == left
+
+
+HOLD = Hold("orders", 4, HoldReason.ERROR_AT_TARGET, "may not be written", 5, 60_005)
+
+
+def test_what_is_held_is_tried_again_only_where_a_mirror_may_run() -> None:
+    held = replace(state_of(RunState.RUNNING, GAP), holds={("orders", 4): HOLD})
+    assert plan_retry(LINK, held) == RetryPlan(LINK.name, (HOLD,))
+    assert plan_retry(LINK, state_of(RunState.RUNNING, GAP)) is ResumeBlocker.NOTHING_HELD
+    promoted = replace(state_of(RunState.PROMOTED), holds={("orders", 4): HOLD})
+    assert plan_retry(LINK, promoted) is ResumeBlocker.PROMOTED
+    assert plan_retry(LINK, StateEntries(LINK)) is ResumeBlocker.NEVER_RAN

@@ -18,6 +18,11 @@ from broker.wire.vocabulary import TopicPartition
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
 from mirror.link import Link
+from mirror.offsets.entries import LinkRun, RunState
+from mirror.offsets.hold_entries import Hold, HoldReason
+from mirror.offsets.state import read_entries
+from mirror.offsets.state_writer import ensure_own_topics
+from mirror.offsets.taking_over import claim_link
 from mirror.worker.events import Event
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.harness import (
@@ -205,3 +210,29 @@ def test_only_what_was_never_mirrored_is_adopted(operator: Operator) -> None:
     asyncio.run(stop_both(operator.link))
     refused = operator.run("link resume --gap flights:0 --adopt --yes", ExitCode.ERROR).stderr
     assert "there is nothing to adopt" in refused
+
+
+async def hold(link: Link) -> None:
+    """As a worker that was refused, and has ended."""
+    async with Cluster(link.target) as target:
+        await ensure_own_topics(target, link)
+        claim = await claim_link(target, link, "host:1")
+        held = Hold(*FIRST, HoldReason.ERROR_AT_TARGET, "may not be written", 5, 60_005)
+        await claim.log.append([LinkRun(RunState.RUNNING, "op", 1), held])
+
+
+def test_what_is_held_is_tried_again_on_request(operator: Operator) -> None:
+    assert "never ran" in operator.run("link retry --yes", ExitCode.ERROR).stderr
+    asyncio.run(hold(operator.link))
+    shown = operator.run("link retry", ExitCode.REFUSED).stderr
+    assert "may not be written" in shown
+    assert "nothing was changed" in shown
+    operator.run("link retry --yes")
+
+    async def owner() -> str:
+        async with Cluster(operator.link.target) as target:
+            found = (await read_entries(operator.link, target)).owner
+        assert found is not None
+        return found.worker
+
+    assert asyncio.run(owner()).startswith("operation retry-"), "a worker that runs begins anew for it"

@@ -57,6 +57,8 @@ class SimulatedPartition:
     aborted: list[AbortedTransaction] = field(default_factory=list)
     parked: dict[object, Callable[[], None]] = field(default_factory=dict)
     watchers: list[Callable[[Stored], None]] = field(default_factory=list)
+    read_max_bytes: int = 1 << 62
+    """A broker that gives no more in an answer; always one batch."""
     is_there: bool = True
 
     @property
@@ -132,6 +134,7 @@ class SimulatedPartition:
 
     def read(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> Slice:
         """Whole batches from the one that holds `offset` on. Raises OffsetOutOfRange."""
+        max_bytes = min(max_bytes, self.read_max_bytes)
         if not self.log_start <= offset <= self.log_end:
             raise OffsetOutOfRange(f"offset {offset} is outside of {self.log_start}..{self.log_end}")
         found: list[bytes] = []

@@ -16,7 +16,7 @@ from mirror.offsets.intervals import End
 from mirror.offsets.recovery import Recovered
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change, StateWriter
-from mirror.worker import resume, startup
+from mirror.worker import ground, resume, startup
 from mirror.worker.evidence import gather_evidence
 from mirror.worker.plan import Plan
 from mirror.worker.replicator import Replicator
@@ -122,15 +122,15 @@ def forgets_the_checkpoint_position(patch: pytest.MonkeyPatch) -> None:
 def reads_the_state_before_the_fence(patch: pytest.MonkeyPatch) -> None:
     kept: dict[str, Any] = {}
 
-    async def planted_fence(target: Any, link: Any, partitions: Any) -> Any:
+    async def planted_fence(target: Any, link: Any, partitions: Any, **more: Any) -> Any:
         kept["entries"] = await read_entries(link, target)
-        return await fence_link(target, link, partitions)
+        return await fence_link(target, link, partitions, **more)
 
-    async def planted_gather(link: Any, clusters: Any, _entries: Any, *more: Any) -> Any:
-        return await gather_evidence(link, clusters, kept["entries"], *more)
+    async def planted_gather(link: Any, clusters: Any, _entries: Any, *more: Any, **named: Any) -> Any:
+        return await gather_evidence(link, clusters, kept["entries"], *more, **named)
 
     patch.setattr(startup, "fence_link", planted_fence)
-    patch.setattr(startup, "gather_evidence", planted_gather)
+    patch.setattr(ground, "gather_evidence", planted_gather)
 
 
 PLANTED: tuple[Plant, ...] = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from broker.base.clock import SystemClock
@@ -34,12 +36,12 @@ from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail, stand_in
 from mirror.origins import Judgement, Verdict
 from mirror.worker.comparing import compare_logs
+from mirror.worker.ground import history_of
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.plan import Rules
 from mirror.worker.replicator import Replicator
 from mirror.worker.resume import Evidence, Opening, SourceLog, open_partition
-from mirror.worker.startup import history_of
 from tests.mirror.partition import Submissions
 
 T = TypeVar("T")
@@ -145,13 +147,13 @@ class MemoryLog:
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Run what never waits for anything."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    raise AssertionError("it waits for something")
+    """Run what waits for nothing but its own tasks, on a loop that all examples share."""
+    return _loop().run_until_complete(work)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
 
 
 class AllPasses:

@@ -133,6 +133,8 @@ PARTITION_FAULTS: dict[str, tuple[Fault, HoldReason]] = {
         HoldReason.ERROR_AT_TARGET,
     ),
 }
+HEALED_IN_THE_SESSION = [name for name in PARTITION_FAULTS if "source" in name and "may" not in name]
+"""The fence has nothing to do with the source; but who gives a right has to say so, which is a fence, too."""
 
 
 @pytest.mark.parametrize("name", PARTITION_FAULTS)
@@ -150,7 +152,7 @@ async def test_a_fault_from_the_start_stops_its_partition_only(stage: Stage, nam
         assert not told.of(Event.RESTARTING)
         assert not stage.west.marked & stage.west.leaderless
         await _heal(stage, told)
-        assert stage.fences() == 2
+        assert stage.fences() == (1 if name in HEALED_IN_THE_SESSION else 2), told.of(Event.RENEWED)
 
 
 @pytest.mark.parametrize("name", PARTITION_FAULTS)
@@ -165,10 +167,9 @@ async def test_a_fault_that_comes_stops_its_partition_only(stage: Stage, name: s
         await _is_held(stage, told, reason)
         await stage.write(*GOOD)
         await stage.wait_for(*GOOD)
-        assert stage.fences() == 1
-        assert not told.of(Event.RESTARTING)
+        assert (stage.fences(), told.of(Event.RESTARTING)) == (1, [])
         await _heal(stage, told)
-        assert stage.fences() == 2
+        assert stage.fences() == (1 if name in HEALED_IN_THE_SESSION else 2), told.of(Event.RENEWED)
 
 
 async def _is_held(stage: Stage, told: Told, reason: HoldReason) -> None:

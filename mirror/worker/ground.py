@@ -1,0 +1,77 @@
+"""What a fenced link stands on: with it each partition can be looked at, and opened, one by one or all together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from broker.wire.vocabulary import TopicPartition
+from mirror.link import Link
+from mirror.offsets.entries import Writer
+from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.state import StateEntries
+from mirror.origins import Registration
+from mirror.topics.plan import MirroredTopic
+from mirror.worker.evidence import gather_evidence, with_occupants
+from mirror.worker.holds import Holds
+from mirror.worker.origins import Passage
+from mirror.worker.plan import Rules
+from mirror.worker.replicator import History, Outlet, Replicator
+from mirror.worker.resume import Evidence, Opening
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """`entries` were read behind the fence of `writer`, `pairs` (source -> target) are the partitions that it reaches,
+    `writers` were registered at the target before it.
+    """
+
+    link: Link
+    passage: Passage
+    mirrored: tuple[MirroredTopic, ...]
+    pairs: Mapping[TopicPartition, TopicPartition]
+    writer: Writer
+    entries: StateEntries
+    writers: Mapping[int, Registration]
+
+    async def look(
+        self,
+        clusters: tuple[Cluster, Cluster],
+        pairs: Mapping[TopicPartition, TopicPartition],
+        holds: Holds,
+        patience_ms: int,
+    ) -> dict[TopicPartition, Evidence]:
+        """All that decides where those of `pairs` go on.
+
+        What cannot be asked, or not in about `patience_ms`, is held, and left out. Raises ClientError, StateDamaged.
+        """
+        link, entries = self.link, self.entries
+        found = await gather_evidence(
+            link, clusters, entries, self.mirrored, pairs, self.passage, holds, patience_ms=patience_ms
+        )
+        return await with_occupants(link, clusters[1], found, pairs, entries, self.writers, holds, patience_ms)
+
+    def replicator(self, found: Evidence, opening: Opening, max_message_bytes: int, outlet: Outlet) -> Replicator:
+        """The partition as it was opened; one with a gap stands still."""
+        where = found.where
+        known = PartitionMap(list(opening.intervals), opening.end, opening.position)
+        rules = Rules(self.writer, max_message_bytes, self.passage.judge(where), self.passage.names_origins)
+        history = history_of(opening)
+        shared = self.link.shared_targets
+        replicator = Replicator(
+            where, self.pairs[where], known, rules, outlet, shared=shared, history=history, sequence=found.sequence
+        )
+        replicator.gap = opening.gap
+        replicator.source_end_offset = found.source.end
+        checkpoint = self.entries.checkpoints.get(where)
+        replicator.source_timestamp_ms = checkpoint.source_timestamp_ms if checkpoint else -1
+        return replicator
+
+
+def history_of(opening: Opening) -> History:
+    """What a replicator begins with; nothing, where the partition stands still."""
+    if opening.checkpoint is None:
+        return History()
+    known = opening.checkpoint
+    return History(list(known.leader_epochs), known.last, known.topic_ids, opening.epochs_stand, known.epochs_to)

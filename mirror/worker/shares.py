@@ -1,0 +1,40 @@
+"""Which replicators each node moves, while a session runs: more may join, also at a node that had none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+from mirror.worker.replicator import Replicator
+
+Move: TypeAlias = Callable[[int, list[Replicator]], Awaitable[None]]
+"""Moves the replicators of one node for ever; the list may grow."""
+
+
+class Shares:
+    """Per node its replicators, in one list that whoever moves them looks into again and again."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[int, list[Replicator]] = {}
+        self._unmoved: asyncio.Queue[int] = asyncio.Queue()
+
+    def join(self, node_id: int, replicators: Iterable[Replicator]) -> None:
+        """These are moved by that node's task from its next round on."""
+        share = self._by_node.get(node_id)
+        if share is None:
+            self._by_node[node_id] = list(replicators)
+            self._unmoved.put_nowait(node_id)
+        else:
+            share.extend(replicators)
+
+    async def run(self, move: Move) -> None:
+        """A task for each node, for ever. Raises what they raise."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                node_id = await self._unmoved.get()
+                tasks.create_task(_awaited(move(node_id, self._by_node[node_id])))
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
