@@ -212,11 +212,12 @@ def _group_partitions(
         committed = here or there
         if committed is None and at not in kept_waiting:
             continue
-        translated = None
+        translated, set_back = None, False
         if here is not None and at in trusted:
             stands_at = there.offset if there else None
             before = offset_map.last_written(group, at, here.offset, stands_at, written.get(at))
             read_to = read_at_target(here.offset, stands_at, before)
+            set_back = bool(stands_at) and read_to == 0
             translated = offset_map.to_target(at.topic, at.partition, here.offset, read_to)
         yield GroupPartitionView(
             at.topic,
@@ -226,4 +227,5 @@ def _group_partitions(
             translated,
             there.offset if there else None,
             committed.metadata if committed else "",
+            set_back,
         )

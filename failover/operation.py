@@ -24,7 +24,17 @@ from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
-from failover.plan import GroupMove, MoveKind, Operation, OperationPlan, OperationStep, not_movable, plan_moves
+from failover.plan import (
+    GroupMove,
+    GroupTotal,
+    MoveKind,
+    Operation,
+    OperationPlan,
+    OperationStep,
+    group_totals,
+    not_movable,
+    plan_moves,
+)
 from failover.snapshot import Snapshot
 from failover.verification import VerificationDifference, edge_timestamps, unfenced, verify_ends, verify_groups
 from mirror.api import Link, promote_link
@@ -45,6 +55,7 @@ class OperationResult:
     moves: tuple[GroupMove, ...]
     differences: tuple[VerificationDifference, ...]
     journal: str
+    group_totals: tuple[GroupTotal, ...] = ()
     left_groups: tuple[str, ...] = ()
     """The groups that stayed behind, as was consented to: some of their moves are not known."""
 
@@ -126,7 +137,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
         match step:
             case OperationStep.DRAIN:
                 snapshot = await drain(sites, drain_timeout_s)
-                if refused := not_movable(plan_moves(snapshot), plan.left_groups):
+                if refused := not_movable(plan_moves(snapshot, plan.set_back_groups), plan.left_groups):
                     raise NotMovable([refusal.subject for refusal in refused])
             case OperationStep.FENCE:
                 fence = await promote_link(sites.link, sites.target, journal.operation_id)
@@ -136,7 +147,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
                 snapshot = await _look(plan.operation, sites)
             case OperationStep.MOVE_GROUPS:
                 if plan.by_offset_map:
-                    moves = tuple(plan_moves(snapshot))
+                    moves = tuple(plan_moves(snapshot, plan.set_back_groups))
                 await move_groups(sites, moves)
             case OperationStep.VERIFY:
                 differences = (*not_fenced, *await verify(plan, sites, snapshot, moves))
@@ -154,6 +165,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
         moves=moves,
         differences=differences,
         journal=str(journal.path),
+        group_totals=group_totals(moves),
         left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
     )
     journal.record(FINISHED, to_document(result))

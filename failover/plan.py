@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from failover.contact import SiteFinding
@@ -57,6 +57,7 @@ class MoveKind(StrEnum):
     TRANSLATED = "translated"
     AT_END = "at_end"
     ALREADY_THERE = "already_there"
+    AHEAD = "ahead"
     BY_TIMESTAMP = "by_timestamp"
     KEPT = "kept"
     UNKNOWN = "unknown"
@@ -69,6 +70,7 @@ class GroupMove:
     AT_END: the group had read further at the source than was mirrored, so it goes on at the end of what is there.
     KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
     source after `synced_at_ms` it reads again; None: no sync was recorded.
+    AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays.
     UNKNOWN: no offset of the target is known to mean the same record; what stands there is left as it is.
     """
 
@@ -81,6 +83,9 @@ class GroupMove:
     target_offset: int | None
     metadata: str
     synced_at_ms: int | None = None
+    read_again_records: int | None = 0
+    skipped_records: int | None = 0
+    """As counts of the target's offsets, markers among them; None where it cannot be known."""
 
     @property
     def commits(self) -> bool:
@@ -88,8 +93,19 @@ class GroupMove:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupTotal:
+    """What a group's moves make it read again, and skip, in all its partitions; None where one of them is unknown."""
+
+    group: str
+    read_again_records: int | None
+    skipped_records: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class OperationPlan:
-    """Everything an operator should see before saying yes. What is unknown of `left_groups` may stay behind."""
+    """Everything an operator should see before saying yes. What is unknown of `left_groups` may stay behind, and
+    `set_back_groups` go back where they are ahead at the target.
+    """
 
     operation: Operation
     snapshot: Snapshot
@@ -99,18 +115,26 @@ class OperationPlan:
     refusals: tuple[GateRefusal, ...]
     by_offset_map: bool = True
     left_groups: tuple[str, ...] = ()
+    set_back_groups: tuple[str, ...] = ()
+    group_totals: tuple[GroupTotal, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group_totals", group_totals(self.moves))
 
     @property
     def loss(self) -> LossTotal:
         return total_loss(self.losses)
 
 
-def plan_switchover(snapshot: Snapshot, *, left_groups: Iterable[str] = ()) -> OperationPlan:
+def plan_switchover(
+    snapshot: Snapshot, *, left_groups: Iterable[str] = (), set_back_groups: Iterable[str] = ()
+) -> OperationPlan:
     """The source is alive and nothing may be lost: drain, fence, move the groups, verify.
 
     What the mirror still has to bring is waited for, so that only after the drain all moves can be judged.
     """
-    left, moves = tuple(left_groups), tuple(plan_moves(snapshot))
+    left, back = tuple(left_groups), tuple(set_back_groups)
+    moves = tuple(plan_moves(snapshot, back))
     refusals = [*_link_refusals(snapshot)]
     if not snapshot.source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
@@ -137,6 +161,7 @@ def plan_switchover(snapshot: Snapshot, *, left_groups: Iterable[str] = ()) -> O
             *not_movable((move for move in moves if not _is_coming(move, snapshot)), left),
         ),
         left_groups=left,
+        set_back_groups=back,
     )
 
 
@@ -148,13 +173,15 @@ def plan_failover(
     even_if_source_partly_there: bool = False,
     moves: Iterable[GroupMove] | None = None,
     left_groups: Iterable[str] = (),
+    set_back_groups: Iterable[str] = (),
 ) -> OperationPlan:
     """The source is gone: fence, move the groups to what is there, verify, and say what is lost.
 
     `moves` replaces the moves by offset map (a failover to a datetime).
     """
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
-    left, planned = tuple(left_groups), tuple(plan_moves(snapshot) if moves is None else moves)
+    left, back = tuple(left_groups), tuple(set_back_groups)
+    planned = tuple(plan_moves(snapshot, back) if moves is None else moves)
     refusals = [*_link_refusals(snapshot)]
     if snapshot.source_answers and not even_if_source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_ANSWERS, snapshot.source))
@@ -171,6 +198,7 @@ def plan_failover(
         (*refusals, *_active_at_target(snapshot.groups), *_missing(snapshot), *not_movable(planned, left)),
         by_offset_map=moves is None,
         left_groups=left,
+        set_back_groups=back,
     )
 
 
@@ -196,12 +224,49 @@ def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
     return False
 
 
-def plan_moves(snapshot: Snapshot) -> Iterable[GroupMove]:
-    """Where each group goes on at the target, by the offset map."""
+def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
+    """Per group what it reads again and skips."""
+    by_group: dict[str, list[GroupMove]] = {}
+    for move in moves:
+        by_group.setdefault(move.group, []).append(move)
+    return tuple(
+        GroupTotal(
+            group,
+            _sum(move.read_again_records for move in of_group),
+            _sum(move.skipped_records for move in of_group),
+        )
+        for group, of_group in sorted(by_group.items())
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def plan_moves(snapshot: Snapshot, set_back_groups: Container[str] = ()) -> Iterable[GroupMove]:
+    """Where each group goes on at the target, by the offset map; back only where that was asked for."""
     ends = {(view.topic, view.partition): view for view in snapshot.partitions}
     for group in snapshot.groups:
         for at in group.partitions:
-            yield _move(group, at, ends.get((at.topic, at.partition)))
+            move = _move(group, at, ends.get((at.topic, at.partition)))
+            yield _counted(move, at, may_go_back=at.set_back or group.group in set_back_groups)
+
+
+def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> GroupMove:
+    """The move, which becomes to stay where it would go back unasked, with what is read again and skipped by it."""
+    stands_at, goes_to = at.target_offset, move.target_offset
+    if move.kind in (MoveKind.KEPT, MoveKind.UNKNOWN):
+        return replace(move, read_again_records=None, skipped_records=0 if move.kind is MoveKind.KEPT else None)
+    if not move.commits or stands_at is None or goes_to is None or stands_at <= goes_to:
+        return move
+    if may_go_back:
+        return replace(move, read_again_records=0 if at.set_back else stands_at - goes_to)
+    return replace(move, kind=MoveKind.AHEAD, target_offset=stands_at, skipped_records=stands_at - goes_to)
 
 
 def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:

@@ -36,7 +36,10 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartitionView:
-    """A group's committed offset at the source and at the target, and the source's translated (None: unknown)."""
+    """A group's committed offset at the source and at the target, and the source's translated (None: unknown).
+
+    `set_back`: what stands at the target the mirror wrote, and the group was set back at the source since then.
+    """
 
     topic: str
     partition: int
@@ -45,6 +48,7 @@ class GroupPartitionView:
     translated_offset: int | None
     target_offset: int | None
     metadata: str
+    set_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ def _everywhere(group: GroupView, snapshot: Snapshot) -> list[GroupPartitionView
 
 
 def _move(group: GroupView, at: GroupPartitionView, offset: int | None) -> GroupMove:
+    read_to = at.target_offset if at.translated_offset is None else at.translated_offset
+    known = offset is not None and read_to is not None
     return GroupMove(
         group.group,
         at.topic,
@@ -77,6 +79,8 @@ def _move(group: GroupView, at: GroupPartitionView, offset: int | None) -> Group
         offset,
         at.metadata,
         group.synced_at_ms,
+        max(0, (read_to or 0) - (offset or 0)) if known else None,
+        max(0, (offset or 0) - (read_to or 0)) if known else None,
     )
 
 

@@ -40,6 +40,14 @@ def common_options(command: Any) -> Any:
             metavar="GROUP",
             help="Go on where offsets of this group are unknown, and leave those; may be given again.",
         ),
+        click.option(
+            "--set-back",
+            "set_back_groups",
+            multiple=True,
+            type=GroupName(),
+            metavar="GROUP",
+            help="Set this group back where it is ahead at the target; may be given again.",
+        ),
         click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
         click.option("--yes", is_flag=True, help="Go on without asking."),
         output_option,
@@ -65,6 +73,7 @@ def switchover(
     link_name: str | None,
     groups: tuple[str, ...],
     left_groups: tuple[str, ...],
+    set_back_groups: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     output: str,
@@ -80,7 +89,11 @@ def switchover(
     async def main() -> int:
         async with AsyncExitStack() as stack:
             sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
-            plan = plan_switchover(mark_interrupted(await sites.look(), _journals(app)), left_groups=left_groups)
+            plan = plan_switchover(
+                mark_interrupted(await sites.look(), _journals(app)),
+                left_groups=left_groups,
+                set_back_groups=set_back_groups,
+            )
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_s)
 
     raise SystemExit(run_async(main()))
@@ -105,6 +118,7 @@ def failover(
     link_name: str | None,
     groups: tuple[str, ...],
     left_groups: tuple[str, ...],
+    set_back_groups: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     output: str,
@@ -131,6 +145,7 @@ def failover(
                 even_if_source_partly_there=even_if_source_partly_there,
                 moves=None if timestamp_ms is None else await moves_to(snapshot, sites.target, timestamp_ms),
                 left_groups=left_groups,
+                set_back_groups=set_back_groups,
             )
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=0.0)
 

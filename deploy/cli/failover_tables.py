@@ -27,7 +27,17 @@ LOSS_COLUMNS = (
     "first_timestamp",
     "seen_at",
 )
-MOVE_COLUMNS = ("group", "topic", "partition", "kind", "source_offset", "target_offset", "synced_at")
+MOVE_COLUMNS = (
+    "group",
+    "topic",
+    "partition",
+    "kind",
+    "source_offset",
+    "target_offset",
+    "read_again_records",
+    "skipped_records",
+    "synced_at",
+)
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 NOT_FENCED = (
     "not_fenced: the partition could take no marker, so a mirror that hangs could still write there; "
@@ -135,10 +145,19 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         )
     if lossy := _with_loss(plan.losses):
         print_table(to_document(lossy), LOSS_COLUMNS, "", to_stderr=to_stderr)
+    for total in plan.group_totals:
+        click.echo(
+            f"{total.group}: {_count(total.read_again_records)} read again, {_count(total.skipped_records)} skipped",
+            err=to_stderr,
+        )
     if plan.left_groups:
         click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
     if plan.moves:
         print_table(to_document(list(plan.moves)), MOVE_COLUMNS, "", to_stderr=to_stderr)
+
+
+def _count(records: int | None) -> str:
+    return "an unknown number of records" if records is None else counted(records, "record")
 
 
 def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:

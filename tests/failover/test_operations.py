@@ -277,6 +277,34 @@ async def test_an_operation_cut_before_the_groups_moved_is_gone_on_with(tmp_path
         assert reasons(plan_switchover(after)) == {RefusalReason.LINK_NOT_RUNNING}
 
 
+async def test_what_was_read_at_the_target_is_not_read_again_when_a_cut_operation_is_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await promote_link(stage.link, stage.target, "cut")
+        await commit_group(stage.target, 45, 46)  # an application has run there
+        snapshot = replace(await stage.sites.look(), interrupted=True)
+        plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True)
+        assert {(move.kind, move.read_again_records) for move in plan.moves} == {(MoveKind.AHEAD, 0)}
+        result = await stage.run(plan, stage.sites)
+        assert result.verified, result.differences
+        assert result.group_totals == plan.group_totals
+        assert await stage.group_at(stage.target) == dict(zip(PARTITIONS, (45, 46), strict=True))
+
+        asked = plan_failover(
+            replace(await stage.sites.look(), interrupted=True),
+            allow_data_loss=True,
+            even_if_source_answers=True,
+            set_back_groups=[GROUP],
+        )
+        again = await stage.run(asked, stage.sites)
+        assert again.verified, again.differences
+        for at in PARTITIONS:
+            assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+
+
 @pytest.mark.parametrize(
     ("site", "reason"),
     [("source", RefusalReason.GROUP_ACTIVE_AT_SOURCE), ("target", RefusalReason.GROUP_ACTIVE_AT_TARGET)],

@@ -13,6 +13,7 @@ from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, tot
 from failover.plan import (
     GateRefusal,
     GroupMove,
+    GroupTotal,
     MoveKind,
     Operation,
     OperationStep,
@@ -37,10 +38,16 @@ def move_of(at: GroupPartitionView, *views: PartitionView) -> GroupMove:
     return move
 
 
-def moved(kind: MoveKind, source_offset: int | None, target_offset: int | None) -> GroupMove:
-    return GroupMove(
-        "analysts", "flights", 3, "east.flights", kind, source_offset, target_offset, "by analyst 7", NOW_MS - 900
-    )
+def moved(
+    kind: MoveKind,
+    source_offset: int | None,
+    target_offset: int | None,
+    read_again: int | None = 0,
+    skipped: int | None = 0,
+) -> GroupMove:
+    at = ("analysts", "flights", 3, "east.flights")
+    metadata, synced_at_ms = "by analyst 7", NOW_MS - 900
+    return GroupMove(*at, kind, source_offset, target_offset, metadata, synced_at_ms, read_again, skipped)
 
 
 @pytest.mark.parametrize(
@@ -49,11 +56,14 @@ def moved(kind: MoveKind, source_offset: int | None, target_offset: int | None) 
         (AT, moved(MoveKind.TRANSLATED, 40, 43)),
         (replace(AT, target_offset=42), moved(MoveKind.TRANSLATED, 40, 43)),
         (replace(AT, target_offset=43), moved(MoveKind.ALREADY_THERE, 40, 43)),
-        (replace(AT, source_offset=None, translated_offset=None), moved(MoveKind.UNKNOWN, None, None)),
-        (replace(AT, source_offset=None, translated_offset=None, target_offset=5), moved(MoveKind.KEPT, None, 5)),
+        (replace(AT, source_offset=None, translated_offset=None), moved(MoveKind.UNKNOWN, None, None, None, None)),
+        (replace(AT, source_offset=None, translated_offset=None, target_offset=5), moved(MoveKind.KEPT, None, 5, None)),
         (AHEAD, moved(MoveKind.AT_END, 90, 93)),
         (replace(AHEAD, source_offset=95, target_offset=7), moved(MoveKind.AT_END, 95, 93)),
-        (replace(AHEAD, source_offset=89), moved(MoveKind.UNKNOWN, 89, None)),
+        (replace(AT, target_offset=743), moved(MoveKind.AHEAD, 40, 743, 0, 700)),
+        (replace(AT, target_offset=743, set_back=True), moved(MoveKind.TRANSLATED, 40, 43)),
+        (replace(AHEAD, target_offset=95), moved(MoveKind.AHEAD, 90, 95, 0, 2)),
+        (replace(AHEAD, source_offset=89), moved(MoveKind.UNKNOWN, 89, None, None, None)),
     ],
 )
 def test_a_move_says_all_of_where_it_comes_from_and_goes(at: GroupPartitionView, expected: GroupMove) -> None:
@@ -71,7 +81,24 @@ def test_a_move_says_all_of_where_it_comes_from_and_goes(at: GroupPartitionView,
     ],
 )
 def test_a_group_ahead_goes_to_the_end_only_where_that_is_what_it_has_not_read(view: PartitionView) -> None:
-    assert move_of(AHEAD, view) == moved(MoveKind.UNKNOWN, 90, None)
+    assert move_of(AHEAD, view) == moved(MoveKind.UNKNOWN, 90, None, None, None)
+
+
+def test_a_group_is_set_back_where_that_is_asked_for_by_name_and_what_it_reads_again_is_counted() -> None:
+    ahead = replace(AT, target_offset=743)
+    snapshot = replace(SNAPSHOT, groups=(replace(GROUP, partitions=(ahead, AT)),))
+    for plan in (
+        plan_switchover(snapshot, set_back_groups=["analysts"]),
+        plan_failover(
+            snapshot, allow_data_loss=True, even_if_source_answers=True, set_back_groups=["others", "analysts"]
+        ),
+    ):
+        assert plan.moves == (moved(MoveKind.TRANSLATED, 40, 43, 700), moved(MoveKind.TRANSLATED, 40, 43))
+        assert plan.group_totals == (GroupTotal("analysts", 700, 0),)
+    unasked = plan_switchover(snapshot, set_back_groups=["others"])
+    assert [move.commits for move in unasked.moves] == [False, True]
+    assert unasked.group_totals == (GroupTotal("analysts", 0, 700),)
+    assert plan_switchover(SNAPSHOT).group_totals == (GroupTotal("analysts", 0, 0),)
 
 
 def test_each_refusal_names_what_it_is_about() -> None:
