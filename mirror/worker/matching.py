@@ -289,7 +289,7 @@ class _Matching:
             return not ahead.sources or len(ahead.targets) < ahead.sources[0].offset - behind
         passed = found.source + found.target
         if self.last is None:  # the link may have begun anywhere
-            return not found.target or passed <= ahead.sources[found.source].offset
+            return passed <= ahead.sources[found.source].offset
         here = ahead.sources[found.source].offset - self.last.source_offset - 1
         there = ahead.targets[found.target].offset - self.last.target_offset - 1
         return passed <= here and passed <= there

@@ -109,6 +109,9 @@ class SimulatedCluster:
 
     # -- transactions, decided by the broker's own pure model; as in Kafka, the markers come after the answer
 
+    def transaction(self, transactional_id: str) -> transactions.Transaction | None:
+        return self._transactions.get(transactional_id)
+
     def init_producer(
         self, transactional_id: str | None, timeout_ms: int, claims: tuple[int, int]
     ) -> tuple[ErrorCode, int, int]:
