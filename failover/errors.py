@@ -33,6 +33,7 @@ class NotMovable(GateRefused):
     """With everything mirrored, it is still not known where these groups go on; nothing was changed."""
 
     def __init__(self, groups: Sequence[str]) -> None:
+        self.groups = tuple(groups)
         super().__init__(
             f"it is not known where {', '.join(groups)} would go on at the target; nothing was changed",
             hint=f"see `farshore group describe`; to go on without: {leave_options(groups)}",

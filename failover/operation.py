@@ -22,7 +22,7 @@ from failover.contact import BrokerAnswer, SiteFinding, call_site
 from failover.errors import NotDrained, NotMovable
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
-from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
+from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
 from failover.plan import (
     GroupMove,
@@ -55,6 +55,7 @@ class OperationResult:
     moves: tuple[GroupMove, ...]
     differences: tuple[VerificationDifference, ...]
     journal: str
+    loss: LossTotal
     group_totals: tuple[GroupTotal, ...] = ()
     left_groups: tuple[str, ...] = ()
     """The groups that stayed behind, as was consented to: some of their moves are not known."""
@@ -166,6 +167,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
         differences=differences,
         journal=str(journal.path),
         group_totals=group_totals(moves),
+        loss=total_loss(losses),
         left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
     )
     journal.record(FINISHED, to_document(result))

@@ -40,6 +40,8 @@ class RefusalReason(StrEnum):
     OFFSETS_IN_DOUBT = "offsets_in_doubt"
     DATA_LOSS_NOT_ALLOWED = "data_loss_not_allowed"
     GROUP_NOT_FOUND = "group_not_found"
+    NOT_DRAINED = "not_drained"
+    NO_CONSENT = "no_consent"
     GROUP_NOT_MOVABLE = "group_not_movable"
 
 
@@ -117,13 +119,11 @@ class OperationPlan:
     left_groups: tuple[str, ...] = ()
     set_back_groups: tuple[str, ...] = ()
     group_totals: tuple[GroupTotal, ...] = field(init=False)
+    loss: LossTotal = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", total_loss(self.losses))
         object.__setattr__(self, "group_totals", group_totals(self.moves))
-
-    @property
-    def loss(self) -> LossTotal:
-        return total_loss(self.losses)
 
 
 def plan_switchover(
@@ -195,7 +195,7 @@ def plan_failover(
         (OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY),
         losses,
         planned,
-        (*refusals, *_active_at_target(snapshot.groups), *_missing(snapshot), *not_movable(planned, left)),
+        (*refusals, *_in_the_way(snapshot, planned), *_missing(snapshot), *not_movable(planned, left)),
         by_offset_map=moves is None,
         left_groups=left,
         set_back_groups=back,
@@ -329,3 +329,10 @@ def _active_at_target(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
     return tuple(
         GateRefusal(RefusalReason.GROUP_ACTIVE_AT_TARGET, group.group) for group in groups if group.target_members
     )
+
+
+def _in_the_way(snapshot: Snapshot, moves: Iterable[GroupMove]) -> tuple[GateRefusal, ...]:
+    """As `_active_at_target`, but those for which nothing is to be committed, and nothing more can come to be."""
+    moving = {move.group for move in moves if move.commits}
+    settled = snapshot.source_finding is SiteFinding.DEAD
+    return _active_at_target(group for group in snapshot.groups if group.group in moving or not settled)

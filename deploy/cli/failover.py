@@ -14,10 +14,11 @@ from deploy.cli import failover_tables as display
 from deploy.cli.parameters import GroupName, Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.contact import CLIENT_ID, reach
+from failover.errors import NotDrained, NotMovable
 from failover.journal import Journal
 from failover.looking import both
 from failover.operation import Sites, carry_out, mark_interrupted
-from failover.plan import OperationPlan, plan_failover, plan_switchover
+from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
 from failover.to_datetime import moves_to
 from mirror.api import Link
 
@@ -175,12 +176,19 @@ async def _decide(
         display.print_plan(plan, output)
         return ExitCode.REFUSED if plan.refusals else ExitCode.DONE
     display.show_plan(plan)
-    display.refuse(plan)
-    display.ask(plan, yes)
+    display.refuse(plan, output)
+    display.ask(plan, yes, output)
     operation_id = f"{plan.operation.value}-{sites.link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     journal = Journal(_journals(app), operation_id, lambda: datetime.now(UTC).isoformat())
     try:
         result = await carry_out(plan, sites, journal, timeout_s)
+    except NotDrained:
+        display.tell_refused(plan, output, GateRefusal(RefusalReason.NOT_DRAINED, sites.link.name))
+        raise
+    except NotMovable as refused:
+        named = [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
+        display.tell_refused(plan, output, *named)
+        raise
     finally:
         journal.close()
     display.print_result(result, output)

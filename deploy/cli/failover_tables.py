@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 
 import click
 
 from broker.base.documents import iso_time, to_document
 from deploy.cli.tables import counted, print_table
-from deploy.cli.terminal import Output, confirm_plan, emit
+from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
 from failover.errors import GateRefused, leave_options
 from failover.losses import Certainty, LossTotal, PartitionLoss
@@ -81,6 +82,11 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "it cannot be ruled out that records of {subject} are lost",
         "read the plan; to go on, add --allow-data-loss",
     ),
+    RefusalReason.NOT_DRAINED: (
+        "the mirror of {subject} did not come to the source's end",
+        "stop the producers at the source, see `farshore status`, then try again",
+    ),
+    RefusalReason.NO_CONSENT: ("nobody consented to moving {subject}", "add --yes to go on"),
     RefusalReason.GROUP_NOT_FOUND: (
         "the group {subject} has no committed offset in a mirrored topic",
         "correct the name: `farshore group list --site SITE` has those of a site",
@@ -165,9 +171,16 @@ def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
     return [loss for loss in losses if not loss.is_none]
 
 
-def refuse(plan: OperationPlan) -> None:
+def tell_refused(plan: OperationPlan, output: str, *refusals: GateRefusal) -> None:
+    """The plan with its refusals on stdout, where a document was asked for."""
+    if output != Output.TABLE:
+        emit(replace(plan, refusals=(*plan.refusals, *refusals)), output)
+
+
+def refuse(plan: OperationPlan, output: str) -> None:
     """Raise GateRefused with every gate that said no; the first one's hint."""
     if plan.refusals:
+        tell_refused(plan, output)
         told = [reason_of(refusal) for refusal in plan.refusals]
         unmovable = [refusal.subject for refusal in plan.refusals if refusal.reason is RefusalReason.GROUP_NOT_MOVABLE]
         hint = told[0][1]
@@ -176,10 +189,14 @@ def refuse(plan: OperationPlan) -> None:
         raise GateRefused("; ".join(message for message, _ in told), hint=hint)
 
 
-def ask(plan: OperationPlan, yes: bool) -> None:
+def ask(plan: OperationPlan, yes: bool, output: str) -> None:
     """Consent, by --yes or at the terminal."""
     what = "lose what was not mirrored and move" if plan.operation is Operation.FAILOVER else "move"
-    confirm_plan(None, yes, question=f"{what.capitalize()} to {plan.snapshot.target}?")
+    try:
+        confirm_plan(None, yes, question=f"{what.capitalize()} to {plan.snapshot.target}?")
+    except CommandRefused:
+        tell_refused(plan, output, GateRefusal(RefusalReason.NO_CONSENT, plan.snapshot.link))
+        raise
 
 
 def print_result(result: OperationResult, output: str) -> None:

@@ -103,6 +103,16 @@ def test_a_group_with_members_at_the_target_is_refused() -> None:
     assert RefusalReason.GROUP_ACTIVE_AT_TARGET in reasons(plan_switchover(active).refusals)
 
 
+def test_a_reader_at_the_target_is_in_nobodys_way_where_the_source_is_dead_and_nothing_is_committed() -> None:
+    reading = replace(GROUP, target_members=1, partitions=(replace(GROUP_AT, target_offset=41),))
+    gone = source_gone(replace(SNAPSHOT, groups=(reading,)))
+    assert plan_failover(gone, allow_data_loss=True, even_if_source_answers=False).refusals == ()
+    (kept,) = plan_failover(gone, allow_data_loss=True, even_if_source_answers=False).moves
+    by_time = replace(kept, kind=MoveKind.BY_TIMESTAMP)
+    plan = plan_failover(gone, allow_data_loss=True, even_if_source_answers=False, moves=[by_time])
+    assert reasons(plan.refusals) == {RefusalReason.GROUP_ACTIVE_AT_TARGET}
+
+
 def test_a_group_ahead_of_the_mirror_goes_on_at_the_end_of_what_is_there() -> None:
     ahead = replace(GROUP_AT, partition=1, source_offset=95, translated_offset=None)
     (move,) = plan_switchover(replace(SNAPSHOT, groups=(replace(GROUP, partitions=(ahead,)),))).moves

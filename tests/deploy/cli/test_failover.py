@@ -148,6 +148,9 @@ def test_a_refusal_is_exit_code_3_with_its_reason_and_hint(shell: Shell) -> None
     refused = shell.run("failover --allow-data-loss --yes", ExitCode.REFUSED)
     assert "error: the source site east answers" in refused.stderr
     assert "hint: run `farshore switchover`" in refused.stderr
+    assert refused.stdout == ""
+    told = json.loads(shell.run("failover --allow-data-loss --yes -o json", ExitCode.REFUSED).stdout)
+    assert [refusal["reason"] for refusal in told["refusals"]] == ["source_answers"]
     dry = json.loads(shell.run("failover --allow-data-loss --dry-run -o json", ExitCode.REFUSED).stdout)
     assert [refusal["reason"] for refusal in dry["refusals"]] == ["source_answers"]
     assert shell.journals == before
@@ -155,8 +158,11 @@ def test_a_refusal_is_exit_code_3_with_its_reason_and_hint(shell: Shell) -> None
 
 def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
     before = shell.journals
-    refused = shell.run("switchover", ExitCode.REFUSED)
+    refused = shell.run("switchover -o json", ExitCode.REFUSED)
     assert "--yes" in refused.stderr
+    document = json.loads(refused.stdout)
+    assert [refusal["reason"] for refusal in document["refusals"]] == ["no_consent"]
+    assert document["loss"] == {"records": 0, "partitions_with_loss": 0, "certainty": "exact"}
     assert shell.journals == before
 
 
@@ -225,3 +231,4 @@ def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -
     result = json.loads(own_shell.run("failover --allow-data-loss --yes -o json", ExitCode.DONE).stdout)
     assert [loss["certainty"] for loss in result["losses"]] == ["at_least"]
     assert result["losses"][0]["seen_at"] is not None
+    assert (result["loss"]["records"], result["loss"]["certainty"]) == (0, "at_least")
