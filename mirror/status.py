@@ -22,7 +22,7 @@ from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Gap, RunState
 from mirror.offsets.group_entries import GroupSyncs
 from mirror.offsets.hold_entries import Hold
-from mirror.offsets.state import LinkState, StateEntries, load_partial_state
+from mirror.offsets.state import LinkState, StateEntries, StateReaders, load_partial_state
 
 T = TypeVar("T", int, float)
 
@@ -94,14 +94,16 @@ class LinkStatus:
     trouble: str
 
 
-async def link_statuses(links: Sequence[Link], heartbeats: HeartbeatWatch) -> list[LinkStatus]:
+async def link_statuses(
+    links: Sequence[Link], heartbeats: HeartbeatWatch, readers: StateReaders | None = None
+) -> list[LinkStatus]:
     """Look at all of them at once, in their order. `heartbeats` remembers the looks before."""
     async with asyncio.TaskGroup() as group:
-        looks = [group.create_task(link_status(link, heartbeats)) for link in links]
+        looks = [group.create_task(link_status(link, heartbeats, readers)) for link in links]
     return [look.result() for look in looks]
 
 
-async def link_status(link: Link, heartbeats: HeartbeatWatch) -> LinkStatus:
+async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateReaders | None = None) -> LinkStatus:
     """Look at both sites; one that does not answer is part of the answer, not an error."""
     async with AsyncExitStack() as stack:
         trouble: list[str] = []
@@ -111,7 +113,7 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch) -> LinkStatus:
         look: LinkLook | None = None
         try:
             if target is not None:
-                state = await load_partial_state(link, target)
+                state = await load_partial_state(link, target, readers.of(link) if readers is not None else None)
             if source is not None and target is not None and state is not None:
                 look = await look_at_link(link, source, target, state)
         except FarshoreError as error:

@@ -17,6 +17,7 @@ from mirror.findings import LinkFinding
 from mirror.heartbeat import HeartbeatWatch
 from mirror.limits import STATUS_REFRESH_INTERVAL_MS
 from mirror.link import Link
+from mirror.offsets.state import StateReaders
 from mirror.status import LinkStatus, link_statuses
 
 LINK_COLUMNS = (
@@ -85,8 +86,9 @@ def status(
 
 
 async def _watch(links: Sequence[Link], heartbeats: HeartbeatWatch, output: str, every_partition: bool) -> None:
+    readers = StateReaders()
     while True:
-        statuses = await link_statuses(links, heartbeats)
+        statuses = await link_statuses(links, heartbeats, readers)
         if output == Output.TABLE and sys.stdout.isatty():
             click.echo(CLEAR_SCREEN, nl=False)
         show(statuses, output, every_partition)
@@ -99,9 +101,9 @@ async def _wait(
     """Look until the goal is reached or the time is over -> the last look, and whether it is."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_ms / 1000
-    told = ""
+    told, readers = "", StateReaders()
     while True:
-        statuses = await link_statuses(links, heartbeats)
+        statuses = await link_statuses(links, heartbeats, readers)
         if goal.reached(statuses):
             return statuses, True
         left_s = deadline_s - loop.time()

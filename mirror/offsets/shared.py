@@ -33,7 +33,7 @@ from mirror.offsets.group_entries import GroupAction, Written
 from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES, EXAMINED_ROUNDS
 from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.runs import next_landed, next_taken
-from mirror.offsets.state import load_partial_state
+from mirror.offsets.state import StateReaders, load_partial_state
 
 _NOTHING = PartitionMap()
 
@@ -181,12 +181,14 @@ async def load_group_map(
     in_doubt: Iterable[Where],
     clusters: tuple[Cluster, Cluster],
     examined: dict[TopicPartition, Examined],
+    readers: StateReaders | None = None,
 ) -> GroupMap:
     """The map with those of the reverse links, which are kept at this link's source; `clusters`: source and target.
 
     `in_doubt`, and what is so in a reverse link: the partitions where an offset may mean another record by now, or
     where the reverse link's log cannot be read.
-    `examined` is what earlier calls saw, and is added to. Raises ClientError, StateDamaged. A map that is read too
+    `examined` is what earlier calls saw, and is added to; `readers` go on from where those had
+    read. Raises ClientError, StateDamaged. A map that is read too
     early only says an earlier offset.
     """
     source, target = clusters
@@ -194,7 +196,7 @@ async def load_group_map(
     written_back: dict[str, Mapping[Where, Written]] = {}
     doubted = set(in_doubt)
     for back in link.reverse_links:
-        state = await load_partial_state(back, source)
+        state = await load_partial_state(back, source, readers.of(back) if readers is not None else None)
         backs.append((back, state.map))
         written_back |= {name: entry.written for name, entry in state.entries.groups.by_group.items()}
         doubted |= state.entries.in_doubt(asks_source=True).keys() | state.unread.keys()

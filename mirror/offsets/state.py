@@ -258,6 +258,17 @@ class StateReader:
         self._folding, self._read_to = _Folding(self._link), 0
 
 
+class StateReaders:
+    """A reader for each link that is looked at again and again."""
+
+    def __init__(self) -> None:
+        self._readers: dict[tuple[str, str], StateReader] = {}
+
+    def of(self, link: Link) -> StateReader:
+        """The link's; always the same one."""
+        return self._readers.setdefault((link.name, link.target.name), StateReader(link))
+
+
 async def read_entries(link: Link, target: Cluster) -> StateEntries:
     """Read the state topic once, to the end that it had then. Raises ClientError, StateDamaged."""
     return await StateReader(link).read(target)

@@ -39,6 +39,8 @@ class WorkerLimits:
     topic_refresh_interval_ms: int = 5_000
     config_sync_interval_ms: int = 300_000
     """How often all configs of all topics are asked for, at both sites."""
+    config_apply_after_ms: int = 30_000
+    """What was shown as drift is carried over so much later, if it is there still."""
     group_sync_interval_ms: int = 5_000
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
     restart_backoff_ms: int = 200

@@ -21,6 +21,7 @@ from mirror.offsets.doubt import is_in_doubt
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.shared import Examined
+from mirror.offsets.state import StateReaders
 from mirror.topics.sync import TopicSyncReport
 from mirror.worker.budget import Budget
 from mirror.worker.events import Event, EventSink, tell_hold
@@ -73,6 +74,7 @@ class Session:
         """Per node of the target: something is ready to be produced there."""
         self.budget = Budget(limits.in_flight_max_bytes, limits.fetch_room_min_bytes)
         self.groups = GroupSyncMemory.of(opened.entries.groups)
+        self.back_readers = StateReaders()
         self.examined: dict[TopicPartition, Examined] = {}
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due = asyncio.Event()

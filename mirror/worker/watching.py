@@ -80,8 +80,10 @@ async def run_configs(session: Session) -> None:
             session.tell(Event.CONFIG_APPLIED, topic=change.topic, config=change.name, value=change.source_value)
         for topic, failure in configs.failures.items():
             tell(Event.TOPIC_FAILED, topic, str(failure))
+        is_new = not shown.issuperset(configs.planned)
         shown = frozenset(configs.planned)
-        await clock.sleep(session.limits.config_sync_interval_ms / 1000)
+        pause_ms = session.limits.config_sync_interval_ms
+        await clock.sleep((min(session.limits.config_apply_after_ms, pause_ms) if is_new else pause_ms) / 1000)
 
 
 async def run_topics(session: Session) -> None:
@@ -207,7 +209,7 @@ async def load_session_map(session: Session) -> GroupMap:
     link, clusters = session.link, (session.source, session.target)
     replaced = replaced_topics(link, session.topics.seen, await look_at_topics(link, *clusters))
     others = [where for where in session.replicators if where.topic in replaced]
-    found = await load_group_map(link, session.offset_map, others, clusters, session.examined)
+    found = await load_group_map(link, session.offset_map, others, clusters, session.examined, session.back_readers)
     return replace(found, in_doubt=found.in_doubt | session.in_doubt())
 
 

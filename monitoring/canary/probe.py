@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, describe_topics
-from mirror.api import Link, load_partial_state
+from mirror.api import Link, StateReader, load_partial_state
 from monitoring import limits
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge
@@ -44,6 +44,7 @@ class CanaryProbe:
         self._clock_ms = clock_ms
         self._observe = observe
         self._changed = asyncio.Event()
+        self._state = StateReader(link)
         self._position: int | None = None
         """At the target: all records before it were seen."""
         # aiokafka logs each reconnection attempt; what matters of them is in the judge's counts.
@@ -114,7 +115,7 @@ class CanaryProbe:
         topic = self.link.canary_topic
         try:
             async with Cluster(self.link.target, client_id=CLIENT_ID) as target:
-                state = await load_partial_state(self.link, target)
+                state = await load_partial_state(self.link, target, self._state)
             async with Cluster(self.link.source, client_id=CLIENT_ID) as source:
                 topics = await describe_topics(source, [topic])
         except (FarshoreError, OSError):

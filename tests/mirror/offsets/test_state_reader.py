@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import delete_topics
@@ -13,11 +14,13 @@ from broker.wire.api import ApiKey
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import StateDamaged
+from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.entries import TopicIdentity, VoidEntry
-from mirror.offsets.state import StateEntries, StateReader, read_entries
+from mirror.offsets.state import StateEntries, StateReader, StateReaders, read_entries
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.offsets.taking_over import Claim, claim_link
+from mirror.status import link_status
 from tests.broker.faults import Faults, injected
 from tests.broker.running import running_server
 from tests.mirror.harness import write
@@ -60,3 +63,25 @@ async def test_it_sees_what_is_there_and_asks_for_what_is_new(tmp_path: Path, mo
                 for _ in range(2):
                     with pytest.raises(StateDamaged):
                         await reader.read(target)
+
+
+async def test_a_status_that_is_watched_reads_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults()
+    async with running_server(tmp_path) as served:
+        link = Link("east-west", Site("east", served.address), Site("west", served.address), ("flights",))
+        async with Cluster(link.target) as target:
+            await ensure_own_topics(target, link)
+            log = (await claim_link(target, link, "worker")).log
+            await log.append([FLIGHTS])
+            readers, heartbeats = StateReaders(), HeartbeatWatch(SystemClock())
+            with injected(monkeypatch, {served.broker: faults}):
+
+                async def fetches() -> int:
+                    before = faults.asked[ApiKey.FETCH]
+                    assert (await link_status(link, heartbeats, readers)).worker == "worker"
+                    return faults.asked[ApiKey.FETCH] - before
+
+                assert await fetches() > 0
+                assert await fetches() == 0, "nothing was new"
+                await log.append([GATES])
+                assert await fetches() > 0

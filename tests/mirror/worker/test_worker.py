@@ -197,7 +197,9 @@ async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses
     brokers: tuple[str, str],
 ) -> None:
     link, where = fresh(brokers)
-    limits = replace(QUICK, config_sync_interval_ms=600_000)  # or the smaller limit would be taken back as a drift
+    limits = replace(
+        QUICK, config_sync_interval_ms=600_000, config_apply_after_ms=600_000
+    )  # or the smaller limit would be taken back as a drift
     async with Cluster(link.source) as source, Cluster(link.target) as target:
         await make_topic(source, where.topic)
         await make_topic(target, where.topic, max_message_bytes="2000")
