@@ -348,3 +348,12 @@ def test_what_compaction_took_is_nowhere_else_in_the_other_log(source: str, targ
     for letter, kind in (("A", Unmatched), ("Q", Matched)):
         here, there = (written(log.replace("a", letter)) for log in (source, target))
         assert isinstance(adopt(here, there, Nature(True, True, 0)), kind)
+
+
+@pytest.mark.parametrize(("before", "fits"), [(1, True), (2, True), (3, False)])
+def test_before_a_compacted_source_starts_there_were_so_many_records(before: int, fits: bool) -> None:
+    """What retention took needs no proof, nor a key; more than there were offsets for it did not take."""
+    there = [record(at, 50 + at) for at in range(before)]
+    source = [record(3, 3, key=0), record(4, 4, key=0)]
+    target = [*there, source[0]._replace(offset=before)]
+    assert isinstance(adopt(source, target, Nature(True, True, 2)), Matched) is fits

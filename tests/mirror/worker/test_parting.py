@@ -31,12 +31,22 @@ def small_windows() -> Iterator[None]:
         yield
 
 
+class StrictLog(MemoryLog):
+    """As a broker: what lies outside of the log cannot be asked for."""
+
+    def read_batches(
+        self, where: TopicPartition, start: int, end: int, isolation: IsolationLevel
+    ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        assert self.start <= start < end <= self.end
+        return super().read_batches(where, start, end, isolation)
+
+
 @dataclass
 class Pair:
     """A source, its target, and the map; `placed` is where each record lies in both, in order."""
 
-    source: MemoryLog = field(default_factory=MemoryLog)
-    target: MemoryLog = field(default_factory=MemoryLog)
+    source: MemoryLog = field(default_factory=StrictLog)
+    target: MemoryLog = field(default_factory=StrictLog)
     map: PartitionMap = field(default_factory=PartitionMap)
     placed: list[tuple[int, int]] = field(default_factory=list)
     passage: AllPasses = field(default_factory=AllPasses)
@@ -131,6 +141,14 @@ def test_what_cannot_be_compared_is_told_by_epochs_or_not_at_all() -> None:
     pair.source.delete_to(1)
     for below, epochs, expected in ((4, None, 1), (4, 3, 3), (4, 9, 4), (1, None, 1)):
         assert pair.find(below, epochs) == Parting(expected, None, None, False, 6)
+
+
+def test_one_copy_that_differs_is_enough_where_the_others_are_gone() -> None:
+    pair = Pair()
+    for value in range(6):
+        pair.mirror([value], [1000] if value >= 4 else None)
+    pair.target.delete_to(4)
+    assert pair.find() == Parting(0, 4, None, True, 6)
 
 
 def test_records_before_the_map_begins_are_nobodys_copies() -> None:
