@@ -6,7 +6,7 @@ from math import inf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.groups.model import Effects
+from broker.groups.model import Effects, JoinResult, SyncResult
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState
 from tests.broker.groups.scenario import RULES, Story, stable_pair
@@ -341,3 +341,41 @@ def test_whatever_happens_only_the_current_generation_is_obeyed(steps: list[tupl
         assert bool(group.members) == (group.state is not GroupState.EMPTY) or group.pending_members
         if group.state is GroupState.PREPARING_REBALANCE:
             assert group.next_deadline_ms() < inf, "a rebalance that nothing would end"
+
+
+def test_who_leaves_while_it_waits_is_told_that_it_is_out() -> None:
+    story = Story()
+    a, _, generation = stable_pair(story)
+    story.join(named="c")
+    assert story.leave("c") is ErrorCode.NONE
+    assert story.joined["c"] == JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, "")
+    story.join("b")
+    assert story.join(a) is not None
+    assert story.sync("b", generation + 1) is None
+    assert story.leave("b") is ErrorCode.NONE
+    assert story.synced["b"] == SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def test_a_rebalance_waits_for_an_id_that_was_given_out_until_it_leaves_or_lapses() -> None:
+    for lapses in (False, True):
+        story = Story()
+        a, _, generation = stable_pair(story)
+        story.join(named="p", asks_id_first=True)
+        story.join(a)
+        assert story.join("b") is None, "the third may still come"
+        if lapses:
+            story.pass_time(10_000)
+        else:
+            assert story.leave("p") is ErrorCode.NONE
+        assert {id_: answer.generation_id for id_, answer in story.joined.items()} == {
+            a: generation + 1,
+            "b": generation + 1,
+        }
+
+
+def test_nobody_is_waited_for_where_the_last_member_left_but_an_id_was_given_out() -> None:
+    story = Story(now_ms=500)
+    story.join(named="a")
+    story.join(named="p", asks_id_first=True)
+    story.leave("a")
+    assert story.group.next_deadline_ms() == 500

@@ -27,13 +27,6 @@ REASONS: Final = {
     "delete_records: no partition/topics": "Kafka leaves out a topic that was asked about without a partition",
     "produce: no partition/responses": "as above",
     "committed_offsets: commit, no partition/topics": "as above",
-    # -- consumer groups (against Kafka 4.3) -----------------------------------------------------------------------
-    "consumer_group_of_one: described with operations/*/authorized_operations": (
-        "a group has configs in Kafka 4, with operations of their own; ours has none"
-    ),
-    "a_group_goes_over: commit, old generation/*": (
-        "Kafka 4.3 keeps since when a member has each partition (KIP-1251); ours wants its epoch, and it commits again"
-    ),
     # -- data ------------------------------------------------------------------------------------------------------
     "produce: a partition twice/*": "Kafka keeps one of the two batches and drops the other without a word; ours both",
     "produce_bodies: a codec that it is not*": "what the producer did wrong is no UNKNOWN_SERVER_ERROR",
@@ -55,7 +48,6 @@ REASONS: Final = {
     "create_topics_configs: cleanup.policy=' compact , delete '/*": "values are kept without the blanks around them",
     "create_topics_configs: retention.ms=' 5 '/*": "as above",
     "create_topics_configs: preallocate='*'/*": "as above, and truth values in small letters",
-    "describe_configs: a topic twice/results": "named often it is described once: answers are bounded by what there is",
     "describe_configs: synonyms/*/synonyms*": "synonyms of a topic's config in Kafka are its broker's; ours has none",
     "describe_configs: broker, what we have/*/record.validation": "a setting that only our broker has",
     "describe_configs: broker, what we have/*/group.consumer.migration.policy": "Kafka 3.9 does not show its own",
@@ -63,3 +55,17 @@ REASONS: Final = {
     "describe_configs: broker, what we have/*/config_source": "as above",
     "describe_configs: broker, what we have/*/read_only": "our broker's settings are those of its start",
 }
+
+REASONS_OF_KAFKA_43: Final = {
+    "a_groups_life: described with operations/*/authorized_operations": (
+        "a group has configs in Kafka 4, with operations of their own; ours has none"
+    ),
+    "consumer_group_of_one: described with operations/*/authorized_operations": "as above",
+    "a_group_goes_over: commit, old generation/*": (
+        "Kafka 4.3 keeps since when a member has each partition (KIP-1251); ours wants its epoch, and it commits again"
+    ),
+    "fetch_by_id: a follower/node_endpoints": "ours says where the leader is, as 3.9 does; 4 does not",
+    "list_offsets: a partition twice/*": "one answer for each, as 3.9 gives; 4 names the partition once",
+    "list_offsets: no partition/topics": "4 leaves out a topic without a partition; 3.9 does not",
+}
+"""Where 4.3 answers otherwise than 3.9, or what 3.9 has not. What is allowed of 3.9 is allowed of 4.3."""

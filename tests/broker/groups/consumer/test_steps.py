@@ -15,13 +15,16 @@ from broker.groups.consumer.model import (
     NOTHING,
     STATIC_LEAVE_EPOCH,
     ConsumerGroup,
+    ConsumerMember,
     HeartbeatAsk,
     HeartbeatRefused,
     HeartbeatResult,
+    MemberState,
     Slot,
     Slots,
     Subscription,
 )
+from broker.groups.consumer.reconcile import reconcile
 from broker.groups.consumer.steps import check, check_epoch, heartbeat
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState
@@ -205,3 +208,30 @@ def test_the_assignor_that_most_ask_for_is_used() -> None:
     assert story.group.assignor == "range"
     story.beat(replace(JOIN, member_id="b"))
     assert story.group.assignor == "range"
+
+
+def reconciled(
+    state: MemberState, owned: Slots | None, revoking: Slots = NOTHING
+) -> tuple[ConsumerMember, ConsumerMember]:
+    """A member at epoch 1 that has 0 and 1, and should have 0 at epoch 3 -> (as it was, as it is then)."""
+    wants = Subscription(frozenset({"flights"}))
+    joined = ConsumerMember("a", None, None, "client", "/host", 30_000, wants, 1, 0, state, slots(0, 1), revoking)
+    group = ConsumerGroup("readers", 3, 3, members={"a": joined}, target={"a": slots(0)})
+    return joined, reconcile(group, joined, owned)
+
+
+@pytest.mark.parametrize("state", MemberState)
+def test_who_has_let_go_already_goes_on_at_once_and_who_has_not_keeps_its_epoch(state: MemberState) -> None:
+    revoking = slots(2) if state is MemberState.UNREVOKED_PARTITIONS else NOTHING
+    before, after = reconciled(state, slots(0), revoking)
+    stable = MemberState.STABLE
+    assert after == replace(before, epoch=3, previous_epoch=1, state=stable, assigned=slots(0), revoking=NOTHING)
+    before, after = reconciled(state, slots(0, 1), revoking)
+    waits = MemberState.UNREVOKED_PARTITIONS
+    assert after == replace(before, state=waits, assigned=slots(0), revoking=slots(1))
+
+
+def test_who_does_not_say_what_it_has_has_not_let_go() -> None:
+    for owned in (None, slots(0, 2)):
+        before, after = reconciled(MemberState.UNREVOKED_PARTITIONS, owned, slots(2))
+        assert after is before
