@@ -3,7 +3,8 @@
 FailoverError
 ├── GateRefused        a safety gate said no; nothing was changed (exit 3)
 │   ├── NotDrained     the source is still written to, or the mirror is behind
-│   └── NotMovable     also after the drain it is not known where a group goes on
+│   ├── NotMovable     also after the drain it is not known where a group goes on
+│   └── OperationUnderWay   somebody else moves this link
 └── JournalDamaged     the operations journal does not match its own hashes
 """
 
@@ -43,6 +44,12 @@ class NotMovable(GateRefused):
 def leave_options(groups: Iterable[str]) -> str:
     """The options that consent to leaving these groups behind."""
     return " ".join(f"--leave-group {shlex.quote(group)}" for group in groups)
+
+
+class OperationUnderWay(GateRefused):
+    """Somebody else moves this link, or has moved it since the plan was made; nothing was changed."""
+
+    retriable = True
 
 
 class JournalDamaged(FailoverError):

@@ -7,19 +7,22 @@ step they announce runs.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from failover.errors import JournalDamaged
+from failover.errors import JournalDamaged, OperationUnderWay
 
 GENESIS_HASH = "0" * 64
 FINISHED = "finished"
 """The last event of an operation that ran to its end, verified or not."""
+WHO_MAX_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,31 @@ def read_journal(path: Path) -> list[JournalEntry]:
 
 
 def is_unfinished(directory: Path, operation_id: str) -> bool:
-    """Whether an operation's journal is here and it never finished. Raises JournalDamaged."""
+    """Whether an operation's journal is here and it never came to its end, verified. Raises JournalDamaged."""
     path = directory / f"{operation_id}.jsonl"
-    return path.is_file() and all(entry.event != FINISHED for entry in read_journal(path))
+    return path.is_file() and not any(
+        entry.event == FINISHED and entry.detail.get("verified", True) for entry in read_journal(path)
+    )
+
+
+@contextmanager
+def sole_operation(directory: Path, link: str, who: str) -> Iterator[None]:
+    """No other operation of the link runs from this folder while the context is open; `who` tells others of this one.
+
+    Raises OperationUnderWay, which says who it is. The lock ends with the process that has it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory / f"{link}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            other = os.pread(descriptor, WHO_MAX_BYTES, 0).decode("utf-8", "replace") or "somebody"
+            raise OperationUnderWay(
+                f"an operation of link {link} is under way: {other}", hint="wait until it has ended, then look again"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, who.encode()[:WHO_MAX_BYTES], 0)
+        yield
+    finally:
+        os.close(descriptor)

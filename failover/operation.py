@@ -19,7 +19,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import BrokerAnswer, SiteFinding, call_site
-from failover.errors import NotDrained, NotMovable
+from failover.errors import NotDrained, NotMovable, OperationUnderWay
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
 from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
@@ -36,8 +36,15 @@ from failover.plan import (
     plan_moves,
 )
 from failover.snapshot import Snapshot
-from failover.verification import VerificationDifference, edge_timestamps, unfenced, verify_ends, verify_groups
-from mirror.api import Link, promote_link
+from failover.verification import (
+    VerificationDifference,
+    edge_timestamps,
+    unfenced,
+    verify_ends,
+    verify_groups,
+    verify_own,
+)
+from mirror.api import Link, promote_link, read_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
                 if refused := not_movable(plan_moves(snapshot, plan.set_back_groups), plan.left_groups):
                     raise NotMovable([refusal.subject for refusal in refused])
             case OperationStep.FENCE:
+                await _refuse_other(plan, sites)
                 fence = await promote_link(sites.link, sites.target, journal.operation_id)
                 not_fenced = unfenced(fence.left_out)
                 if fence.left_out:
@@ -151,7 +159,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
                     moves = tuple(plan_moves(snapshot, plan.set_back_groups))
                 await move_groups(sites, moves)
             case OperationStep.VERIFY:
-                differences = (*not_fenced, *await verify(plan, sites, snapshot, moves))
+                differences = (*not_fenced, *await verify(plan, sites, snapshot, moves, journal.operation_id))
         journal.record("done", {"step": step.value})
     losses = await _with_timestamps(sites, snapshot)
     result = OperationResult(
@@ -218,15 +226,26 @@ async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
 
 
 async def verify(
-    plan: OperationPlan, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...]
+    plan: OperationPlan, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...], operation_id: str
 ) -> tuple[VerificationDifference, ...]:
     """Look again: what was promised must be what is there."""
     after = await _look(plan.operation, sites)
-    differences = [*verify_groups(after, moves, plan.left_groups)]
+    differences = [*verify_own(after, operation_id), *verify_groups(after, moves, plan.left_groups)]
     if plan.operation is Operation.SWITCHOVER and sites.source is not None:
         was_moved_before = plan.snapshot.link_state == "promoted"
         differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
     return tuple(differences)
+
+
+async def _refuse_other(plan: OperationPlan, sites: Sites) -> None:
+    """Raise OperationUnderWay where the link was moved, or resumed, since the plan was made."""
+    run = (await read_entries(sites.link, sites.target)).run
+    state, operation_id = (run.state.value, run.operation_id) if run else ("running", "")
+    if (state, operation_id) != (plan.snapshot.link_state, plan.snapshot.operation_id):
+        raise OperationUnderWay(
+            f"since the plan was made, {operation_id or 'another operation'} set the link {sites.link.name} to {state}",
+            hint="look again with --dry-run",
+        )
 
 
 def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:

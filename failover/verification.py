@@ -23,6 +23,8 @@ class DifferenceKind(StrEnum):
     """Since the plan the group's offset there has become unknown, and nobody consented to that."""
     LEFT_BEHIND = "left_behind"
     LAST_RECORD = "last_record"
+    OTHER_OPERATION = "other_operation"
+    """Another operation took the link over before this one had ended: what it did may have been changed."""
     NOT_FENCED = "not_fenced"
     """The target's partition could take no marker (it has no leader, say): a mirror that hangs could write there."""
 
@@ -44,6 +46,14 @@ def unfenced(left_out: Iterable[TopicPartition]) -> list[VerificationDifference]
         VerificationDifference(DifferenceKind.NOT_FENCED, where.topic, where.partition, None, None)
         for where in sorted(left_out)
     ]
+
+
+def verify_own(after: Snapshot, operation_id: str) -> list[VerificationDifference]:
+    """The link is still as this operation left it. Pure."""
+    if (after.link_state, after.operation_id) == ("promoted", operation_id):
+        return []
+    subject = f"{after.link}: {after.link_state} by {after.operation_id}"
+    return [VerificationDifference(DifferenceKind.OTHER_OPERATION, subject, -1, None, None)]
 
 
 def verify_groups(

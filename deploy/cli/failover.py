@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +17,7 @@ from deploy.cli.parameters import GroupName, Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.contact import CLIENT_ID, reach
 from failover.errors import NotDrained, NotMovable
-from failover.journal import Journal
+from failover.journal import Journal, sole_operation
 from failover.looking import both
 from failover.operation import Sites, carry_out, mark_interrupted
 from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
@@ -89,6 +91,8 @@ def switchover(
 
     async def main() -> int:
         async with AsyncExitStack() as stack:
+            if not dry_run:
+                stack.enter_context(sole_operation(_journals(app), link.name, _who()))
             sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
             plan = plan_switchover(
                 mark_interrupted(await sites.look(), _journals(app)),
@@ -136,6 +140,8 @@ def failover(
 
     async def main() -> int:
         async with AsyncExitStack() as stack:
+            if not dry_run:
+                stack.enter_context(sole_operation(_journals(app), link.name, _who()))
             sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
             snapshot = mark_interrupted(await sites.look_past_source(), _journals(app))
             sites = sites.as_found(snapshot)
@@ -162,6 +168,10 @@ async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> 
 
 def _journals(app: AppContext) -> Path:
     return app.state_dir / "operations"
+
+
+def _who() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now(UTC).isoformat(timespec='seconds')}"
 
 
 def _now_ms() -> int:

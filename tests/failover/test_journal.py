@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from failover.errors import JournalDamaged
-from failover.journal import FINISHED, Journal, is_unfinished, read_journal
+from deploy.cli.terminal import exit_code_of
+from failover.errors import JournalDamaged, OperationUnderWay
+from failover.journal import FINISHED, Journal, is_unfinished, read_journal, sole_operation
 
 
 @pytest.fixture
@@ -68,9 +69,25 @@ def test_an_operation_is_unfinished_while_its_journal_is_here_without_an_end(
     assert is_unfinished(journal.path.parent, "op-1")
     journal.record("started", {})
     assert is_unfinished(journal.path.parent, "op-1")
-    journal.record(FINISHED, {})
+    journal.record(FINISHED, {"verified": False})
+    assert is_unfinished(journal.path.parent, "op-1")
+    journal.record(FINISHED, {"verified": True})
     journal.close()
     assert not is_unfinished(journal.path.parent, "op-1")
+
+
+def test_the_other_operator_is_told_who_moves_the_link(tmp_path: Path) -> None:
+    with sole_operation(tmp_path / "new", "east-west", "process 7 on hill"):
+        with (
+            pytest.raises(OperationUnderWay, match="east-west is under way: process 7 on hill"),
+            sole_operation(tmp_path / "new", "east-west", "process 8"),
+        ):
+            raise AssertionError("both run")
+        with sole_operation(tmp_path / "new", "west-east", "process 9"):
+            pass
+    with sole_operation(tmp_path / "new", "east-west", "p"):
+        pass
+    assert exit_code_of(OperationUnderWay("")) == 3
 
 
 def test_each_line_is_what_was_recorded_and_follows_the_one_before(tmp_path: Path, now: Callable[[], str]) -> None:

@@ -18,10 +18,10 @@ from broker.client.offsets import log_end_offsets
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import exit_code_of
-from failover.errors import FailoverError, NotDrained
+from failover.errors import FailoverError, NotDrained, OperationUnderWay
 from failover.journal import FINISHED, is_unfinished, read_journal
 from failover.losses import Certainty
-from failover.operation import mark_interrupted
+from failover.operation import mark_interrupted, verify
 from failover.plan import (
     GateRefusal,
     MoveKind,
@@ -32,6 +32,7 @@ from failover.plan import (
     plan_switchover,
 )
 from failover.to_datetime import moves_to, parse_datetime
+from failover.verification import DifferenceKind
 from mirror.offsets.operations import promote_link
 from mirror.offsets.state import load_link_state
 from tests.failover.stage import (
@@ -303,6 +304,38 @@ async def test_what_was_read_at_the_target_is_not_read_again_when_a_cut_operatio
         assert again.verified, again.differences
         for at in PARTITIONS:
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+
+
+async def test_an_operation_that_was_not_verified_is_gone_on_with(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        await commit_group(stage.source, RECORDS + 1000, 30)  # beyond the log: nobody knows what is meant
+        first = await stage.run(plan, stage.sites)
+        assert not first.verified
+        await commit_group(stage.source, 20, 30)
+        snapshot = mark_interrupted(await stage.sites.look(), stage.journals)
+        again = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True)
+        second = await stage.run(again, stage.sites)
+        assert second.verified, second.differences
+        assert not mark_interrupted(await stage.sites.look(), stage.journals).interrupted
+
+
+async def test_of_two_operations_at_once_one_is_refused_or_not_verified(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        first = await stage.run(plan, stage.sites)
+        assert first.verified, first.differences
+        with pytest.raises(OperationUnderWay, match=first.operation_id):
+            await stage.run(plan, stage.sites)
+        assert (await stage.sites.look()).operation_id == first.operation_id
+
+        await promote_link(stage.link, stage.target, "another")
+        found = await verify(plan, stage.sites, plan.snapshot, first.moves, first.operation_id)
+        assert [difference.kind for difference in found] == [DifferenceKind.OTHER_OPERATION]
 
 
 @pytest.mark.parametrize(
