@@ -281,6 +281,7 @@ async def test_what_the_source_aborted_is_not_missing_at_the_target(brokers: tup
         assert (found.end, found.last.source_offset) == ((11, 8), 10), (
             "two aborted records and their marker lie between"
         )
+        assert (found.source_end_offset, found.target_read_to) == (13, 9)
         assert "" not in found.topic_ids
         assert found.topic_ids.source != found.topic_ids.target
         await write_aborted(target, where, some_records(90, 1))
