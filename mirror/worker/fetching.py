@@ -89,9 +89,10 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
             records = records_of(data)
             size_bytes += len(records)
             brought.append((replicator, data, records))
-            if len(records) and await session.passage.learn(replicator.source, records, is_onward=True):
-                refuse_other_origins(session)
+            if len(records):
+                await session.passage.learn(replicator.source, records, is_onward=True)
             refuse_used_sequences(session, replicator)
+    refuse_other_origins(session)
     _plan(session, brought, size_bytes)
     return size_bytes
 

@@ -68,6 +68,8 @@ class OriginRegistry:
         self._asked: set[tuple[int, int]] = set()
         self._read_to = 0
         self._topic_id: UUID | None = None
+        self.entries_read = 0
+        """While it stands, nothing else is known."""
         self._turn = asyncio.Lock()
         """Of two that read at the same time one could put back what the other has read beyond it."""
 
@@ -155,6 +157,7 @@ class OriginRegistry:
 
     def _apply(self, record: Record) -> None:
         try:
+            self.entries_read += 1
             producer_id = decode_producer_id(record.key or b"")
             if record.value is None:
                 self._registered.pop(producer_id, None)
@@ -186,6 +189,7 @@ class Passage:
         self._sides: tuple[Registration, ...] = ()
         self.origins = frozenset({link.source.name})
         self._topics: tuple[str, ...] = ()
+        self._unchanged_at = -1
         self.names_origins = False
 
     async def look(self, target: Cluster) -> None:
@@ -229,7 +233,7 @@ class Passage:
         registered = Registration(writer.producer_id, link.name, source, brought, link.topics, link.topic_names)
         self.names_origins = len(brought) > 1 and link.topic_names == "same"
         if self.names_origins:
-            registered = replace(registered, named_from=writer.epoch, sites=self._known_sites(brought))
+            registered = replace(registered, named_from=writer.epoch, sites=self._known_sites())
             if known is not None and known.named_from is None:
                 registered = replace(registered, unnamed=known.origins)
             elif known is not None:
@@ -244,10 +248,10 @@ class Passage:
             await self._write(target, changed)
         return before
 
-    def _known_sites(self, names: frozenset[str]) -> frozenset[SiteIdentity]:
-        """What those of these sites say of themselves that this link knows from others."""
+    def _known_sites(self) -> frozenset[SiteIdentity]:
+        """What all sites where its batches may have been say of themselves, as this link knows from others."""
         theirs = {site for other in self.at_source.registered() for site in (other.source, *other.sites)}
-        return frozenset(site for site in theirs if site.name in names and site.name != self._declared.source.name)
+        return frozenset(site for site in theirs if site.name != self._declared.source.name)
 
     async def _write(self, target: Cluster, registrations: Iterable[Registration]) -> None:
         now_ms = target.clock.now_ms()
@@ -283,12 +287,13 @@ class Passage:
                 text = f"link {link.name}: link {registered.link}, which runs now, brings {what} to the same topics"
                 raise TargetTaken(f"{text} of {link.target.name}")
 
-    async def learn(self, where: TopicPartition, records: memoryview, *, is_onward: bool = False) -> bool:
-        """Make sure that these batches of the source can be judged -> whether the registry was asked.
+    async def learn(self, where: TopicPartition, records: memoryview, *, is_onward: bool = False) -> None:
+        """Make sure that these batches of the source can be judged. What is learned may change what the link brings:
+        see `find_change`.
 
         `is_onward`: what lies before them will not be asked about. Raises ClientError, RegistryLost, StateDamaged.
         """
-        asked = await self.at_source.learn(records)
+        await self.at_source.learn(records)
         named: dict[str, list[BatchHeader]] = {}
         if self.at_source.names_origins and self.link.topic_names == "same":
             with suppress(WireError):  # as in the registry's `learn`
@@ -300,7 +305,6 @@ class Passage:
             await self._reader(link).learn(where, headers)
             if is_onward:
                 self._reader(link).forget_before(where, headers[0])
-        return asked
 
     def _reader(self, link: str) -> OriginReader:
         return self._readers.setdefault(link, OriginReader(self._source, link))
@@ -316,18 +320,31 @@ class Passage:
             if found is None:
                 return local
             been = here | {found.source.name}
-            way = Way(found.origins if found.named_from is None else found.unnamed, been)
-            if found.names_origins(header.producer_epoch):
-                told = self._reader(found.link).find(where, header)
-                way = Way(found.origins | found.unnamed, been)
-                if told is not None:
-                    way = Way(frozenset(map(found.called, told.wrote)), been | set(map(found.called, told.been)))
-            return Judgement(judge_batches(self.link, way, direct), way)
+            if not found.names_origins(header.producer_epoch):
+                way = Way(found.origins if found.named_from is None else found.unnamed, been)
+                return Judgement(judge_batches(self.link, way, direct), way)
+            told = self._reader(found.link).find(where, header)
+            if told is not None:
+                way = Way(frozenset(map(found.called, told.wrote)), been | set(map(found.called, told.been)))
+                return Judgement(judge_batches(self.link, way, direct), way)
+            way = Way(found.origins | found.unnamed, been)
+            verdict = judge_batches(self.link, way, direct)
+            if (
+                verdict is Verdict.CARRY and self.link.topic_names == "same"
+            ):  # it may have been at the target all the same
+                verdict = Verdict.UNCLEAR
+            return Judgement(verdict, way)
 
         return judge
 
     def find_change(self) -> str | None:
-        """Why a session that stands on this is out of date, by what the registry at the source says now."""
+        """Why a session that stands on this is out of date, by what the registry at the source says now.
+
+        Cheap where that says what it said; to be asked in one step with judging batches, since anybody's `learn`, a
+        comparison's too, may have read on meanwhile.
+        """
+        if self.at_source.entries_read == self._unchanged_at:
+            return None
         now = with_registered(self._declared, self.at_source.registered(), self._sides)
         if len(now.reverse_links) > len(self.link.reverse_links):
             return f"link {now.reverse_links[-1].name} mirrors the same topics back"
@@ -336,7 +353,10 @@ class Passage:
         if now.known_sites != self.link.known_sites:
             return f"records of {', '.join(sorted(now.known_sites - self.link.known_sites))} come to {now.source.name}"
         more = origins_of(self.link, self.at_source.registered(), self._topics) - self.origins
-        return f"records of {', '.join(sorted(more))} come along" if more else None
+        if more:
+            return f"records of {', '.join(sorted(more))} come along"
+        self._unchanged_at = self.at_source.entries_read
+        return None
 
 
 async def read_carried(

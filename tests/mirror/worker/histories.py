@@ -159,8 +159,8 @@ def _loop() -> asyncio.AbstractEventLoop:
 class AllPasses:
     """The passage of a link whose source has no mirrored records."""
 
-    async def learn(self, where: TopicPartition, records: memoryview) -> bool:
-        return False
+    async def learn(self, where: TopicPartition, records: memoryview) -> None:
+        pass
 
     def judge(self, where: TopicPartition) -> Callable[[BatchHeader], Judgement]:
         return lambda _header: Judgement(Verdict.CARRY, Way(frozenset(), frozenset()))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.log import append
 from broker.client.scan import OffsetSpan, scan_each
 from broker.client.site import Site
 from broker.client.topics import delete_topics
@@ -19,11 +20,14 @@ from broker.wire.records import encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import partial_lag
 from mirror.link import Link
-from mirror.offsets.entries import GapKind
+from mirror.offsets.entries import GapKind, Writer
 from mirror.offsets.state import load_link_state
+from mirror.offsets.state_writer import ensure_own_topics
+from mirror.origins import SiteIdentity
 from mirror.worker.events import Event
 from mirror.worker.fetching import next_fetch_bytes
 from mirror.worker.limits import MIB, WorkerLimits
+from mirror.worker.origins import OriginRegistry, Passage
 from tests.broker.faults import SPARED, Faults, injected
 from tests.broker.running import running_server
 from tests.mirror.harness import QUICK, contents, make_topic, read_all, running, some_records, wait_for_records, write
@@ -82,6 +86,34 @@ async def test_a_topic_made_anew_and_filled_between_two_fetches_is_not_read_on(s
         (gap,) = await told.wait_for(Event.PARTITION_STOPPED)
     assert gap["reason"] == GapKind.RECREATED.value
     assert contents(await read_all(stage.target, FLIGHTS)) == contents(some_records(0, 10))
+
+
+async def test_what_another_task_learned_of_the_registry_renews_the_session(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison, or another leader's fetch, asks about a producer first: nobody asks about it again."""
+    learn = OriginRegistry.learn
+
+    async def learn_as_others_did(self: OriginRegistry, records: memoryview) -> bool:
+        await learn(self, records)
+        return await learn(self, records)
+
+    monkeypatch.setattr(OriginRegistry, "learn", learn_as_others_did)
+    async with running(stage.link, limits=replace(QUICK, topic_refresh_interval_ms=600_000)) as told:
+        await write(stage.source, FLIGHTS, some_records(0, 10))
+        await wait_for_records(stage.target, FLIGHTS, 10)
+        into = Link("north-east", Site("north", "127.0.0.1:1"), stage.link.source, ("flights",))
+        await ensure_own_topics(stage.source, into)
+        passage = Passage(into, stage.source, stage.source)
+        await passage.register(stage.source, SiteIdentity("north"), Writer(7_001, 0))
+        batch = encode_batch(some_records(10, 5), producer_id=7_001, producer_epoch=0, base_sequence=0)
+        await append(stage.source, FLIGHTS, batch)
+        (renewed,) = await told.wait_for(Event.RENEWED)
+        assert "north" in str(renewed["reason"])
+        await wait_for_records(stage.target, FLIGHTS, 15)
+        registry = OriginRegistry(stage.target)
+        await registry.refresh()
+        assert [found.origins for found in registry.registered()] == [{"east", "north"}]
 
 
 def damage(stage: Stage) -> None:

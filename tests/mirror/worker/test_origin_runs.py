@@ -176,3 +176,30 @@ async def test_producer_ids_of_earlier_sessions_are_registered_again(west: Clust
     await passage.at_target.refresh()
     assert {found.producer_id for found in passage.at_target.registered()} == {7, 9}
     assert await verdict(onward(west, "north"), batch_of(0)) is Verdict.LEAVE_OUT
+
+
+async def test_what_was_not_told_may_have_been_at_the_target(west: Cluster) -> None:
+    """Where it was written first is not all: east's own go south directly, and south's links may have brought it on."""
+    await register(west, Writer(7, 4), "north", "east")
+    assert await verdict(onward(west, "south"), batch_of(0)) is Verdict.UNCLEAR
+    direct = replace(onward(west, "south").link, topic_names="prefixed")
+    assert await verdict(Passage(direct, west, west), batch_of(0)) is Verdict.CARRY, "its name says where it has been"
+    await tell(west, OriginRun(0, 5, Way(EAST, EAST | NORTH | {"south"})))
+    assert await verdict(onward(west, "south"), batch_of(0)) is Verdict.LEAVE_OUT
+
+
+async def test_a_site_on_the_way_is_known_by_more_than_its_name(west: Cluster) -> None:
+    """The file of link north-west calls orient what this one calls east, which wrote none of what comes through it."""
+    orient = SiteIdentity("orient", "cluster-1", frozenset({"10.0.0.1:9092"}))
+    brought = Registration(9, "orient-north", orient, frozenset({"orient", "south"}), ("flights",), named_from=0)
+    where = TopicPartition(PRODUCERS_TOPIC, 0)
+    await append(west, where, encode_batch([Record(0, 1, *encode_registration(brought))]))
+    passage = Passage(into(west), west, west)  # north's registry stands in west's here
+    await passage.at_source.refresh()
+    await passage.at_target.refresh()
+    passage.origins = frozenset({"north", "south"})
+    await passage.register(west, SiteIdentity("north"), Writer(7, 4))
+    await tell(west, OriginRun(0, 5, Way(frozenset({"south"}), frozenset({"south", "orient", "north"}))))
+    onto = onward(west, "east")
+    onto.at_source._seen_by = (replace(orient, name="east"),)
+    assert await verdict(onto, batch_of(0)) is Verdict.LEAVE_OUT

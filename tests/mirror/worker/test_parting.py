@@ -217,9 +217,8 @@ class LocalOnly(AllPasses):
     def __init__(self) -> None:
         self.learned = False
 
-    async def learn(self, where: TopicPartition, records: memoryview) -> bool:
+    async def learn(self, where: TopicPartition, records: memoryview) -> None:
         self.learned = True
-        return True
 
     def judge(self, where: TopicPartition) -> Callable[[BatchHeader], Judgement]:
         assert where == WHERE
