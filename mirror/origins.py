@@ -120,6 +120,8 @@ def judge_batches(link: Link, way: Way, direct: frozenset[str]) -> Verdict:
     if link.topic_names == "prefixed":
         return Verdict.CARRY
     there = direct | {link.target.name}
+    if not way.wrote:
+        return Verdict.UNCLEAR  # nothing was said of it: that is not to say that nobody wrote it
     if way.wrote <= there:
         return Verdict.LEAVE_OUT
     return Verdict.UNCLEAR if way.wrote & there else Verdict.CARRY

@@ -14,6 +14,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
@@ -24,13 +25,13 @@ from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from mirror.errors import RegistryLost, StateDamaged, TargetTaken
+from mirror.errors import LinkFenced, RegistryLost, StateDamaged, TargetTaken
 from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.link import PRODUCERS_TOPIC, STATE_PREFIX, Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.origin_entries import Way
 from mirror.offsets.state import read_entries
-from mirror.offsets.state_writer import REGISTRY_CONTENT, check_compacted, ensure_own_topics
+from mirror.offsets.state_writer import FENCED_CODES, REGISTRY_CONTENT, check_compacted, ensure_own_topics
 from mirror.origins import (
     Judgement,
     Registration,
@@ -49,7 +50,7 @@ from mirror.origins import (
 from mirror.worker.logs import Logs
 from mirror.worker.origin_runs import OriginReader
 
-_REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
+REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
 
 
 def identify(cluster: Cluster) -> SiteIdentity:
@@ -122,7 +123,7 @@ class OriginRegistry:
         if topic is None:
             self._refuse_loss(is_lost=self._read_to > 0)
             return
-        end = (await log_end_offsets(self._cluster, [_REGISTRY]))[_REGISTRY]
+        end = (await log_end_offsets(self._cluster, [REGISTRY]))[REGISTRY]
         self._refuse_loss(is_lost=end < self._read_to or self._topic_id not in (None, topic.topic_id))
         self._topic_id = topic.topic_id
 
@@ -131,7 +132,7 @@ class OriginRegistry:
                 for record in decode_records(batch):
                     self._apply(record)
 
-        await scan_batches(self._cluster, {_REGISTRY: OffsetSpan(self._read_to, end)}, visit)
+        await scan_batches(self._cluster, {REGISTRY: OffsetSpan(self._read_to, end)}, visit)
         self._read_to = max(self._read_to, end)
 
     def _refuse_loss(self, *, is_lost: bool) -> None:
@@ -191,6 +192,7 @@ class Passage:
         self._topics: tuple[str, ...] = ()
         self._unchanged_at = -1
         self.names_origins = False
+        self._writer: Writer | None = None
 
     async def look(self, target: Cluster) -> None:
         """Read both registries, and complete the link by them. Raises ClientError, StateDamaged."""
@@ -224,8 +226,10 @@ class Passage:
         """Say at the target what this link's producer id brings, and wait for it -> who was registered there before.
 
         What it once brought stays said: those records are there. `earlier` are the producer ids that the link wrote
-        with before: those that are not registered (any more) are, too. Raises ClientError.
+        with before: those that are not registered (any more) are, too. The registry must be fenced for the writer: what
+        is read here is what earlier ones said last. Raises ClientError, LinkFenced.
         """
+        await self.at_target.refresh()
         before = {registered.producer_id: registered for registered in self.at_target.registered()}
         known = before.get(writer.producer_id)
         link = self._declared
@@ -245,7 +249,8 @@ class Passage:
         if registered != known:
             changed.append(registered)
         if changed:
-            await self._write(target, changed)
+            await self._write(target, changed, writer)
+        self._writer = writer
         return before
 
     def _known_sites(self) -> frozenset[SiteIdentity]:
@@ -253,10 +258,18 @@ class Passage:
         theirs = {site for other in self.at_source.registered() for site in (other.source, *other.sites)}
         return frozenset(site for site in theirs if site.name != self._declared.source.name)
 
-    async def _write(self, target: Cluster, registrations: Iterable[Registration]) -> None:
+    async def _write(self, target: Cluster, registrations: Iterable[Registration], writer: Writer) -> None:
+        """As the session's first batch there: one that was fenced must not take back what its successor said."""
         now_ms = target.clock.now_ms()
         records = [Record(at, now_ms, *encode_registration(one)) for at, one in enumerate(registrations)]
-        await append(target, _REGISTRY, encode_batch(records))
+        batch = encode_batch(records, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=0)
+        try:
+            await append(target, REGISTRY, batch)
+        except KafkaError as error:
+            if error.code in FENCED_CODES:
+                text = f"link {self._declared.name}: another owner took over"
+                raise LinkFenced(text, writer=writer) from error
+            raise
 
     async def keep_registered(self, target: Cluster) -> None:
         """Look at the registry at the target; one that was deleted is made anew, with all that this link has there.
@@ -268,7 +281,8 @@ class Passage:
             await self.at_target.refresh()
         except RegistryLost:
             await ensure_own_topics(target, self._declared)
-            await self._write(target, ours)
+            if ours and self._writer is not None:
+                await self._write(target, ours, self._writer)
             raise
 
     async def refuse_rivals(self, target: Cluster) -> None:

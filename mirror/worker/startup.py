@@ -27,7 +27,7 @@ from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.ground import Ground
 from mirror.worker.holds import Holds, is_at_source
-from mirror.worker.origins import Passage, identify
+from mirror.worker.origins import REGISTRY, Passage, identify
 from mirror.worker.replicator import Outlet, Replicator
 from mirror.worker.resume import Opening, open_partition
 
@@ -155,10 +155,15 @@ async def _take_over(
     restarts: Restarts,
     holds: Holds,
 ) -> tuple[Claim, Writer]:
-    """Fence the state, groups and partitions. Those that can take no marker leave `pairs`, and are held."""
+    """Fence the state, groups, the registry and partitions. Those that can take no marker leave `pairs`, and are held.
+
+    Raises also what keeps the registry from taking one: nothing can be said of the link's batches then.
+    """
     claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
     await fence_groups_of_earlier(target, link)
-    fence = await fence_link(target, link, pairs.values(), since=claim.owner.writer)
+    fence = await fence_link(target, link, [REGISTRY, *pairs.values()], since=claim.owner.writer)
+    if REGISTRY in fence.left_out:
+        raise fence.left_out[REGISTRY]
     for where in [where for where, there in pairs.items() if there in fence.left_out]:
         left_out = fence.left_out[pairs.pop(where)]
         if where not in holds.current:

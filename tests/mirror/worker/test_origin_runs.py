@@ -10,17 +10,20 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
+from broker.client.producers import init_producer_id
 from broker.client.site import Site
 from broker.client.topics import delete_topics
 from broker.wire.batch import peek
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
+from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Writer, encode_key, encode_value
+from mirror.offsets.fence import fence_link
 from mirror.offsets.origin_entries import OriginRun, OriginRuns, Way
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.origins import Registration, SiteIdentity, Verdict, encode_registration
-from mirror.worker.origins import Passage
+from mirror.worker.origins import REGISTRY, Passage
 from tests.broker.running import running_broker
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -131,6 +134,34 @@ async def test_batches_from_before_ways_were_told_are_judged_by_what_was_said_th
     assert await verdict(onward(west, "east"), batch_of(0)) is Verdict.UNCLEAR
     again = await register(west, Writer(7, 6), "north")
     assert again == found, "it tells the ways from then on, whatever it brings"
+
+
+async def test_of_two_that_start_at_once_the_later_knows_what_the_earlier_said(west: Cluster) -> None:
+    """It had looked before that registered, and said that earlier epochs brought nothing: all of that was lost."""
+    late = Passage(into(west), west, west)
+    await late.at_target.refresh()
+    late.origins = NORTH | EAST
+    await register(west, Writer(7, 4), "north", "east")
+    await tell(west, *RUNS)
+    await late.register(west, SiteIdentity("north"), Writer(7, 6))
+    found = [await verdict(onward(west, "south"), batch_of(at)) for at in (0, 5)]
+    assert found == [Verdict.CARRY, Verdict.CARRY]
+    assert (await register(west, Writer(7, 8), "north")).named_from == 4
+
+
+async def test_a_producer_of_whose_epoch_nothing_was_said_is_not_clear(west: Cluster) -> None:
+    """Nothing is not nobody: its batches would be left out, silently."""
+    await register(west, Writer(7, 4), "north", "east")
+    assert await verdict(onward(west, "south"), batch_of(0, epoch=2)) is Verdict.UNCLEAR
+
+
+async def test_who_was_fenced_does_not_register(west: Cluster) -> None:
+    """Its successor has said more: to take that back would let records go round."""
+    slow = await init_producer_id(west, into(west).transactional_id)
+    fence = await fence_link(west, into(west), [REGISTRY])
+    await register(west, fence.writer, "north", "east")
+    with pytest.raises(LinkFenced):
+        await register(west, Writer(*slow), "north", "south")
 
 
 async def test_what_an_earlier_version_mixed_stays_unclear(west: Cluster) -> None:

@@ -128,13 +128,13 @@ async def test_a_link_that_brings_more_says_so_before_its_next_epoch_s_batches(w
     await register_producer(west, from_east(west), MIRRORS)
     registry = OriginRegistry(west)
     assert await registry.learn(batch_of(MIRRORS))
-    await register_producer(west, from_east(west), MIRRORS, "north")
+    await register_producer(west, from_east(west), MIRRORS, "north", epoch=1)
     assert not await registry.learn(batch_of(MIRRORS))
     assert await registry.learn(batch_of(MIRRORS, epoch=1))
     found = registry.find(MIRRORS)
     assert found is not None
     assert found.origins == {"east", "north"}
-    await register_producer(west, from_east(west), MIRRORS)
+    await register_producer(west, from_east(west), MIRRORS, epoch=2)
     await registry.refresh()
     assert registry.find(MIRRORS) == found, "those records are there: what was brought stays said"
 
