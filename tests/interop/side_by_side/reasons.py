@@ -27,6 +27,7 @@ REASONS: Final = {
     "delete_records: no partition/topics": "Kafka leaves out a topic that was asked about without a partition",
     "produce: no partition/responses": "as above",
     "committed_offsets: commit, no partition/topics": "as above",
+    "a_groups_life: described twice/groups": "what is named many times in a request is described once",
     # -- data ------------------------------------------------------------------------------------------------------
     "produce: a partition twice/*": "Kafka keeps one of the two batches and drops the other without a word; ours both",
     "produce_bodies: a codec that it is not*": "what the producer did wrong is no UNKNOWN_SERVER_ERROR",
@@ -64,6 +65,7 @@ REASONS_OF_KAFKA_43: Final = {
     "a_group_goes_over: commit, old generation/*": (
         "Kafka 4.3 keeps since when a member has each partition (KIP-1251); ours wants its epoch, and it commits again"
     ),
+    "consumer_group_of_one: described, v*/groups": "what is named many times in a request is described once",
     "fetch_by_id: a follower/node_endpoints": "ours says where the leader is, as 3.9 does; 4 does not",
     "list_offsets: a partition twice/*": "one answer for each, as 3.9 gives; 4 names the partition once",
     "list_offsets: no partition/topics": "4 leaves out a topic without a partition; 3.9 does not",
