@@ -4,6 +4,7 @@ FailoverError
 ├── GateRefused        a safety gate said no; nothing was changed (exit 3)
 │   ├── NotDrained     the source is still written to, or the mirror is behind
 │   ├── NotMovable     also after the drain it is not known where a group goes on
+│   ├── GroupsRead     after the drain groups still read at the source
 │   └── OperationUnderWay   somebody else moves this link
 └── JournalDamaged     the operations journal does not match its own hashes
 """
@@ -38,6 +39,19 @@ class NotMovable(GateRefused):
         super().__init__(
             f"it is not known where {', '.join(groups)} would go on at the target; nothing was changed",
             hint=f"see `farshore group describe`; to go on without: {leave_options(groups)}",
+        )
+
+
+class GroupsRead(GateRefused):
+    """After the drain these groups read at the source, or that cannot be told; nothing was changed."""
+
+    retriable = True
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        self.groups = tuple(groups)
+        super().__init__(
+            f"after the drain {', '.join(groups)} still read at the source, or it cannot be told; nothing was changed",
+            hint="stop their consumers, then try again",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.groups import DescribedConsumerGroup
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_end_offsets
@@ -173,21 +173,33 @@ async def _groups(
         waiting = entry.waiting if entry is not None and name not in at_source.offsets else {}
         offsets = at_source.offsets.get(name, {}), at_target.offsets.get(name, {})
         partitions = tuple(_group_partitions(name, link, state, trusted, offset_map, written, offsets, waiting))
-        if not partitions:
-            continue
         here, there = at_source.described.get(name), at_target.described.get(name)
+        if not partitions and not _reads(link, here):
+            continue
         groups.append(
             GroupView(
                 name,
                 here.state.value if isinstance(here, DescribedConsumerGroup) else None,
                 there.state.value if isinstance(there, DescribedConsumerGroup) else None,
-                len(here.members) if isinstance(here, DescribedConsumerGroup) else 0,
-                len(there.members) if isinstance(there, DescribedConsumerGroup) else 0,
+                0 if source is None else _members(here),
+                _members(there),
                 state.entries.groups.synced_at(name),
                 partitions,
             )
         )
     return tuple(groups)
+
+
+def _members(group: DescribedConsumerGroup | KafkaError | None) -> int | None:
+    return len(group.members) if isinstance(group, DescribedConsumerGroup) else None
+
+
+def _reads(link: Link, group: DescribedConsumerGroup | KafkaError | None) -> bool:
+    """Whether a group that never committed reads what is mirrored, or may be about to: it rebalances."""
+    if not isinstance(group, DescribedConsumerGroup) or not group.members:
+        return False
+    assigned = {where.topic for member in group.members for where in member.assignment}
+    return not assigned or any(link.selects_topic(topic) for topic in assigned)
 
 
 def _group_partitions(

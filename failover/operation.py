@@ -14,12 +14,12 @@ from pathlib import Path
 
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import BrokerAnswer, SiteFinding, call_site
-from failover.errors import NotDrained, NotMovable, OperationUnderWay
+from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
 from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
@@ -31,6 +31,7 @@ from failover.plan import (
     Operation,
     OperationPlan,
     OperationStep,
+    active_at_source,
     group_totals,
     not_movable,
     plan_moves,
@@ -43,6 +44,7 @@ from failover.verification import (
     verify_ends,
     verify_groups,
     verify_own,
+    verify_readers,
 )
 from mirror.api import Link, promote_link, read_entries
 
@@ -145,6 +147,8 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
         match step:
             case OperationStep.DRAIN:
                 snapshot = await drain(sites, drain_timeout_s)
+                if reading := active_at_source(snapshot.groups):
+                    raise GroupsRead([refusal.subject for refusal in reading])
                 if refused := not_movable(plan_moves(snapshot, plan.set_back_groups), plan.left_groups):
                     raise NotMovable([refusal.subject for refusal in refused])
             case OperationStep.FENCE:
@@ -222,7 +226,8 @@ async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
             at = TopicPartition(move.target_topic, move.partition)
             by_group.setdefault(move.group, {})[at] = CommittedOffset(move.target_offset, move.metadata)
     for group, offsets in by_group.items():
-        await commit_offsets(sites.target, group, offsets)
+        with suppress(KafkaError):  # a consumer has come, say: the others are moved, and the check finds this one
+            await commit_offsets(sites.target, group, offsets)
 
 
 async def verify(
@@ -232,6 +237,7 @@ async def verify(
     after = await _look(plan.operation, sites)
     differences = [*verify_own(after, operation_id), *verify_groups(after, moves, plan.left_groups)]
     if plan.operation is Operation.SWITCHOVER and sites.source is not None:
+        differences += verify_readers(after)
         was_moved_before = plan.snapshot.link_state == "promoted"
         differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
     return tuple(differences)

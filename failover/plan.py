@@ -39,6 +39,8 @@ class RefusalReason(StrEnum):
     GROUP_ACTIVE_AT_TARGET = "group_active_at_target"
     OFFSETS_IN_DOUBT = "offsets_in_doubt"
     DATA_LOSS_NOT_ALLOWED = "data_loss_not_allowed"
+    MEMBERS_UNKNOWN_AT_SOURCE = "members_unknown_at_source"
+    MEMBERS_UNKNOWN_AT_TARGET = "members_unknown_at_target"
     GROUP_NOT_FOUND = "group_not_found"
     NOT_DRAINED = "not_drained"
     NO_CONSENT = "no_consent"
@@ -143,11 +145,7 @@ def plan_switchover(
         for view in snapshot.partitions
         if not view.trusted
     ]
-    refusals += [
-        GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group.group)
-        for group in snapshot.groups
-        if group.source_members
-    ]
+    refusals += active_at_source(snapshot.groups)
     return OperationPlan(
         Operation.SWITCHOVER,
         snapshot,
@@ -327,7 +325,24 @@ def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
 def _active_at_target(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
     """A group with members at the target cannot be moved: Kafka refuses commits from outside the group."""
     return tuple(
-        GateRefusal(RefusalReason.GROUP_ACTIVE_AT_TARGET, group.group) for group in groups if group.target_members
+        GateRefusal(
+            RefusalReason.GROUP_ACTIVE_AT_TARGET if group.target_members else RefusalReason.MEMBERS_UNKNOWN_AT_TARGET,
+            group.group,
+        )
+        for group in groups
+        if group.target_members is None or group.target_members
+    )
+
+
+def active_at_source(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
+    """The groups that read at the source, or of which that cannot be told."""
+    return tuple(
+        GateRefusal(
+            RefusalReason.GROUP_ACTIVE_AT_SOURCE if group.source_members else RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE,
+            group.group,
+        )
+        for group in groups
+        if group.source_members is None or group.source_members
     )
 
 

@@ -53,13 +53,16 @@ class GroupPartitionView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One consumer group. A state is Kafka's own word ("Empty", "Stable"...), None where it could not be asked."""
+    """One consumer group. A state is Kafka's own word ("Empty", "Stable"...), None where it could not be asked.
+
+    The members are None where the site answers and does not tell them: they are not known to be none.
+    """
 
     group: str
     source_state: str | None
     target_state: str | None
-    source_members: int
-    target_members: int
+    source_members: int | None
+    target_members: int | None
     synced_at_ms: int | None
     partitions: tuple[GroupPartitionView, ...]
 

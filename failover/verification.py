@@ -11,7 +11,7 @@ from broker.client.log import read_records
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from failover.losses import PartitionLoss
-from failover.plan import GroupMove, MoveKind
+from failover.plan import GroupMove, MoveKind, active_at_source
 from failover.snapshot import PartitionView, Snapshot
 
 
@@ -21,6 +21,8 @@ class DifferenceKind(StrEnum):
     GROUP_OFFSET = "group_offset"
     GROUP_NOT_MOVED = "group_not_moved"
     """Since the plan the group's offset there has become unknown, and nobody consented to that."""
+    READS_AT_SOURCE = "reads_at_source"
+    """The group has consumers at the source after the fence, or that cannot be told: it may go on there."""
     LEFT_BEHIND = "left_behind"
     LAST_RECORD = "last_record"
     OTHER_OPERATION = "other_operation"
@@ -54,6 +56,14 @@ def verify_own(after: Snapshot, operation_id: str) -> list[VerificationDifferenc
         return []
     subject = f"{after.link}: {after.link_state} by {after.operation_id}"
     return [VerificationDifference(DifferenceKind.OTHER_OPERATION, subject, -1, None, None)]
+
+
+def verify_readers(after: Snapshot) -> list[VerificationDifference]:
+    """No group reads at the source any more. Pure."""
+    return [
+        VerificationDifference(DifferenceKind.READS_AT_SOURCE, refusal.subject, -1, 0, None)
+        for refusal in active_at_source(after.groups)
+    ]
 
 
 def verify_groups(

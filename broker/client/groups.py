@@ -15,6 +15,8 @@ from broker.client.model import CommittedOffset
 from broker.wire.api import ApiKey
 from broker.wire.codec import decode
 from broker.wire.errors import ErrorCode, WireError
+from broker.wire.messages import consumer_group_describe
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from broker.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -100,16 +102,30 @@ async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
 
 
 async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, DescribedConsumerGroup | KafkaError]:
-    """Groups with their members, by id, or why one cannot be described. A group that is not there is in state DEAD."""
+    """Groups with their members, by id, or why one cannot be described. A group that is not there is in state DEAD.
+
+    DescribeGroups does not know those of the consumer protocol (KIP-848): what it does not find is asked for as such.
+    """
 
     async def ask(connection: Connection, share: list[str]) -> dict[str, DescribedConsumerGroup | KafkaError]:
         response = await connection.request(DescribeGroupsRequest(share))
-        return {
+        found: dict[str, DescribedConsumerGroup | KafkaError] = {
             group.group_id: KafkaError(group.error_code, f"group {group.group_id} at {cluster.site.name}")
-            if group.error_code
+            if group.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND)
             else _described(group)
             for group in response.groups
         }
+        dead = [name for name, group in found.items() if not isinstance(group, KafkaError) and group.state in _NOWHERE]
+        if dead and connection.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
+            newer = await connection.request(ConsumerGroupDescribeRequest(dead))
+            for group in newer.groups:
+                if group.error_code and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                    found[group.group_id] = KafkaError(
+                        group.error_code, f"group {group.group_id} at {cluster.site.name}"
+                    )
+                elif not group.error_code:
+                    found[group.group_id] = _described_newer(group)
+        return found
 
     return await ask_group_coordinators(cluster, list(groups), ask)
 
@@ -238,6 +254,24 @@ def _described(group: DescribedGroup) -> DescribedConsumerGroup:
     )
 
 
+def _described_newer(group: consumer_group_describe.DescribedConsumerGroup) -> DescribedConsumerGroup:
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.instance_id,
+            tuple(
+                TopicPartition(topic.topic_name, partition)
+                for topic in member.assignment.topic_partitions
+                for partition in topic.partitions
+            ),
+        )
+        for member in group.members
+    )
+    return DescribedConsumerGroup(group.group_id, _state(group.group_state), "consumer", group.assignor_name, members)
+
+
 def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """A member's partitions; empty for bytes that are no consumer assignment (a client may put anything there)."""
     if len(data) < 2:
@@ -254,4 +288,5 @@ def _state(text: str) -> GroupState:
     return _STATES.get(text, GroupState.UNKNOWN)
 
 
+_NOWHERE = (GroupState.DEAD, GroupState.UNKNOWN)
 _STATES = {state.value: state for state in GroupState}

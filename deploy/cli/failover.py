@@ -16,7 +16,7 @@ from deploy.cli import failover_tables as display
 from deploy.cli.parameters import GroupName, Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.contact import CLIENT_ID, reach
-from failover.errors import NotDrained, NotMovable
+from failover.errors import GroupsRead, NotDrained, NotMovable
 from failover.journal import Journal, sole_operation
 from failover.looking import both
 from failover.operation import Sites, carry_out, mark_interrupted
@@ -194,6 +194,10 @@ async def _decide(
         result = await carry_out(plan, sites, journal, timeout_s)
     except NotDrained:
         display.tell_refused(plan, output, GateRefusal(RefusalReason.NOT_DRAINED, sites.link.name))
+        raise
+    except GroupsRead as refused:
+        named = [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
+        display.tell_refused(plan, output, *named)
         raise
     except NotMovable as refused:
         named = [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]

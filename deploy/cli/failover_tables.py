@@ -82,6 +82,14 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "it cannot be ruled out that records of {subject} are lost",
         "read the plan; to go on, add --allow-data-loss",
     ),
+    RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE: (
+        "it cannot be told whether the group {subject} still reads at the source",
+        "see `farshore group describe --site SITE --group {subject}` for the reason, then try again",
+    ),
+    RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: (
+        "it cannot be told whether the group {subject} has consumers at the target",
+        "see `farshore group describe --site SITE --group {subject}` for the reason, then try again",
+    ),
     RefusalReason.NOT_DRAINED: (
         "the mirror of {subject} did not come to the source's end",
         "stop the producers at the source, see `farshore status`, then try again",

@@ -18,7 +18,7 @@ from broker.client.offsets import log_end_offsets
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import exit_code_of
-from failover.errors import FailoverError, NotDrained, OperationUnderWay
+from failover.errors import FailoverError, GroupsRead, NotDrained, OperationUnderWay
 from failover.journal import FINISHED, is_unfinished, read_journal
 from failover.losses import Certainty
 from failover.operation import mark_interrupted, verify
@@ -353,10 +353,36 @@ async def test_a_group_that_reads_at_a_site_is_in_the_way(tmp_path: Path, site: 
         assert plan_switchover(await stage.sites.look()).refusals == ()
 
 
+async def test_a_reader_that_never_committed_and_one_that_comes_during_the_drain_are_seen(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        plan = plan_switchover(await stage.sites.look())
+        assert plan.refusals == ()
+        async with reading(stage.link.source.bootstrap_servers, "newcomers"):
+            now = plan_switchover(await stage.sites.look())
+            assert now.refusals == (GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, "newcomers"),)
+            with pytest.raises(GroupsRead, match="newcomers"):
+                await stage.run(plan, stage.sites)
+        assert (await stage.sites.look()).link_state == "running"
+
+
+async def test_a_group_that_is_read_at_the_target_after_the_plan_holds_up_no_other(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 40, 41)
+        await commit_offsets(stage.source, "zebra", {PARTITIONS[0]: CommittedOffset(9)})
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        async with reading(stage.link.target.bootstrap_servers):
+            result = await stage.run(plan, stage.sites)
+        kinds = {(found.kind, found.subject) for found in result.differences}
+        assert kinds == {(DifferenceKind.GROUP_OFFSET, f"{GROUP} on {TOPIC}")}
+        assert set(await committed_offsets(stage.target, "zebra")) == {PARTITIONS[0]}
+
+
 @asynccontextmanager
-async def reading(bootstrap_servers: str) -> AsyncIterator[None]:
+async def reading(bootstrap_servers: str, group: str = GROUP) -> AsyncIterator[None]:
     """An unmodified consumer of the group that has been given its partitions."""
-    consumer = AIOKafkaConsumer(TOPIC, bootstrap_servers=bootstrap_servers, group_id=GROUP, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(TOPIC, bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False)
     await consumer.start()
     try:
         await consumer.getmany(timeout_ms=5000, max_records=1)

@@ -8,6 +8,7 @@ from failover.contact import SiteFinding
 from failover.losses import Certainty, state_loss, total_loss
 from failover.plan import GateRefusal, MoveKind, RefusalReason, plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+from failover.verification import DifferenceKind, verify_readers
 
 NOW_MS = 1_700_000_000_000
 
@@ -111,6 +112,18 @@ def test_a_reader_at_the_target_is_in_nobodys_way_where_the_source_is_dead_and_n
     by_time = replace(kept, kind=MoveKind.BY_TIMESTAMP)
     plan = plan_failover(gone, allow_data_loss=True, even_if_source_answers=False, moves=[by_time])
     assert reasons(plan.refusals) == {RefusalReason.GROUP_ACTIVE_AT_TARGET}
+
+
+def test_members_that_cannot_be_told_are_not_taken_for_none() -> None:
+    unknown = replace(SNAPSHOT, groups=(replace(GROUP, source_members=None, target_members=None),))
+    assert reasons(plan_switchover(unknown).refusals) == {
+        RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE,
+        RefusalReason.MEMBERS_UNKNOWN_AT_TARGET,
+    }
+    failover = plan_failover(unknown, allow_data_loss=True, even_if_source_answers=True)
+    assert reasons(failover.refusals) == {RefusalReason.MEMBERS_UNKNOWN_AT_TARGET}
+    assert [found.kind for found in verify_readers(unknown)] == [DifferenceKind.READS_AT_SOURCE]
+    assert verify_readers(SNAPSHOT) == []
 
 
 def test_a_group_ahead_of_the_mirror_goes_on_at_the_end_of_what_is_there() -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from uuid import uuid4
+
 import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
-from broker.client.groups import committed_offsets_of_groups, describe_groups, list_groups
+from broker.client.groups import (
+    DescribedConsumerGroup,
+    committed_offsets_of_groups,
+    describe_groups,
+    list_groups,
+)
 from broker.client.limits import ClientLimits
 from broker.client.model import CommittedOffset
+from broker.client.site import Site
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from broker.wire.vocabulary import GroupState, TopicPartition
 from tests.broker.client.group_site import GroupSite, serving
+from tests.broker.running import running_broker
 
 WHERE = TopicPartition("flights", 0)
 OFFSETS = {f"g{n}": {WHERE: CommittedOffset(n)} for n in range(6)}
@@ -72,3 +83,18 @@ async def test_whoever_does_not_say_how_long_is_told_of_a_lost_coordinator() -> 
         (await cluster.connection(1)).abort(ConnectionLost("the broker is gone"))
         with pytest.raises(ClientError):
             await describe_groups(cluster, OFFSETS)
+
+
+async def test_members_of_the_consumer_protocol_are_seen(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address, Cluster(Site("east", address)) as cluster:
+        assert (await describe_groups(cluster, ["new"]))["new"].state is GroupState.DEAD  # type: ignore[union-attr]
+        coordinator = await cluster.coordinator("group", "new")
+        joins = ConsumerGroupHeartbeatRequest(
+            "new", str(uuid4()), 0, rebalance_timeout_ms=60_000, subscribed_topic_names=["flights"], topic_partitions=[]
+        )
+        joined = await coordinator.request(joins)
+        assert joined.error_code == 0, joined
+        found = (await describe_groups(cluster, ["new", "nobody"]))["new"]
+        assert isinstance(found, DescribedConsumerGroup)
+        assert [member.member_id for member in found.members] == [joined.member_id]
+        assert not found.state.has_no_members
