@@ -13,7 +13,12 @@ from tests.broker.wire_client import connect
 
 
 def test_every_module_of_the_folder_is_the_handler_of_its_name() -> None:
-    modules = {path.stem for path in Path(folder.__path__[0]).glob("*.py")} - {"__init__", "handler", "table"}
+    modules = {path.stem for path in Path(folder.__path__[0]).glob("*.py")} - {
+        "__init__",
+        "altering",
+        "handler",
+        "table",
+    }
     assert {handler.api.name.lower() for handler in HANDLERS.values()} == modules
     assert all(int(handler.api) == key for key, handler in HANDLERS.items())
 

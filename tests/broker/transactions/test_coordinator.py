@@ -252,6 +252,7 @@ def test_a_prepared_transaction_is_completed_at_start(tmp_path: Path) -> None:
     disk.room_bytes = 200
     end(host, producer, commit=True)
     assert host.log("flights").last_stable_offset == 0
+    disk.room_bytes = None
     again = host.restart(clean=False)
     assert again.log("flights").last_stable_offset == 2
     assert again.log("flights").aborted_transactions(0, 9) == []
