@@ -96,9 +96,9 @@ bench: tools
 chaos: tools
 	@FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" $(PYTEST) -m slow --timeout 7200
 
-# All that hands can do to a cluster, at twenty random moments and more for each kind of cluster; SEEDS=9: a quarter.
+# All that hands can do to a cluster, at twenty random moments and more for each kind of cluster; SEEDS=10: a quarter.
 hands: tools
-	@$(BIN)/python -m tests.chaos_runs hands --seeds $(or $(SEEDS),36) --jobs $(or $(JOBS),3)
+	@$(BIN)/python -m tests.chaos_runs hands --seeds $(or $(SEEDS),40) --jobs $(or $(JOBS),3)
 
 # Small bugs planted one at a time: do the tests beside the code find them? About half an hour on two cores.
 mutants: setup

@@ -80,7 +80,7 @@ def circles(seeds: tuple[int, ...], kinds: tuple[str, ...], length_s: float, kee
 
 @main.command()
 @click.option(
-    "--seeds", type=Seeds(), default="9", show_default=True, help="COUNT, FROM:COUNT or N,N,...; on each pair."
+    "--seeds", type=Seeds(), default="10", show_default=True, help="COUNT, FROM:COUNT or N,N,...; on each pair."
 )
 @click.option("--pair", "pairs", multiple=True, type=click.Choice(list(PAIRS)), help="Default: each kind at each side.")
 @click.option(
@@ -93,7 +93,7 @@ def hands(
 ) -> None:
     """Delete, recreate, cut, rename, refill, restore, at random moments; consent as printed; every record compared.
 
-    Of 36 seeds in turn each action meets each kind of cluster twenty times and more.
+    Of 40 seeds in turn each action meets each kind of cluster twenty times and more.
     """
     pairs = pairs or RING
     folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))

@@ -1,4 +1,4 @@
-"""The link forgets what it mirrored: its state topic is deleted, or it gets another name. Several times in turn.
+"""The link forgets what it mirrored: its state topic is deleted, it gets another name, or an old one again. In turn.
 
 Each topic then goes on in one of the ways that farshore offers, and what the target must hold in the end is known
 exactly: what it held when it stopped, and behind that the source's records from one offset on.
@@ -17,15 +17,15 @@ from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.client.topics import delete_records, delete_topics
 from broker.wire.records import Record
 from mirror.offsets.entries import GapKind, GapStatus
-from mirror.offsets.state import LinkState, load_link_state
+from mirror.offsets.state import LinkState, load_link_state, read_entries
 from tests.chaos_runs.actions import create, target_recreate
 from tests.chaos_runs.hands_runs import SETTLE_TIMEOUT_S, HandsRun, until
 from tests.chaos_runs.looking import content_of, mistranslated
 from tests.chaos_runs.moments import Outcome
 from tests.chaos_runs.oracle import Content
-from tests.chaos_runs.stage import Topic
+from tests.chaos_runs.stage import CLOCK_STEP_MS, Topic
 
-NAMES_ACTIONS = ("state-delete", "link-rename")
+NAMES_ACTIONS = ("state-delete", "link-rename", "link-rename-back")
 WAYS = ("adopt", "accept", "start-at-offset", "start-at-time", "start-over")
 TURNS = 5
 TOPICS = 3
@@ -57,6 +57,7 @@ class NamesRun(HandsRun):
     async def act(self) -> None:
         (action,) = self.actions
         for turn in range(TURNS):
+            await self._bring_something_new()
             before = {name: len(said) for name, said in self.result.problems.items()}
             async with self.stage.writing(WRITE_PAUSE_S):
                 await self.until_all_mirrored()
@@ -77,6 +78,14 @@ class NamesRun(HandsRun):
             if not is_well:
                 return
 
+    async def _bring_something_new(self) -> None:
+        """So that a name that the link had before knows less than the target has."""
+        async with Cluster(self.stage.site(self.source)) as cluster:
+            for topic in self.stage.topics:
+                topic.clock_ms += CLOCK_STEP_MS
+                await self.stage.write(cluster, topic, topic.clock_ms)
+        await self._come_to_rest()
+
     async def _cut_a_start(self) -> None:
         """Retention, in one go: what is left at the target (or the source) begins later."""
         topic, server = self.chance.choice(self.stage.topics), self.chance.choice((self.source, self.target))
@@ -89,11 +98,12 @@ class NamesRun(HandsRun):
 
     async def _forget(self, action: str, turn: int) -> None:
         operator = self.operator
-        if action == "link-rename" or self.chance.random() < 0.4:
+        if action != "state-delete" or self.chance.random() < 0.4:
             self.chance.choice((operator.kill_mirrors, operator.stop_mirrors))()
             await asyncio.sleep(self.chance.uniform(0.0, 1.0))
-        if action == "link-rename":
-            operator.link = replace(operator.link, name=f"hands-{self.seed}-{turn}")
+        if action != "state-delete":
+            number = turn % 2 if action == "link-rename-back" else turn
+            operator.link = replace(operator.link, name=f"hands-{self.seed}-{number}")
             operator.write_config()
         else:
             async with Cluster(self.stage.site(self.target)) as cluster:
@@ -119,14 +129,20 @@ class NamesRun(HandsRun):
         source = await self.stage.read(self.source, topic)
         target = await self.stage.read(self.target, topic)
         base = tuple(content_of(record) for record in target)
-        way = topic.chance.choice(WAYS)
+        is_old = (
+            self.actions[0] == "link-rename-back"
+        )  # then a target that was emptied goes on, and does not start over
+        way = topic.chance.choice(WAYS[:-1] if is_old else WAYS)
         plain = stop["next_step"].removesuffix(" --adopt")
+        async with Cluster(self.operator.link.target) as west:
+            gap = (await read_entries(self.operator.link, west)).open_gaps()[topic.where]
         async with Cluster(self.stage.site(self.source)) as cluster:
-            start = (await log_start_offsets(cluster, [topic.where]))[topic.where]
+            begin = (await log_start_offsets(cluster, [topic.where]))[topic.where]
             end = (await log_end_offsets(cluster, [topic.where]))[topic.where]
+        start = max(begin, gap.source_to)
         match way:
             case "adopt":
-                return await self._adopt(topic, stop["next_step"], source, base, start)
+                return await self._adopt(topic, stop["next_step"], source, base, (begin, start))
             case "accept":
                 await self.consent(plain, way)
                 return Expected(way, base, start, start)
@@ -135,7 +151,7 @@ class NamesRun(HandsRun):
                 await self._start_at(f"{plain} --start-at {at}", way, at)
                 return Expected(way, base, at, at)
             case "start-at-time":
-                at, moment = some_time(topic.chance, source)
+                at, moment = some_time(topic.chance, [record for record in source if record.offset >= start])
                 await self._start_at(f"{plain} --start-at {moment}", way, at)
                 return Expected(way, base, at, at)
             case _:
@@ -143,16 +159,19 @@ class NamesRun(HandsRun):
                 return Expected(way, (), start, start)
 
     async def _adopt(
-        self, topic: Topic, command: str, source: list[Record], base: tuple[Content, ...], start: int
+        self, topic: Topic, command: str, source: list[Record], base: tuple[Content, ...], starts: tuple[int, int]
     ) -> Expected:
-        """It must be possible exactly where the target's records are the source's, in their order, from one on."""
+        """It must be possible exactly where the target's records are the source's, in their order, from one on.
+
+        `starts`: where the source begins, and where the mirror goes on if it is refused.
+        """
         contents = [content_of(record) for record in source]
-        copies = find_copies(base, contents, start)
+        copies = find_copies(base, contents, starts[0])
         is_done = await self.consent(command, "adopt")
         if is_done != bool(copies.good) and (is_done or copies.is_clear):
             self.problem("adopt", f"{topic.name}: adopting is {bool(copies.good)} by content, and was {is_done}")
         if not is_done or not copies.good:
-            return Expected("adopt", base, start, start, was_refused=True)
+            return Expected("adopt", base, starts[1], starts[1], was_refused=True)
         skipped, first = copies.good[0]
         last = source[first + len(base) - skipped - 1]
         return Expected("adopt", base, last.offset + 1, source[first].offset)

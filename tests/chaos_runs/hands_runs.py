@@ -130,7 +130,7 @@ class HandsRun(ABC):
     async def answer_stops(self) -> bool:
         """What `farshore status` prints as the way on of a stopped partition is done; sometimes of several at once."""
         stops = [stop for stop in await self.stops() if self._may_consent(stop["topic"])]
-        one_command = self.chance.random() < 0.3
+        one_command = self.chance.random() < 0.5
         together: dict[str, str] = {}
         for stop in stops:
             command = stop["next_step"]
