@@ -31,6 +31,7 @@ from tests.chaos_runs.mirror_process import Operator
 from tests.chaos_runs.moments import HandsResult, Moment, Outcome
 from tests.chaos_runs.stage import Stage, Topic
 from tests.chaos_runs.warm_commands import WarmCommands
+from tests.interop.servers import ServerFailed
 
 CONSENTS_MAX = 6
 """For one topic; one that wants more will not come to rest."""
@@ -92,11 +93,18 @@ class HandsRun(ABC):
             self.operator.kill_mirrors()
             for server in (self.source, self.target):
                 if server.process is None:  # what failed left it so; the seeds to come need it
-                    server.start()
+                    self._start_again(server)
             with contextlib.suppress(ClientError):  # it only makes the later seeds slower
                 await self.stage.remove_topics(f"{self.prefix}-")
         self.result.seconds = time.monotonic() - started_s
         return self.result
+
+    def _start_again(self, server: ClusterServer) -> None:
+        """One that does not start, on a machine that is too busy for instance, fails this seed, and not the table."""
+        try:
+            server.start()
+        except ServerFailed as failed:
+            self.problem("run", str(failed).partition("\n")[0])
 
     def problem(self, action: str, text: str) -> None:
         self.result.problems.setdefault(action, []).append(text)
