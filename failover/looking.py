@@ -5,22 +5,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import split_failures
+from broker.client.fanout import both, split_failures
 from broker.client.groups import DescribedConsumerGroup, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import list_each_offset, list_offsets
 from broker.client.topics import list_topics
 from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +33,6 @@ class GroupsSeen:
 
     offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]] = field(default_factory=dict)
     described: Mapping[str, DescribedConsumerGroup | KafkaError] = field(default_factory=dict)
-
-
-async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """The results of two that run at the same time. Raises the first error of one of them, as it is."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            first, second = tasks.create_task(one), tasks.create_task(other)
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return first.result(), second.result()
 
 
 async def look_at_logs(cluster: Cluster | None, topics: Mapping[str, Topic], *, in_part: bool) -> LogsSeen:

@@ -6,12 +6,13 @@ from collections.abc import Container, Iterable, Mapping
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import both
 from broker.client.groups import DescribedConsumerGroup
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
-from failover.looking import GroupsSeen, LogsSeen, both, group_names, look_at_groups, look_at_logs, topics_of
+from failover.looking import GroupsSeen, LogsSeen, group_names, look_at_groups, look_at_logs, topics_of
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.api import (
     GroupMap,

@@ -12,13 +12,13 @@ from typing import Any
 import click
 
 from broker.client.cluster import Cluster
+from broker.client.fanout import both
 from deploy.cli import failover_tables as display
 from deploy.cli.parameters import GroupName, Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.contact import CLIENT_ID, reach
 from failover.errors import GroupsRead, NotDrained, NotMovable
 from failover.journal import Journal, sole_operation
-from failover.looking import both
 from failover.operation import Sites, carry_out, mark_interrupted
 from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
 from failover.to_datetime import moves_to

@@ -43,12 +43,13 @@ class OriginReader:
         """Make sure that all is known that the link has said of these batches. Raises ClientError, StateDamaged.
 
         It says so before it sends them. Where something is missing all is read once more: the topic may be another.
+        What is known stays known meanwhile, for it stays true, and others plan by it.
         """
         async with self._turn:
             if not self._lacks(where, headers):
                 return
             if await self._read_on() and self._lacks(where, headers):
-                self._runs, self._read_to = {}, 0
+                self._read_to = 0
                 await self._read_on()
             self._untold.update(self._lacks(where, headers))
 
@@ -71,7 +72,7 @@ class OriginReader:
             return was_read
         end = (await log_end_offsets(self._cluster, [self._state]))[self._state]
         if end < self._read_to:
-            self._runs, self._read_to = {}, 0
+            self._read_to = 0
 
         def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
             if not header.is_control:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -234,3 +235,19 @@ async def test_a_site_on_the_way_is_known_by_more_than_its_name(west: Cluster) -
     onto = onward(west, "east")
     onto.at_source._seen_by = (replace(orient, name="east"),)
     assert await verdict(onto, batch_of(0)) is Verdict.LEAVE_OUT
+
+
+async def test_what_is_known_stays_known_while_all_is_read_once_more(west: Cluster) -> None:
+    """Another fetch or a comparison meets what is not told, between what this one learned and its planning."""
+    await register(west, Writer(7, 4), "north", "east")
+    await tell(west, *RUNS)
+    passage = onward(west, "east")
+    await passage.learn(FLIGHTS, batch_of(0))
+    other = asyncio.create_task(passage.learn(FLIGHTS, batch_of(20)))
+    while not other.done():
+        assert passage.judge(FLIGHTS)(peek(batch_of(0))).verdict is Verdict.CARRY
+        await asyncio.sleep(0)
+    await passage.learn(FLIGHTS, batch_of(6), is_onward=True)
+    await passage.learn(FLIGHTS, batch_of(21))
+    assert await verdict(passage, batch_of(0)) is Verdict.CARRY, "what was forgotten is read again"
+    assert await verdict(passage, batch_of(8)) is Verdict.LEAVE_OUT
