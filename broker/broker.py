@@ -196,6 +196,8 @@ class Broker:
 
     async def _renew_controllership(self) -> None:
         async with self._store.watch(ChangeKind.SESSION) as changes:
+            # The session of the start may have ended before this began to watch.
+            await self._try_renewal()
             async for _ in changes:
                 log.warning("broker %d is registered with ZooKeeper again", self.config.node_id)
                 await self._try_renewal()

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from broker import descriptors
 from broker.base.clock import Clock
-from broker.cluster.metadata import NO_LEADER, ConfigResource, Configs, PartitionState, TopicState
+from broker.cluster.metadata import ConfigResource, Configs, TopicState
 from broker.cluster.metadata_store import MetadataConflict, MetadataStore, OutcomeUnknown
 from broker.cluster.sole_controller import SoleController
 from broker.coordination.internal_log import TRANSACTIONS_TOPIC
@@ -31,11 +31,11 @@ from broker.log.partition_log import PartitionLog
 from broker.topics import configs as topic_configs
 from broker.topics.errors import InvalidPartitions, PartitionOffline, TopicExists, UnknownTopic
 from broker.topics.folders import PARTITION_METADATA, PartitionFolders
+from broker.topics.leading import lead_anew, leading
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode, WireError
-from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -89,18 +89,8 @@ class TopicManager:
     async def _lead(self, known: Mapping[str, TopicState]) -> None:
         """Opens the logs of topics that the metadata has. Raises MetadataConflict."""
         controller = await self.controllership.current()
-        states = {
-            TopicPartition(topic.name, index): self._next_epoch(state, controller.epoch)
-            for topic in known.values()
-            for index, state in enumerate(topic.partitions)
-        }
-        written = await self._store.write_partition_states(controller, states)
-        if written.refused:
-            raise MetadataConflict(f"another broker elects leaders too: {sorted(written.refused)[0]}")
-        for topic in known.values():
-            partitions = tuple(written.states[TopicPartition(topic.name, i)] for i in range(len(topic.partitions)))
-            state = replace(topic, partitions=partitions)
-            self._adopt(state, [self._load_partition(state, index) for index in range(len(partitions))])
+        for state in await lead_anew(self._store, controller, known.values()):
+            self._adopt(state, [self._load_partition(state, index) for index in range(len(state.partitions))])
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
         """Its files are made in a thread; everybody else is served meanwhile.
@@ -125,7 +115,7 @@ class TopicManager:
 
     def _new_state(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> TopicState:
         kept = self.check_new(name, partitions, configs)
-        return TopicState(name, uuid.uuid4(), (self._leading(),) * partitions, kept)
+        return TopicState(name, uuid.uuid4(), (leading(self._node_id),) * partitions, kept)
 
     def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Everything that `create` would refuse -> the configs as they would be kept."""
@@ -175,13 +165,25 @@ class TopicManager:
 
     async def _add_partitions(self, name: str, count: int) -> None:
         topic = self.require(name)
+        await self._catch_up(topic)
         self.check_growth(topic, count)
         now = len(topic.partitions)
-        grown = replace(topic.state, partitions=topic.state.partitions + (self._leading(),) * (count - now))
+        grown = replace(topic.state, partitions=topic.state.partitions + (leading(self._node_id),) * (count - now))
         controller = await self.controllership.current()
         made = await asyncio.to_thread(self._make, grown, range(now, count))
         topic.state = await self._named(made, self._store.set_assignment(controller, grown))
         topic.partitions.extend(made)
+        _tell_states(topic)
+
+    async def _catch_up(self, topic: Topic) -> None:
+        """Takes over the partitions of a growth of which it was not known what became of it."""
+        known = (await self._store.topics([topic.name])).get(topic.name)
+        if known is None or (known.topic_id, known.version) == (topic.topic_id, topic.state.version):
+            return
+        here = len(topic.partitions)
+        controller = await self.controllership.current()
+        (topic.state,) = await lead_anew(self._store, controller, [known], since=here)
+        topic.partitions.extend(self._load_partition(topic.state, i) for i in range(here, len(known.partitions)))
         _tell_states(topic)
 
     async def _changing(self, name: str, change: Coroutine[Any, Any, T]) -> T:
@@ -220,14 +222,14 @@ class TopicManager:
         await self._changing(name, self._alter_configs(name, change))
 
     async def _alter_configs(self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        topic = self.require(name)
-        configs = dict(change(topic.state.configs))
-        if configs == topic.state.configs:
-            return
+        topic, resource = self.require(name), ConfigResource("topics", name)
+        # Read, not remembered: of an earlier change it may not be known what became of it.
+        known = await self._store.configs(resource)
+        configs = dict(change(known.values))
         config = topic_configs.log_config(configs)
-        wanted = Configs(configs, topic.state.config_version)
-        changed = await self._store.set_configs(ConfigResource("topics", name), wanted)
-        topic.state = replace(topic.state, configs=changed.values, config_version=changed.version)
+        if configs != known.values:
+            known = await self._store.set_configs(resource, Configs(configs, known.version))
+        topic.state = replace(topic.state, configs=known.values, config_version=known.version)
         for partition in topic.partitions:
             if partition.offline is None:
                 partition.log.update_config(config)
@@ -285,19 +287,6 @@ class TopicManager:
                 # The next start finds it by its name.
                 log.warning("%s of a deleted topic cannot be removed: %s", path, error)
 
-    def _leading(self) -> PartitionState:
-        return PartitionState(self._node_id, 0, (self._node_id,), (self._node_id,))
-
-    def _next_epoch(self, state: PartitionState, controller_epoch: int) -> PartitionState:
-        waiting = state.leader == NO_LEADER
-        return replace(
-            state,
-            leader=self._node_id if waiting else state.leader,
-            isr=(self._node_id,) if waiting else state.isr,
-            leader_epoch=state.leader_epoch + 1,
-            controller_epoch=controller_epoch,
-        )
-
     def _adopt(self, state: TopicState, partitions: list[Partition]) -> Topic:
         topic = Topic(state, partitions, state.name in INTERNAL_TOPICS)
         _tell_states(topic)
@@ -328,11 +317,10 @@ class TopicManager:
         try:
             return await naming
         except OutcomeUnknown:
-            for partition in made:
-                partition.log.close()
+            await asyncio.to_thread(_close_all, made)
             raise
         except BrokerError:
-            self._retire_all(made)
+            await asyncio.to_thread(self._retire_all, made)
             raise
 
     def _retire_all(self, partitions: list[Partition]) -> list[LogStorageError]:
@@ -389,6 +377,12 @@ def check_partition_count(partitions: int) -> None:
         raise InvalidPartitions(
             f"Number of partitions was set to {partitions}, allowed are 1 to {PARTITIONS_PER_TOPIC_MAX}."
         )
+
+
+def _close_all(partitions: list[Partition]) -> None:
+    """May run in a thread, as `_retire_all`. Raises LogStorageError."""
+    for partition in partitions:
+        partition.log.close()
 
 
 def _tell_states(topic: Topic) -> None:

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from broker.base.clock import Clock
+from broker.broker import Broker
 from broker.cluster.sole_controller import NotAlone
 from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.errors import ConnectionLost
 from broker.cluster.zookeeper.session import ZooKeeper
 from broker.config import BrokerConfig
 from broker.data_dir import DataDirectoryError
 from broker.server import Server, serving
-from broker.topics.errors import TopicExists
+from broker.topics.errors import InvalidPartitions, TopicExists
 from broker.wire.errors import ErrorCode
 from tests.broker.clock import ManualClock
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, Loss
@@ -62,6 +64,25 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not await condition():
             await asyncio.sleep(0)
+
+
+def lost_answers(world: World) -> Callable[[FakeSession, str, str], Loss | None]:
+    """Every transaction is carried out, and nobody hears of it in time."""
+
+    def lost(session: FakeSession, request: str, path: str) -> Loss | None:
+        if request != "multi":
+            return None
+        world.clock.advance(7000)
+        return Loss.AFTER
+
+    return lost
+
+
+def heard_again(world: World) -> None:
+    world.server.losses = lambda session, request, path: None
+    for _ in range(2):
+        world.clock.advance(1600)
+        world.server.tick()
 
 
 async def test_topics_are_in_zookeeper_and_there_after_a_restart(tmp_path: Path, world: World) -> None:
@@ -184,22 +205,60 @@ async def test_a_creation_of_which_it_is_not_known_what_became_is_found_when_it_
     tmp_path: Path, world: World
 ) -> None:
     async with world.broker(tmp_path) as server, connect(server.address) as client:
-
-        def lost(session: FakeSession, request: str, path: str) -> Loss | None:
-            if request == "multi":
-                world.clock.advance(7000)
-                return Loss.AFTER
-            return None
-
-        world.server.losses = lost
-        with pytest.raises(Exception, match="ZooKeeper"):
+        world.server.losses = lost_answers(world)
+        with pytest.raises(ConnectionLost):
             await server.broker.manager.create("t", 2, {})
-        world.server.losses = lambda session, request, path: None
         assert "t" not in server.broker.topics
         assert world.server.find("/brokers/topics/t") is not None
-        for _ in range(2):
-            world.clock.advance(1600)
-            world.server.tick()
+        heard_again(world)
         with pytest.raises(TopicExists):
             await server.broker.manager.create("t", 2, {})
         assert (await client.produce("t", batch_of("a"))).error_code == 0
+
+
+async def test_a_growth_of_which_it_is_not_known_what_became_is_found_when_it_is_asked_for_again(
+    tmp_path: Path, world: World
+) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t", 2)
+        world.server.losses = lost_answers(world)
+        with pytest.raises(ConnectionLost):
+            await server.broker.manager.add_partitions("t", 4)
+        heard_again(world)
+        with pytest.raises(InvalidPartitions, match="currently has 4"):
+            await server.broker.manager.add_partitions("t", 4)
+        await server.broker.manager.add_partitions("t", 5)
+        for partition in range(5):
+            assert (await client.produce("t", batch_of("a"), partition=partition)).error_code == 0
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        assert [p.offline for p in server.broker.topics["t"].partitions] == [None] * 5
+
+
+async def test_configs_of_which_it_is_not_known_what_became_can_be_changed_again(tmp_path: Path, world: World) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t", retention_ms="1000")
+        manager = server.broker.manager
+        world.server.losses = lost_answers(world)
+        with pytest.raises(ConnectionLost):
+            await manager.alter_configs("t", lambda configs: {**configs, "segment.ms": "7"})
+        heard_again(world)
+        await manager.alter_configs("t", lambda configs: {**configs, "retention.ms": "2000"})
+        assert manager.topics["t"].state.configs == {"retention.ms": "2000", "segment.ms": "7"}
+        config = manager.topics["t"].partitions[0].log.config
+        assert (config.retention_ms, config.segment_ms) == (2000, 7)
+
+
+async def test_a_session_that_ends_while_the_broker_starts_takes_the_controllership_only_for_a_while(
+    tmp_path: Path, world: World
+) -> None:
+    config = BrokerConfig(tmp_path, listen_port=0, zookeeper="zk:2181")
+    broker = await Broker.open(config, world.clock, world.open_session)
+    try:
+        await broker.bound("127.0.0.1", 1)
+        world.server.expire(world.sessions[0])
+        assert not await _elected(world)
+        running = asyncio.create_task(broker.run())
+        await until(lambda: _elected(world))
+        running.cancel()
+    finally:
+        await broker.close()
