@@ -172,7 +172,9 @@ class EmbeddedMetadataStore:
         if topic.name in self._contents.topics:
             raise MetadataConflict(f"topic {topic.name} exists")
         created = replace(topic, partitions=_begun(topic), version=0, config_version=0)
-        self._save_topics([created])
+        topics = {**self._contents.topics, topic.name: created}
+        wishes = self._contents.topic_deletions - {topic.name}
+        self._save(replace(self._contents, topics=topics, topic_deletions=wishes))
         self._tell(Change(ChangeKind.TOPICS), Change(ChangeKind.ASSIGNMENT, topic.name))
         return created
 

@@ -130,7 +130,8 @@ class MetadataStore(Protocol):
 
     async def create_topic(self, controller: Controller, topic: TopicState) -> TopicState:
         """With its configs. Partitions that have a leader in `topic` are written with it, the others wait for an
-        election (NO_LEADER, UNWRITTEN). A crash in the middle leaves the topic with some partitions waiting.
+        election (NO_LEADER, UNWRITTEN). A crash in the middle leaves the topic with some partitions waiting. A wish to
+        delete a topic of that name was for an earlier one, and goes.
 
         Raises MetadataConflict when a topic of that name exists.
         """

@@ -64,12 +64,15 @@ async def read_controller(zk: ZooKeeper) -> int | None:
 async def elect(zk: ZooKeeper, node_id: int, clock: Clock) -> Controller | None:
     """None: another one is. The epoch and the ephemeral znode come by one transaction, or neither does."""
     while True:
+        # In this order: an epoch that was read first may be older than the holder.
+        holder = await zk.exists(layout.CONTROLLER)
+        if holder is not None and holder.ephemeral_owner != zk.session_id:
+            return None
         data, stat = await zk.get(layout.CONTROLLER_EPOCH)
         epoch = layout.decode_controller_epoch(data)
-        holder = await zk.exists(layout.CONTROLLER)
         if holder is not None:
             # Ours: an earlier try was carried out, and its answer lost. While it lives nobody else moves the epoch.
-            return Controller(node_id, epoch, stat.version) if holder.ephemeral_owner == zk.session_id else None
+            return Controller(node_id, epoch, stat.version)
         try:
             _, moved = await zk.multi(
                 [

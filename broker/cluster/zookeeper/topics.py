@@ -100,7 +100,9 @@ def _placed(refused: ZooKeeperError) -> ZooKeeperError:
 
 
 async def create_topic(zk: ZooKeeper, controller: Controller, topic: TopicState, again: bool) -> TopicState:
-    """The assignment and the configs; the states are another step."""
+    """The assignment and the configs; the states are another step. A wish to delete was for an earlier topic of that
+    name: left standing it would take this one.
+    """
     path, config_path = layout.topic(topic.name), layout.config(f"topics/{topic.name}")
     if again:
         made = await _read_assignment(zk, topic.name)
@@ -110,9 +112,11 @@ async def create_topic(zk: ZooKeeper, controller: Controller, topic: TopicState,
     configs = layout.encode_configs(topic.configs)
     # Kafka writes the configs before the topic, and so may have left some where it was cut off.
     config = Create(config_path, configs) if left is None else SetData(config_path, configs, left.version)
-    assignment = layout.encode_topic(topic.topic_id, topic.partitions)
+    wish = layout.topic_deletion(topic.name)
+    unwished = [Delete(wish)] if await zk.exists(wish) else []
+    assignment = Create(path, layout.encode_topic(topic.topic_id, topic.partitions))
     try:
-        await fenced(zk, controller, [Create(path, assignment), Create(layout.partitions(topic.name)), config])
+        await fenced(zk, controller, [assignment, Create(layout.partitions(topic.name)), config, *unwished])
     except (NodeExists, BadVersion) as refused:
         raise MetadataConflict(f"topic {topic.name} exists") from refused
     return replace(topic, version=0, config_version=0 if left is None else left.version + 1)

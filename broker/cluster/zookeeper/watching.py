@@ -27,6 +27,7 @@ class Changes(AsyncIterator[Change]):
         self._ready: deque[Change] = deque()
         # Watches that have told, by what they watch, and changes that are told from outside.
         self._fired: asyncio.Queue[Change] = asyncio.Queue()
+        self._newest: dict[Change, object] = {}
         self._watched_topics: set[str] = set()
         self._watched_brokers: set[str] = set()
         self._last_config_change = ""
@@ -124,7 +125,14 @@ class Changes(AsyncIterator[Change]):
             self._last_config_change = name
 
     def _watch(self, key: Change) -> Watch:
+        """Of several watches of one key only the newest tells: where a broken connection has one set again that was
+        there, both would go on being set again for ever.
+        """
+        newest = self._newest[key] = object()
+
         def seen(_event: WatchEvent) -> None:
-            self._fired.put_nowait(key)
+            if self._newest.get(key) is newest:
+                del self._newest[key]
+                self._fired.put_nowait(key)
 
         return seen

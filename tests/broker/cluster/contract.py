@@ -244,7 +244,10 @@ class MetadataStoreContract:
         assert await store.topic_deletions() == {"flights"}
         assert await store.preferred_elections() == where
         assert await store.reassignments() == dict.fromkeys(where, (2, 1))
-        await store.delete_topic(controller, await store.create_topic(controller, topic("flights")))
+        made = await store.create_topic(controller, topic("flights"))
+        assert await store.topic_deletions() == set(), "the wish was for an earlier topic of that name"
+        await store.request_topic_deletion("flights")
+        await store.delete_topic(controller, made)
         await store.end_preferred_elections(controller)
         await store.set_reassignments(controller, {})
         assert await store.topic_deletions() == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from broker.cluster.metadata import Change, ChangeKind, ConfigResource, Configs,
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import SessionExpired
+from broker.cluster.zookeeper.session import Create, SetData
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock
@@ -239,3 +241,65 @@ async def test_after_its_session_a_broker_is_registered_anew_and_told(server: Fa
 async def test_a_new_cluster_has_kafkas_znodes(server: FakeZooKeeper) -> None:
     await opened(server)
     assert {*layout.PERSISTENT_PATHS, layout.CLUSTER_ID, layout.CONTROLLER_EPOCH} < set(server.paths())
+
+
+async def test_a_controller_that_learns_late_of_its_election_has_the_epoch_of_it(server: FakeZooKeeper) -> None:
+    """The server that is asked again may lag behind, and learn of the election between two questions."""
+    sessions: list[FakeSession] = []
+
+    async def connect() -> FakeSession:
+        sessions.append(server.connect())
+        return sessions[-1]
+
+    store = await ZooKeeperMetadataStore.open(connect, server.clock)
+    asked = 0
+
+    def late(session: FakeSession, request: str, path: str) -> Loss | None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            made = Create(layout.CONTROLLER, layout.encode_controller(1, 0), ephemeral=True)
+            server.write(session, [made, SetData(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(1))])
+        return None
+
+    server.losses = late
+    controller = await elected(store)
+    assert (controller.epoch, controller.version) == (1, 1)
+    await store.create_topic(controller, topic("t"))
+
+
+async def test_broken_connections_do_not_leave_more_and_more_watches(server: FakeZooKeeper) -> None:
+    store, other = await opened(server), await opened(server)
+    controller = await elected(other)
+    async with store.watch(ChangeKind.ASSIGNMENT) as changes:
+        for index in range(3):
+            await other.create_topic(controller, topic(f"t{index}"))
+            assert await next_change(changes) == Change(ChangeKind.ASSIGNMENT, f"t{index}")
+        chance = random.Random(1)
+        server.losses = lambda session, request, path: Loss.AFTER if chance.random() < 0.3 else None
+        made = (await other.topics(["t0"]))["t0"]
+        for _ in range(20):
+            made = await other.set_assignment(controller, made)
+            while await next_change(changes) != Change(ChangeKind.ASSIGNMENT, "t0"):
+                continue
+        server.losses = lambda session, request, path: None
+        for _ in range(3):
+            made = await other.set_assignment(controller, made)
+            await settled(changes)
+        before = server.requests
+        made = await other.set_assignment(controller, made)
+        assert await settled(changes) == [Change(ChangeKind.ASSIGNMENT, "t0")]
+        assert server.requests - before == 2, "the change itself and one watch"
+
+
+async def settled(changes: AsyncIterator[Change]) -> list[Change]:
+    """All that is told until nothing more is."""
+    told: list[Change] = []
+    while True:
+        waiting = asyncio.ensure_future(anext(changes))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        if not waiting.done():
+            waiting.cancel()
+            return told
+        told.append(waiting.result())
