@@ -16,10 +16,11 @@ from mirror.offsets.intervals import End
 from mirror.offsets.operations import resume_link
 from mirror.offsets.recovery import TailBatch
 from mirror.offsets.state import load_link_state, read_entries
+from mirror.offsets.tail import Tail
 from mirror.origins import Registration, SiteIdentity
 from mirror.outlook import look_ahead
 from mirror.resumption import GapName, ResumePlan, plan_resume
-from mirror.worker.occupants import who_came_since
+from mirror.worker.occupants import who_came_since, who_may_have_come
 from tests.mirror.harness import (
     accept_all,
     contents,
@@ -128,3 +129,25 @@ def test_whose_batches_the_state_must_know(batches: list[TailBatch], words: str)
     found = who_came_since(link, checkpoint, batches, writers)
     assert found.startswith(words)
     assert bool(found) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("name", "site", "topics", "said"),
+    [
+        ("other", "east", ("flights",), True),
+        ("other", "east", None, True),
+        ("other", "east", ("orders",), False),
+        ("other", "north", ("flights",), False),
+        ("link", "east", ("flights",), False),
+    ],
+)
+def test_who_may_have_written_what_is_gone(name: str, site: str, topics: tuple[str, ...] | None, said: bool) -> None:
+    """Another link from the same source that may write the topic; what the log still has is nobody's guess."""
+    link, there = link_between("east:1", "west:1", ["flights"], name="link"), TopicPartition("flights", 0)
+    writers = {9: Registration(9, name, SiteIdentity(site), frozenset({site}), topics)}
+    gone, kept = (TailBatch(5, 8, 7, 3, 0, is_control=False), TailBatch(9, 9, 7, 3, 4, is_control=False))
+    tail = Tail(9, 10, [gone, kept])
+    assert bool(who_may_have_come(link, there, tail, writers)) is said
+    assert who_may_have_come(link, there, tail.without_guess(), writers) == ""
+    assert (tail.guess, tail.without_guess().batches) == (gone, [kept])
+    assert Tail(9, 10, [kept]).without_guess().batches == [kept]
