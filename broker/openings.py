@@ -8,7 +8,7 @@ in a thread, and only one at a time: its memory is held once, and the loop share
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TypeVar
 
 from broker.errors import RecordsTooLarge
@@ -41,14 +41,30 @@ class Openings:
     async def run_in_thread(self, work: Callable[[], T]) -> T:
         """In turn, and to its end: the turn is not given on while the thread still runs."""
         async with self._turn:
-            future = asyncio.get_running_loop().run_in_executor(None, work)
-            cancelled: asyncio.CancelledError | None = None
-            while not future.done():
-                try:
-                    await asyncio.wait([future])
-                except asyncio.CancelledError as error:
-                    cancelled = error
-            if cancelled is not None:
-                future.exception()
-                raise cancelled
-            return future.result()
+            return await _to_its_end(work)
+
+    async def run_each_in_thread(self, works: Iterator[Callable[[], T]]) -> AsyncGenerator[T, None]:
+        """As `run_in_thread`, with a turn for each; it is taken out of `works` when its turn has come, so that what it
+        holds (open files) is held once, and not by all who wait.
+        """
+        while True:
+            async with self._turn:
+                work = next(works, None)
+                if work is None:
+                    return
+                found = await _to_its_end(work)
+            yield found
+
+
+async def _to_its_end(work: Callable[[], T]) -> T:
+    future = asyncio.get_running_loop().run_in_executor(None, work)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        future.exception()
+        raise cancelled
+    return future.result()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -128,13 +129,19 @@ async def _find_by_time(broker: Broker, log: PartitionLog, timestamp: int, up_to
         return log.find_time(look)
     except BatchBeyondLimits:
         pass
-    for lookup in log.time_lookups_apart(NO_TIMESTAMP if timestamp == MAX_TIMESTAMP else timestamp):
+
+    def look_and_close(lookup: TimeLookup) -> Found:
         try:
-            found = await broker.openings.run_in_thread(partial(look, lookup))
+            return look(lookup)
         finally:
             lookup.close()
-        if found is not None:
-            return found
+
+    lookups = log.time_lookups_apart(NO_TIMESTAMP if timestamp == MAX_TIMESTAMP else timestamp)
+    works = (partial(look_and_close, lookup) for lookup in lookups)
+    async with aclosing(broker.openings.run_each_in_thread(works)) as answers:
+        async for found in answers:
+            if found is not None:
+                return found
     return None
 
 

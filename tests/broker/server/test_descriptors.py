@@ -7,8 +7,9 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from broker.base.children import module_environment
 from broker.descriptors import TooFewDescriptors
 from broker.limits import DESCRIPTORS_KEPT
+from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -23,6 +25,14 @@ from broker.wire.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tests.broker.bombs import NOW_MS, SHAPES, bomb
 from tests.broker.running import running_server
 from tests.broker.wire_client import batch_of, connect, values_in
 
@@ -97,3 +107,32 @@ async def test_a_start_that_cannot_open_all_logs_says_how_many_it_needs(tmp_path
     assert "ulimit" in refused.value.hint
     async with running_server(tmp_path) as server:
         assert len(server.broker.topics["t"].partitions) == 50
+
+
+async def test_lookups_by_time_that_wait_for_their_turn_hold_no_files(tmp_path: Path) -> None:
+    """Each opens up to 16 segments once more: a thousand clients that ask at once are not to take all there are."""
+    records, count = SHAPES["many records"]()
+    slow = bomb(Compression.ZSTD, records, count)
+    asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, NOW_MS)])])
+    async with running_server(tmp_path) as server, connect(server.address) as client, AsyncExitStack() as stack:
+        await client.create_topic("t", segment_bytes=str(len(slow) + 10))
+        for _ in range(8):
+            assert (await client.produce("t", slow)).error_code == 0
+        others = [await stack.enter_async_context(connect(server.address)) for _ in range(10)]
+        for other in others:
+            await other.ask(MetadataRequest([]), 8, MetadataResponse)
+        release = threading.Event()
+        busy = asyncio.create_task(server.broker.openings.run_in_thread(lambda: release.wait(60)))
+        before = len(os.listdir("/proc/self/fd"))
+        for other in others:
+            await other.send(asked, 7)
+        for _ in range(50):
+            await client.ask(MetadataRequest([]), 8, MetadataResponse)
+        held = len(os.listdir("/proc/self/fd")) - before
+        release.set()
+        await busy
+        for other in others:
+            _, answer = await other.receive(ListOffsetsRequest.API_KEY, 7)
+            assert isinstance(answer, ListOffsetsResponse)
+            assert answer.topics[0].partitions[0].offset == 0
+        assert held <= 8, "those of one lookup"
