@@ -154,9 +154,11 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
             case OperationStep.FENCE:
                 await _refuse_other(plan, sites)
                 fence = await promote_link(sites.link, sites.target, journal.operation_id)
-                not_fenced = unfenced(fence.left_out)
-                if fence.left_out:
-                    journal.record("not_fenced", {str(at): str(why) for at, why in fence.left_out.items()})
+                not_fenced = unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
+                if not_fenced:
+                    reasons = {str(at): str(why) for at, why in fence.left_out.items()}
+                    reasons |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
+                    journal.record("not_fenced", reasons)
                 snapshot = await _look(plan.operation, sites)
             case OperationStep.MOVE_GROUPS:
                 if plan.by_offset_map:

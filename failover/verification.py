@@ -29,6 +29,8 @@ class DifferenceKind(StrEnum):
     """Another operation took the link over before this one had ended: what it did may have been changed."""
     NOT_FENCED = "not_fenced"
     """The target's partition could take no marker (it has no leader, say): a mirror that hangs could write there."""
+    GROUPS_NOT_FENCED = "groups_not_fenced"
+    """A mirror that hangs amid a commit of groups' offsets could still end it, and move them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,14 @@ class VerificationDifference:
     found: int | None
 
 
-def unfenced(left_out: Iterable[TopicPartition]) -> list[VerificationDifference]:
+def unfenced(link: str, left_out: Iterable[TopicPartition], *, are_groups_fenced: bool) -> list[VerificationDifference]:
     """What the promotion's fence did not reach. Pure."""
-    return [
+    groups = VerificationDifference(DifferenceKind.GROUPS_NOT_FENCED, f"groups of link {link}", -1, None, None)
+    partitions = [
         VerificationDifference(DifferenceKind.NOT_FENCED, where.topic, where.partition, None, None)
         for where in sorted(left_out)
     ]
+    return partitions if are_groups_fenced else [*partitions, groups]
 
 
 def verify_own(after: Snapshot, operation_id: str) -> list[VerificationDifference]:

@@ -44,6 +44,10 @@ NOT_FENCED = (
     "not_fenced: the partition could take no marker, so a mirror that hangs could still write there; "
     "see that the old mirror's process has ended"
 )
+GROUPS_NOT_FENCED = (
+    "groups_not_fenced: a commit of groups' offsets that hangs in the old mirror could still move them; see that its "
+    "process has ended, and that farshore may use the transactional ids farshore-LINK and farshore-LINK.groups"
+)
 
 _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.SOURCE_UNREACHABLE: (
@@ -219,6 +223,8 @@ def print_result(result: OperationResult, output: str) -> None:
         emit(list(result.differences), output, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
         if any(difference.kind is DifferenceKind.NOT_FENCED for difference in result.differences):
             click.echo(NOT_FENCED, err=True)
+        if any(difference.kind is DifferenceKind.GROUPS_NOT_FENCED for difference in result.differences):
+            click.echo(GROUPS_NOT_FENCED, err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
     verdict = "verified" if result.verified else "NOT VERIFIED"

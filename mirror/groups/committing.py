@@ -8,7 +8,7 @@ that has come and gone before is seen by the second look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -44,14 +44,16 @@ class Due:
 
 
 async def commit_groups(
-    target: Cluster, link: Link, writer: ProducerIdAndEpoch, due: Sequence[Due]
+    target: Cluster, link: Link, begin: Callable[[], Awaitable[ProducerIdAndEpoch]], due: Sequence[Due]
 ) -> dict[str, ClientError]:
     """Commit these groups, all in one transaction -> those that failed, and why.
 
-    `writer` is what `fence_groups` gave, before it was asked whether the link is this worker's still.
+    `begin` gives what `fence_groups` gave, and then asks whether the link is this worker's still. Each round begins so:
+    what was staged too late for the one before is refused in the next.
     """
     failures: dict[str, ClientError] = {}
     left = list(due)
+    writer: ProducerIdAndEpoch | None = None
     try:
         places = await _places(target, [one.group for one in due])
         failures |= await _unmarkable(target, places)
@@ -59,14 +61,16 @@ async def commit_groups(
             left = [one for one in due if one.group not in failures]
             if not left:
                 return failures
+            writer = await begin()
             refused, against = await _stage(target, link, writer, left, places)
             failures |= refused | against
             await end_txn(target, link.groups_transactional_id, writer, commit=not against)
             if not against:
                 return failures
     except ClientError as error:
-        with suppress(ClientError):  # else the next pass takes it back, or whoever takes the link over
-            await end_txn(target, link.groups_transactional_id, writer, commit=False)
+        if writer is not None:
+            with suppress(ClientError):  # else the next pass takes it back, or whoever takes the link over
+                await end_txn(target, link.groups_transactional_id, writer, commit=False)
         return dict.fromkeys((one.group for one in left), error) | failures
     given_up = ClientError(f"groups at {target.site.name} changed again and again", "the next pass looks again")
     return dict.fromkeys((one.group for one in left), given_up) | failures

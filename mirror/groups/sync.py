@@ -12,6 +12,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.groups import ListedGroup, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.model import CommittedOffset
+from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import GroupState, TopicPartition
 from mirror.groups.committing import Due, commit_groups
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
@@ -129,15 +130,16 @@ async def _commit_share(
     write: Write,
 ) -> dict[str, ClientError]:
     """Write down what is about to be committed, and commit it -> the groups that failed, and why."""
-    try:
+
+    async def begin() -> ProducerIdAndEpoch:
         writer = await fence_groups(target, link)
-    except ClientError as error:
-        return dict.fromkeys(ahead, error)
-    changed = [change for entry in ahead.values() for change in memory.changed(entry)]
-    # Something is written in any case. It is refused where the link was taken over before the groups were fenced; who
-    # takes it over later fences the groups in its turn.
-    await write(changed or [memory.times])
-    return await commit_groups(target, link, writer, share)
+        changed = [change for entry in ahead.values() for change in memory.changed(entry)]
+        # Something is written in any case. It is refused where the link was taken over before the groups were fenced;
+        # who takes it over later fences the groups in its turn.
+        await write(changed or [memory.times])
+        return writer
+
+    return await commit_groups(target, link, begin, share)
 
 
 def _due(

@@ -11,7 +11,6 @@ from 2.8 and on farshore's broker; plain idempotent batches may be sent with thi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
@@ -20,13 +19,7 @@ from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
 from broker.client.model import Partition
 from broker.client.offsets import list_each_offset
-from broker.client.producers import (
-    ConcurrentTransaction,
-    ProducerIdAndEpoch,
-    add_partitions_to_txn,
-    end_txn,
-    init_producer_id,
-)
+from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.topics import describe_each_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
@@ -40,10 +33,14 @@ from mirror.offsets.state_writer import FENCED_CODES
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Who may write now, and the partitions that this fence does not reach, with the reason: nobody may write there."""
+    """Who may write now, and the partitions that this fence does not reach, with the reason: nobody may write there.
+
+    `groups_error`: why an earlier owner's commits of groups' offsets are not fenced; None where they are.
+    """
 
     writer: Writer
     left_out: Mapping[TopicPartition, ClientError]
+    groups_error: KafkaError | None = None
 
 
 async def fence_link(
@@ -81,8 +78,8 @@ async def fence_groups(target: Cluster, link: Link) -> ProducerIdAndEpoch:
     """Become the one who may commit groups' offsets for the link: what an earlier one has staged is taken back.
 
     When this returns no commit of an earlier writer is under way. Where the markers of its last transaction cannot be
-    written, this raises ConcurrentTransaction: it is fenced all the same, and what it had decided comes with them.
-    Raises ClientError.
+    written, this raises ConcurrentTransaction: what it had decided comes with them, and if it was it who ended that
+    transaction, it is not fenced before. Raises ClientError.
     """
     return await init_producer_id(
         target,
@@ -92,11 +89,17 @@ async def fence_groups(target: Cluster, link: Link) -> ProducerIdAndEpoch:
     )
 
 
-async def fence_groups_of_earlier(target: Cluster, link: Link) -> None:
-    """As `fence_groups`, for who commits nothing now: where markers wait for a partition, its groups wait with it."""
+async def fence_groups_of_earlier(target: Cluster, link: Link) -> KafkaError | None:
+    """As `fence_groups`, for who commits nothing now -> why it could not be done, None where it was.
+
+    Records, and a promotion, do not wait for groups. Raises ClientError when the target does not answer at all.
+    """
     if link.groups:
-        with suppress(ConcurrentTransaction):
+        try:
             await fence_groups(target, link)
+        except KafkaError as error:
+            return error
+    return None
 
 
 async def find_unmarkable(target: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ClientError]:

@@ -41,7 +41,7 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
 
     A target partition that can take no marker now is left out of the fence that is returned: an old worker that hangs
     could still write there. Groups are fenced, too: when this has returned, no commit of an old worker is under way,
-    however long it hangs, and groups may be looked at and moved.
+    however long it hangs, and groups may be looked at and moved; where that could not be done, the fence says why.
 
     May be repeated. Raises LinkFenced when others take the link over again and again, ClientError.
     """
@@ -53,8 +53,8 @@ async def _promote_link(link: Link, target: Cluster, operation_id: str) -> Fence
     now_ms = target.clock.now_ms()
     promoted = LinkRun(RunState.PROMOTED, operation_id, now_ms)
     claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}", also=[promoted])
-    await fence_groups_of_earlier(target, link)
-    return await fence_link(target, link, since=claim.owner.writer)
+    groups_error = await fence_groups_of_earlier(target, link)
+    return replace(await fence_link(target, link, since=claim.owner.writer), groups_error=groups_error)
 
 
 async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:

@@ -160,7 +160,9 @@ async def _take_over(
     Raises also what keeps the registry from taking one: nothing can be said of the link's batches then.
     """
     claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
-    await fence_groups_of_earlier(target, link)
+    await fence_groups_of_earlier(
+        target, link
+    )  # where it fails, each pass tries it, and says so of what it had to move
     fence = await fence_link(target, link, [REGISTRY, *pairs.values()], since=claim.owner.writer)
     if REGISTRY in fence.left_out:
         raise fence.left_out[REGISTRY]

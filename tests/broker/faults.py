@@ -50,6 +50,8 @@ class Faults:
     partitions: dict[tuple[ApiKey, TopicPartition], ErrorCode] = field(default_factory=dict)
     topics: dict[tuple[ApiKey, str], ErrorCode] = field(default_factory=dict)
     """For Metadata, CreateTopics and DescribeConfigs."""
+    transactional_ids: dict[str, ErrorCode] = field(default_factory=dict)
+    """For InitProducerId."""
     empty: set[TopicPartition] = field(default_factory=set)
     """Fetch has nothing to give, not even the news that the partition is gone."""
     asked: Counter[ApiKey] = field(default_factory=Counter)
@@ -60,7 +62,7 @@ class Faults:
         self.partitions |= {(api, where): code for api in apis or PARTITION_APIS}
 
     def heal(self) -> None:
-        for kept in (self.leaderless, self.short_isr, self.partitions, self.topics, self.empty):
+        for kept in (self.leaderless, self.short_isr, self.partitions, self.topics, self.transactional_ids, self.empty):
             kept.clear()
 
     def code(self, api: ApiKey, topic: str, partition: int) -> ErrorCode | None:
@@ -177,8 +179,11 @@ def _add_before(faults: Faults, request: Any) -> Refused | Answer:
     return Answer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
 
 
-def _init_before(faults: Faults, _request: Any) -> Refused | Answer:
+def _init_before(faults: Faults, request: Any) -> Refused | Answer:
     """The markers of the transaction before cannot be written while one of its partitions takes no write."""
+    code = faults.transactional_ids.get(request.transactional_id or "")
+    if code is not None:
+        return Answer(InitProducerIdResponse(error_code=int(code)))
     if faults.marked & (faults.leaderless | faults.short_isr):
         return Answer(InitProducerIdResponse(error_code=int(ErrorCode.CONCURRENT_TRANSACTIONS)))
     faults.marked.clear()

@@ -16,6 +16,8 @@ from broker.wire.api import ApiKey
 from broker.wire.coordinator_keys import partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.frames import RequestHeader
+from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from broker.wire.schema import Message
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
@@ -186,6 +188,35 @@ async def test_groups_whose_coordinator_hangs_drop_no_others() -> None:
     assert set(report.failures) == deaf
     assert west.offsets == {group: at(8) for group in groups.keys() - deaf}
     assert not west.staged
+
+
+class LateForStaging(DeafForStaging):
+    """And takes what stages offsets only when the next transaction ends; a job has come and gone in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[TxnOffsetCommitRequest] = []
+
+    def _stage(self, asked: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        if self.node_of(asked.group_id) == 0:
+            self.late.append(asked)
+            return TxnOffsetCommitResponse()
+        return super()._stage(asked)
+
+    def _end(self, asked: EndTxnRequest) -> EndTxnResponse:
+        for late in self.late if asked.committed else ():
+            self.offsets[late.group_id] = at(90)
+            super()._stage(late)
+        return super()._end(asked)
+
+
+async def test_what_was_staged_too_late_does_not_come_with_the_next_transaction() -> None:
+    groups = {f"g{n}": at(3) for n in range(6)}
+    east, west, memory = GroupSite(groups), LateForStaging(), GroupSyncMemory()
+    report, _ = await passes(east, west, memory)
+    late = {group for group in groups if west.node_of(group) == 0}
+    assert set(report.failures) == late
+    assert west.offsets == {group: at(90 if group in late else 8) for group in groups}
 
 
 async def test_groups_whose_place_takes_no_marker_are_left_out() -> None:
