@@ -103,10 +103,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on a batch, and the way that it came to the link's source."""
+    """The verdict on a batch, and the way that it came to the link's source.
+
+    `untold`: the link whose state should say that way, and does not; "" where nothing is missing.
+    """
 
     verdict: Verdict
     way: Way
+    untold: str = ""
 
 
 def judge_batches(link: Link, way: Way, direct: frozenset[str]) -> Verdict:

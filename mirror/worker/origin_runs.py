@@ -12,7 +12,6 @@ from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import TopicPartition
-from mirror.errors import StateDamaged
 from mirror.link import STATE_PREFIX
 from mirror.offsets.entries import decode_entry, decode_key
 from mirror.offsets.origin_entries import OriginRun, OriginRuns, Way, find_run, join_runs
@@ -40,7 +39,7 @@ class OriginReader:
         return run.way if run is not None else None
 
     async def learn(self, where: TopicPartition, headers: list[BatchHeader]) -> None:
-        """Make sure that all is known that the link has said of these batches. Raises ClientError, StateDamaged.
+        """Make sure that all is known that the link has said of these batches. Raises ClientError.
 
         It says so before it sends them. Where something is missing all is read once more: the topic may be another.
         What is known stays known meanwhile, for it stays true, and others plan by it.
@@ -84,13 +83,13 @@ class OriginReader:
         return was_read
 
     def _apply(self, record: Record) -> None:
+        """What cannot be read tells nothing: its batches are not clear, and stop their partition alone."""
         if record.value is None or not (record.key or b"").startswith(_ORIGINS_KEY):
             return
         try:
             entry = decode_entry(decode_key(record.key or b""), record.value)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            text = f"{self._state.topic} offset {record.offset} at {self._cluster.site.name}: {error}"
-            raise StateDamaged(text) from error
+        except (ValueError, KeyError, TypeError, IndexError):
+            return
         if isinstance(entry, OriginRuns):
             runs = self._runs.setdefault((TopicPartition(entry.topic, entry.partition), *entry.writer), [])
             for run in join_runs(entry.runs):

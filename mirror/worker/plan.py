@@ -158,6 +158,9 @@ def _judged(
     if committed.drops(header, batch) or header.next_offset <= cursor.position or not header.record_count:
         return None
     judged = rules.judge(header)
+    if judged.verdict is Verdict.UNCLEAR and judged.untold:
+        text = f"the state of link {judged.untold} does not say how a batch of its producer {header.producer_id} came"
+        raise OriginUnclear(f"{text}: it was deleted, or an entry of it cannot be read")
     if judged.verdict is Verdict.UNCLEAR:
         text = f"producer {header.producer_id} brought records that the target has, and others, and did not say which"
         raise OriginUnclear(f"{text}; link the sites directly, or leave out a link of the circle")

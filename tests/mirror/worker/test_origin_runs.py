@@ -21,10 +21,13 @@ from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Writer, encode_key, encode_value
 from mirror.offsets.fence import fence_link
+from mirror.offsets.intervals import End
 from mirror.offsets.origin_entries import OriginRun, OriginRuns, Way
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.origins import Registration, SiteIdentity, Verdict, encode_registration
+from mirror.worker.budget import Budget, Lease
 from mirror.worker.origins import REGISTRY, Passage
+from mirror.worker.plan import Cursor, Rules, plan_batches
 from tests.broker.running import running_broker
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -251,3 +254,29 @@ async def test_what_is_known_stays_known_while_all_is_read_once_more(west: Clust
     await passage.learn(FLIGHTS, batch_of(21))
     assert await verdict(passage, batch_of(0)) is Verdict.CARRY, "what was forgotten is read again"
     assert await verdict(passage, batch_of(8)) is Verdict.LEAVE_OUT
+
+
+async def test_an_entry_that_cannot_be_read_stops_nothing_but_its_batches(west: Cluster) -> None:
+    """Another link's state is its own: this one is not ended by it."""
+    await register(west, Writer(7, 4), "north", "east")
+    await tell(west, RUNS[0])
+    where = TopicPartition(into(west).state_topic, 0)
+    for value in (b"not json", b'{"v":2,"runs":[4,0]}', b'{"v":1,"runs":[4,0]}'):
+        await append(west, where, encode_batch([Record(0, 1, b'["origins","flights",0,7,4,5]', value)]))
+    passage = onward(west, "east")
+    assert await verdict(passage, batch_of(0)) is Verdict.CARRY
+    assert await verdict(passage, batch_of(5)) is Verdict.UNCLEAR
+    rules = Rules(Writer(1, 0), 1_000_000, passage.judge(FLIGHTS))
+    plan = plan_batches(batch_of(5), (), Cursor(0, End(0, 0), 0), rules, Lease(Budget(1_000, 1), 1))
+    assert plan.blocker is not None
+    assert "the state of link north-west does not say" in plan.blocker.detail
+
+
+async def test_another_link_s_damaged_state_ends_no_link(west: Cluster) -> None:
+    """It may bring the same topics to the target; its worker stops at that state, so it does not run."""
+    await register(west, Writer(7, 4), "north")
+    where = TopicPartition(into(west).state_topic, 0)
+    await append(west, where, encode_batch([Record(0, 1, b'["owner"]', b"not json")]))
+    beside = Passage(Link("south-west", Site("south", "127.0.0.1:1"), west.site, ("flights",)), west, west)
+    await beside.look(west)
+    await beside.refuse_rivals(west)
