@@ -18,6 +18,7 @@ from mirror.api import (
     GroupMap,
     Link,
     LinkState,
+    MirrorError,
     Written,
     complete_link,
     load_group_map,
@@ -81,7 +82,7 @@ async def _load(link: Link, source: Cluster | None, target: Cluster, *, in_part:
     if source is not None:
         try:
             link = await complete_link(link, source, target)
-        except ClientError:
+        except (ClientError, MirrorError):
             if not in_part:
                 raise
             is_complete = False

@@ -46,7 +46,7 @@ from failover.verification import (
     verify_own,
     verify_readers,
 )
-from mirror.api import Link, promote_link, read_entries
+from mirror.api import Link, MirrorError, promote_link, read_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +94,18 @@ class Sites:
     async def look_past_source(self) -> Snapshot:
         """The same for a failover, which a source that answers slowly, in part or not at all does not hold up.
 
-        What a part of it still tells is used. It is dead only where none of its brokers answers anything.
+        What a part of it still tells is used; what cannot be read there is a part that does not. It is dead only where
+        none of its brokers answers anything.
         """
         answers = self.answers
         if self.source is not None:
             if not self.in_part:
-                with suppress(ClientError, TimeoutError):
+                with suppress(ClientError, MirrorError, TimeoutError):
                     async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
                         return await self.look()
             answers = await call_site(self.source, self.now_ms)
             if any(answer.answered for answer in answers):
-                with suppress(ClientError, TimeoutError):
+                with suppress(ClientError, MirrorError, TimeoutError):
                     async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
                         seen = await observe(
                             self.link, self.source, self.target, self.groups, self.now_ms(), in_part=True

@@ -274,6 +274,14 @@ async def read_entries(link: Link, target: Cluster) -> StateEntries:
     return await StateReader(link).read(target)
 
 
+async def read_owner(link: Link, target: Cluster) -> Owner | None:
+    """Who runs another link; nobody where its state cannot be read: its worker stops at that. Raises ClientError."""
+    try:
+        return (await read_entries(link, target)).owner
+    except StateDamaged:
+        return None
+
+
 async def load_link_state(link: Link, target: Cluster) -> LinkState:
     """The link's entries, and the map as it was when the call began, of all partitions.
 

@@ -28,9 +28,9 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.errors import LinkFenced, RegistryLost, StateDamaged, TargetTaken
 from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.link import PRODUCERS_TOPIC, STATE_PREFIX, Link
-from mirror.offsets.entries import Owner, Writer
+from mirror.offsets.entries import Writer
 from mirror.offsets.origin_entries import Way
-from mirror.offsets.state import read_entries
+from mirror.offsets.state import read_entries, read_owner
 from mirror.offsets.state_writer import FENCED_CODES, REGISTRY_CONTENT, check_compacted, ensure_own_topics
 from mirror.origins import (
     Judgement,
@@ -209,7 +209,7 @@ class Passage:
         for registered in self.at_target.registered():
             if registered.link not in known | alive.keys() and registered.topics is not None:
                 other = writer_of(registered, target.site)
-                owner = await _owner_of(other, target) if may_write_one_topic(self._declared, other) else None
+                owner = await read_owner(other, target) if may_write_one_topic(self._declared, other) else None
                 alive[registered.link] = judge_heartbeat(owner, target.clock.now_ms()).pulse is Pulse.ALIVE
         return tuple(registered for registered in self.at_target.registered() if alive.get(registered.link, False))
 
@@ -367,14 +367,6 @@ class Passage:
         if more:
             return f"records of {', '.join(sorted(more))} come along"
         self._unchanged_at = self.at_source.entries_read
-        return None
-
-
-async def _owner_of(link: Link, target: Cluster) -> Owner | None:
-    """Who runs another link; nobody where its state cannot be read: its worker stops at that. Raises ClientError."""
-    try:
-        return (await read_entries(link, target)).owner
-    except StateDamaged:
         return None
 
 

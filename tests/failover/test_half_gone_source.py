@@ -12,16 +12,19 @@ from pathlib import Path
 
 from broker.client.cluster import Cluster
 from broker.client.limits import ClientLimits
+from broker.client.log import append
 from broker.client.site import Site
 from broker.wire.api import ApiKey
+from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.losses import Certainty, state_loss
 from failover.operation import Sites
 from failover.plan import GateRefusal, MoveKind, RefusalReason, plan_failover
-from mirror.link import Link
+from mirror.link import PRODUCERS_TOPIC, Link
+from mirror.offsets.state_writer import ensure_own_topics
 from tests.broker.running import running_broker
-from tests.failover.stage import PARTITIONS, mirrored, two_sites
+from tests.failover.stage import PARTITIONS, TOPIC, mirrored, two_sites
 from tests.mirror.harness import make_topic, running, some_records, wait_for_records, write
 
 IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partition_patience_ms=300)
@@ -107,6 +110,24 @@ async def test_what_a_part_of_the_source_still_tells_is_used(tmp_path: Path) -> 
         snapshot, allow_data_loss=True, even_if_source_answers=False, even_if_source_partly_there=True
     )
     assert consented.refusals == ()
+
+
+async def test_what_cannot_be_read_at_the_source_holds_up_no_failover(tmp_path: Path) -> None:
+    """The site is to be left: a damaged entry of its registry of producer ids must not keep anybody there."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await write(stage.source, PARTITIONS[0], some_records(5000, 7))
+        await ensure_own_topics(stage.source, Link("west-east", stage.link.target, stage.link.source, (TOPIC,)))
+        damaged = encode_batch([Record(0, 1, b'["producer",7]', b"not json")])
+        await append(stage.source, TopicPartition(PRODUCERS_TOPIC, 0), damaged)
+        snapshot = await stage.sites.look_past_source()
+    assert snapshot.source_finding is SiteFinding.PARTLY_THERE
+    losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
+    assert [(loss.certainty, loss.records) for loss in losses] == [(Certainty.EXACT, 7), (Certainty.EXACT, 0)]
+    plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False, even_if_source_partly_there=True)
+    assert plan.refusals == ()
+    assert {move.kind for move in plan.moves} == {MoveKind.KEPT}
 
 
 def _now_ms() -> int:
