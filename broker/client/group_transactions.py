@@ -17,6 +17,7 @@ from broker.client.fanout import ask_coordinator, ask_each_group
 from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch, raise_error
 from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -72,7 +73,9 @@ async def stage_offsets(
             raise UnsupportedByCluster(f"{cluster.site.name} would move groups that have members (Kafka before 2.5)")
         sent = [await connection.send(_request(transactional_id, producer, group, offsets[group])) for group in share]
         answers = [await answer for answer in sent]
-        return {group: _staged(cluster, group, answer) for group, answer in zip(share, answers, strict=True)}
+        return {
+            group: _staged(cluster, group, offsets[group], answer) for group, answer in zip(share, answers, strict=True)
+        }
 
     return await ask_each_group(cluster, list(offsets), ask, patience_ms=patience_ms)
 
@@ -98,12 +101,16 @@ def _request(
     )
 
 
-def _staged(cluster: Cluster, group: str, answer: TxnOffsetCommitResponse) -> Staged | KafkaError:
-    codes = {
+def _staged(
+    cluster: Cluster, group: str, wanted: Iterable[TopicPartition], answer: TxnOffsetCommitResponse
+) -> Staged | KafkaError:
+    """What is not answered for was not taken."""
+    answered = {
         TopicPartition(topic.name, partition.partition_index): partition.error_code
         for topic in answer.topics
         for partition in topic.partitions
     }
+    codes = {where: answered.get(where, ErrorCode.UNKNOWN_SERVER_ERROR) for where in wanted}
     refused = [
         KafkaError(code, f"offset of {group} in {where} at {cluster.site.name}")
         for where, code in codes.items()

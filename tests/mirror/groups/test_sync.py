@@ -253,6 +253,20 @@ async def test_refused_groups_and_those_that_changed_drop_no_others() -> None:
     assert west.offsets == {"left": at(90), "live": at(6), "moved": at(8), "moved too": at(8)}
 
 
+class Silent(GroupSite):
+    """It answers what stages offsets without a word on any partition."""
+
+    def _stage(self, _asked: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        return TxnOffsetCommitResponse()
+
+
+async def test_what_is_not_answered_for_was_not_committed() -> None:
+    """It ends neither the link nor is it taken for done."""
+    east, west, memory = GroupSite({"g": at(3)}), Silent(), GroupSyncMemory()
+    report, _ = await passes(east, west, memory)
+    assert "UNKNOWN_SERVER_ERROR" in str(report.failures["g"])
+
+
 class Delayed(GroupSite):
     """One request, counted down to, arrives only when it is let through: its sender, or the network, hangs."""
 
