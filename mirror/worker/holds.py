@@ -131,12 +131,11 @@ class Holds:
         self.late -= {(hold.topic, hold.partition)}
         return self._keep(hold)
 
-    def release(self, where: TopicPartition) -> VoidHold:
-        """Nothing is in its way any more, and its logs were compared -> what must be written."""
+    def release(self, where: TopicPartition) -> None:
+        """Nothing is in its way any more, its logs were compared, and the state says so."""
         self.late.discard(where)
         self.doubted -= {where}
         del self.current[where]
-        return VoidHold(*where)
 
     def begin(self, known: Mapping[HoldKey, Hold]) -> list[Change]:
         """The session begins; `known` stood in the state -> what must be written."""

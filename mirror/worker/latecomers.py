@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.hold_entries import VoidHold
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change
 from mirror.worker.events import Event, tell_gap, tell_hold, tell_passed
@@ -41,14 +42,16 @@ async def run_latecomers(session: Session, ground: Ground) -> None:
 
 
 async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cluster], patience_ms: int) -> None:
-    """One round."""
-    begun = {where: session.replicators[where] for where in session.holds.late if where in session.replicators}
+    """One round, over what is late now: what becomes late meanwhile has its turn in the next."""
+    late = sorted(session.holds.late)
+    begun = {where: session.replicators[where] for where in late if where in session.replicators}
+    assert all(replicator.is_held for replicator in begun.values()), "nothing is taken in beside what moves"
     if begun:
         now_ms = session.target.clock.now_ms()
         await session.state_writer.write([replicator.checkpoint(now_ms) for replicator in begun.values()])
         ground = replace(ground, entries=await read_entries(session.link, clusters[1]))
     tried = Holds(session.holds.attempts, session.target.clock)
-    pairs = {where: ground.pairs[where] for where in sorted(session.holds.late)}
+    pairs = {where: ground.pairs[where] for where in late}
     evidence = await ground.look(clusters, pairs, tried, patience_ms)
     for where in pairs.keys() - evidence.keys() - tried.late:
         hold = session.holds.end_late(tried.current[where])
@@ -66,10 +69,11 @@ async def _open(session: Session, ground: Ground, evidence: Mapping[TopicPartiti
     openings = {where: open_partition(found, ground.writer) for where, found in evidence.items()}
     changes: list[Change] = []
     for where, opening in openings.items():
-        changes += [*opening.changes, session.holds.release(where)]
+        changes += [*opening.changes, VoidHold(*where)]
     await session.state_writer.write(changes)  # durable before the first batch, as at a start
     taken_in = []
     for where, opening in openings.items():
+        session.holds.release(where)  # in one step with its new map: until then its offsets are in doubt
         max_bytes = session.max_message_bytes[where.topic]
         taken_in.append(ground.replicator(evidence[where], opening, max_bytes, session.outlet))
         for gap in opening.passed:

@@ -176,7 +176,9 @@ async def _review_holds(session: Session, seen: TopicsSeen, failures: Mapping[st
             raise SessionOutdated(f"{where} can be mirrored again")
         if session.is_settled(where):
             holds.make_late(where)
-    changes = holds.review(found | in_the_way)
+    moving = {where for where, replicator in session.replicators.items() if not replicator.is_held}
+    # What was taken in since the look is not held by it: it would be taken in a second time, beside the one that moves.
+    changes = holds.review({key: hold for key, hold in (found | in_the_way).items() if key not in moving})
     if changes:
         session.state_writer.submit(changes)
 
