@@ -15,6 +15,7 @@ from uuid import UUID
 
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
+from broker.client.fanout import both
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
@@ -196,9 +197,7 @@ class Passage:
 
     async def look(self, target: Cluster) -> None:
         """Read both registries, and complete the link by them. Raises ClientError, StateDamaged."""
-        await self.at_source.check_kept()
-        await self.at_source.refresh()
-        await self.at_target.refresh()
+        await both(both(self.at_source.check_kept(), self.at_source.refresh()), self.at_target.refresh())
         self._sides = await self._living(target)
         self.link = with_registered(self._declared, self.at_source.registered(), self._sides)
 
