@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -113,6 +115,44 @@ async def test_an_ensemble_loses_a_server_and_the_session_goes_on(tmp_path: Path
             stat = await zk.exists("/live")
             assert stat is not None
             assert stat.ephemeral_owner == zk.session_id
+
+
+async def test_many_requests_while_no_server_is_found_do_not_stop_the_event_loop(tmp_path: Path) -> None:
+    with ZooKeeperServer(tmp_path) as server:
+        async with sessions(server.address) as connect:
+            zk = await connect()
+            assert isinstance(zk, KazooZooKeeper)
+            asked = [zk.get("/") for _ in range(500)]
+            server.kill9()
+            deadline = time.monotonic() + WAIT_S
+            while zk._client.connected and time.monotonic() < deadline:
+                time.sleep(0.01)  # noqa: ASYNC251 - as one that is in the middle of a turn, the loop hears of nothing
+            for each in asked:
+                each.send(None)
+            for each in asked:
+                each.close()
+            await asyncio.sleep(0)
+            assert not zk.expired
+
+
+async def test_a_session_that_is_connected_again_first_catches_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ZooKeeperServer(tmp_path) as server:
+        async with sessions(server.address) as connect:
+            zk = await connect()
+            await zk.create("/live")
+            server.kill9()
+            server.start()
+            with caplog.at_level(logging.DEBUG, "kazoo.client"):
+                async with asyncio.timeout(WAIT_S):
+                    await _until_answered(zk)
+            sent = [record.getMessage() for record in caplog.records if "Sending request" in record.msg]
+            caught_up, answered = (
+                max(i for i, text in enumerate(sent) if name in text) for name in ("Sync", "SetData")
+            )
+            # What kazoo still had in its queue goes first, and is seen by whoever asks afterwards.
+            assert caught_up < answered
 
 
 async def _until_expired(zk: ZooKeeper) -> None:

@@ -47,6 +47,10 @@ from broker.cluster.zookeeper.session import (
 )
 
 HEARTBEATS_PER_SESSION: Final = 6
+REQUESTS_AT_ONCE: Final = 32
+"""That wait for their answers. For each kazoo writes a byte into a pipe, which its thread does not read while it looks
+for a server; some systems' pipes hold no more than 70, and who finds it full waits: that would be the event loop.
+"""
 RECONNECTING: Final = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "max_jitter": 0.1}
 
 _WATCH_KINDS: Final = {
@@ -94,6 +98,7 @@ class KazooZooKeeper:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
         self._connected = asyncio.Event()
         self._over = asyncio.Event()
         self._deadline = SessionDeadline(0.0, 0)
@@ -237,6 +242,10 @@ class KazooZooKeeper:
 
     async def _queued(self, ask: Callable[[], Any], what: str) -> Any:
         """Puts a request into kazoo's queue and waits for its answer. Raises ZooKeeperError."""
+        async with self._room:
+            return await self._answer(ask, what)
+
+    async def _answer(self, ask: Callable[[], Any], what: str) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.add(future)
         try:
@@ -262,6 +271,8 @@ class KazooZooKeeper:
                 self._ended = True
             self._in_loop(self._end)
         elif state == KazooState.CONNECTED:
+            # Before all else: another server may lag behind what was done by the last one.
+            self._client.sync_async("/")
             self._in_loop(self._connected.set)
         else:
             self._in_loop(self._disconnected)
