@@ -226,8 +226,9 @@ class EmbeddedMetadataStore:
                 removing_replicas=known.removing_replicas,
                 version=state.version + 1,
             )
-            partitions = changed.setdefault(where.topic, list(self._contents.topics[where.topic].partitions))
-            partitions[where.partition] = written[where]
+            if where.topic not in changed:
+                changed[where.topic] = list(self._contents.topics[where.topic].partitions)
+            changed[where.topic][where.partition] = written[where]
         topics = self._contents.topics
         self._save_topics([replace(topics[name], partitions=tuple(states)) for name, states in changed.items()])
         return Written(written, frozenset(states.keys() - written.keys()))
