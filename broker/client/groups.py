@@ -101,6 +101,10 @@ async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
     return found
 
 
+_NO_SUCH_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+"""Kafka 3.9 offers ConsumerGroupDescribe and refuses it while its coordinator of such groups is off: none is there."""
+
+
 async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, DescribedConsumerGroup | KafkaError]:
     """Groups with their members, by id, or why one cannot be described. A group that is not there is in state DEAD.
 
@@ -119,7 +123,7 @@ async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, 
         if dead and connection.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
             newer = await connection.request(ConsumerGroupDescribeRequest(dead))
             for group in newer.groups:
-                if group.error_code and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                if group.error_code and group.error_code not in _NO_SUCH_GROUP:
                     found[group.group_id] = KafkaError(
                         group.error_code, f"group {group.group_id} at {cluster.site.name}"
                     )

@@ -46,6 +46,7 @@ from broker.wire.vocabulary import (
     IsolationLevel,
     TopicPartition,
 )
+from tests.mirror.harness import eventually
 
 SERVERS = ("kafka_39", "kafka_43", "shared_broker")
 NOW_MS = 1_760_000_000_000
@@ -86,7 +87,11 @@ async def test_topics_are_made_grown_and_deleted(cluster: Cluster) -> None:
     (shrunk,) = (await create_partitions(cluster, {topic: 3})).values()
     assert shrunk.code is ErrorCode.INVALID_PARTITIONS
     assert await delete_topics(cluster, [topic]) == {}
-    assert topic not in await describe_topics(cluster, [topic])
+
+    async def is_gone() -> bool:
+        return topic not in await describe_topics(cluster, [topic])
+
+    await eventually(is_gone, "a Kafka broker to hear of the deletion from its controller")
     assert (await delete_topics(cluster, [topic]))[topic].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -49,6 +49,7 @@ REASONS: Final = {
     "create_topics_configs: cleanup.policy=' compact , delete '/*": "values are kept without the blanks around them",
     "create_topics_configs: retention.ms=' 5 '/*": "as above",
     "create_topics_configs: preallocate='*'/*": "as above, and truth values in small letters",
+    "describe_configs: a topic twice/results": "what is named many times in a request is described once",
     "describe_configs: synonyms/*/synonyms*": "synonyms of a topic's config in Kafka are its broker's; ours has none",
     "describe_configs: broker, what we have/*/record.validation": "a setting that only our broker has",
     "describe_configs: broker, what we have/*/group.consumer.migration.policy": "Kafka 3.9 does not show its own",
