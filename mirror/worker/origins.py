@@ -155,7 +155,11 @@ class OriginRegistry:
                     continue  # what cannot be read does not show that anything was mirrored
                 if entries.checkpoints:
                     site = self._cluster.site.name
-                    raise RegistryLost(f"link {link} mirrored to {site}, and {PRODUCERS_TOPIC} there does not say so")
+                    raise RegistryLost(
+                        f"link {link} mirrored to {site}, and {PRODUCERS_TOPIC} there does not say so",
+                        hint=f"run {link}: it registers at its start, and then this one goes on; or, if it is gone"
+                        f" for good, delete {name} at {site}: what it brought then counts as {site}'s own",
+                    )
 
     def _apply(self, record: Record) -> None:
         try:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs
 from broker.client.log import append
 from broker.client.site import Site
-from broker.client.topics import NewTopic, create_topics, describe_topics
+from broker.client.topics import NewTopic, create_topics, delete_topics, describe_topics, list_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
-from mirror.link import Link
+from mirror.link import STATE_PREFIX, Link
 from mirror.offsets.entries import (
     Block,
     Checkpoint,
@@ -34,6 +36,15 @@ from monitoring.audit.ranges import comparable
 
 # An id that no producer of these tests has: what stands behind the checkpoint is then somebody else's.
 MIRROR = Writer(987_654, 0)
+HAND_WRITTEN = f"{STATE_PREFIX}freeze-"
+
+
+@pytest.fixture(autouse=True)
+async def no_state_is_left(kafka_39: Any) -> AsyncIterator[None]:
+    """A state written by hand, of a link that is not registered, would hold up every link that reads this cluster."""
+    yield
+    async with Cluster(Site("east", kafka_39.bootstrap)) as cluster:
+        await delete_topics(cluster, [name for name in await list_topics(cluster) if name.startswith(HAND_WRITTEN)])
 
 
 def new_link(bootstrap: str) -> Link:

@@ -47,7 +47,7 @@ async def rename_and_mirror(link: Link, source: Cluster, target: Cluster, where:
     return renamed.name
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_a_link_that_was_renamed_and_back_repeats_nothing(brokers: tuple[str, str], shared: bool) -> None:
     """Its state is old: what the other name brought is the source's, too."""
     link, where = fresh(brokers, shared_targets=shared)
@@ -66,6 +66,7 @@ async def test_a_link_that_was_renamed_and_back_repeats_nothing(brokers: tuple[s
         assert [offset_map.to_target(*where, offset) for offset in range(50)] == [record.offset for record in found]
 
 
+@pytest.mark.slow  # each waits 20 s and more for the silence of the link's other name
 @pytest.mark.parametrize(("start_at", "again"), [(None, 10), (40, 0), (35, 5)])
 async def test_behind_what_another_link_brought_it_may_begin_at_an_offset(
     brokers: tuple[str, str], start_at: int | None, again: int
@@ -87,6 +88,7 @@ async def test_behind_what_another_link_brought_it_may_begin_at_an_offset(
         assert contents(found) == contents([*some_records(0, 40), *some_records(40 - again, again + 3)])
 
 
+@pytest.mark.slow
 async def test_what_the_other_may_have_brought_and_the_target_deleted_is_not_taken_for_mirrored(
     brokers: tuple[str, str],
 ) -> None:
