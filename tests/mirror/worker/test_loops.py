@@ -228,6 +228,24 @@ async def test_a_link_waits_where_the_registry_of_its_source_is_lost(sites: Mapp
     assert await values(west) == expected("east", "west")
 
 
+async def test_a_link_that_is_gone_for_good_is_forgotten_with_its_state_topic(sites: Mapping[str, Cluster]) -> None:
+    """As the waiting link's hint says: what it brought then counts as written there."""
+    east, west, north = (sites[name] for name in ("east", "west", "north"))
+    for site in sites.values():
+        await make_topic(site, "flights")
+    (gone,) = declared([alone(sites, "east", "west", "flights")])
+    await write_values(east, "east", 100)
+    async with running(gone):
+        await settled(west, expected("east"))
+    await delete_topics(west, [PRODUCERS_TOPIC])
+    (onward,) = declared([alone(sites, "west", "north", "flights")])
+    async with running(onward) as told:
+        (said, *_) = await told.wait_for(Event.RESTARTING)
+        assert said["error"] == "RegistryLost"
+        await delete_topics(west, [gone.state_topic])
+        await settled(north, expected("east"))
+
+
 async def test_a_full_mesh_of_three_brings_each_record_once(sites: Mapping[str, Cluster]) -> None:
     ways = [(a, b) for a in sites for b in sites if a != b]
     links = declared([alone(sites, *way, topics="flights") for way in ways])
