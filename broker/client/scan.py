@@ -16,6 +16,7 @@ from broker.wire.buffers import Records
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import EARLIEST, NO_LEADER, IsolationLevel, TopicPartition
 
 
@@ -46,6 +47,21 @@ async def scan_batches(cluster: Cluster, spans: Mapping[TopicPartition, OffsetSp
             if any(at[where] != before[where] for where in failed):
                 retry = cluster.retry()
             await retry.pause(next((e for e in failed.values() if not e.retriable), next(iter(failed.values()))))
+
+
+async def scan_records(
+    cluster: Cluster, where: TopicPartition, span: OffsetSpan, take: Callable[[Record], object]
+) -> None:
+    """Take every record of one log's batches in the span, in offset order; markers have none. Raises as
+    `scan_batches`, and what `take` raises.
+    """
+
+    def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+        if not header.is_control:
+            for record in decode_records(batch):
+                take(record)
+
+    await scan_batches(cluster, {where: span}, visit)
 
 
 async def scan_each(

@@ -10,10 +10,9 @@ from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.model import Topic
 from broker.client.offsets import list_each_offset, log_end_offsets
-from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.scan import OffsetSpan, scan_records
 from broker.client.topics import describe_topics, list_topics
-from broker.wire.batch import BatchHeader
-from broker.wire.records import Record, decode_records
+from broker.wire.records import Record
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import Link
@@ -240,14 +239,8 @@ class StateReader:
         if is_other or now_s - self._whole_s > STATE_READ_ON_MAX_MS / 1000:
             self._topic_id, self._whole_s = topic.topic_id, now_s
             self._begin()
-
-        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-            if not header.is_control:
-                for record in decode_records(batch):
-                    self._folding.apply(record)
-
         try:
-            await scan_batches(target, {where: OffsetSpan(self._read_to, end)}, visit)
+            await scan_records(target, where, OffsetSpan(self._read_to, end), self._folding.apply)
         except BaseException:  # also when it is cancelled: what was read by halves must not be read on from
             self._begin()
             raise

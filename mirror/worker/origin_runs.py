@@ -7,10 +7,10 @@ from bisect import bisect_right, insort
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
-from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.scan import OffsetSpan, scan_records
 from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
-from broker.wire.records import Record, decode_records
+from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import STATE_PREFIX
 from mirror.offsets.entries import decode_entry, decode_key
@@ -72,13 +72,7 @@ class OriginReader:
         end = (await log_end_offsets(self._cluster, [self._state]))[self._state]
         if end < self._read_to:
             self._read_to = 0
-
-        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-            if not header.is_control:
-                for record in decode_records(batch):
-                    self._apply(record)
-
-        await scan_batches(self._cluster, {self._state: OffsetSpan(self._read_to, end)}, visit)
+        await scan_records(self._cluster, self._state, OffsetSpan(self._read_to, end), self._apply)
         self._read_to = max(self._read_to, end)
         return was_read
 

@@ -18,7 +18,7 @@ from broker.client.errors import KafkaError
 from broker.client.fanout import both
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
-from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.scan import OffsetSpan, scan_records
 from broker.client.site import Site
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.batch import BatchHeader, only_from
@@ -127,13 +127,7 @@ class OriginRegistry:
         end = (await log_end_offsets(self._cluster, [REGISTRY]))[REGISTRY]
         self._refuse_loss(is_lost=end < self._read_to or self._topic_id not in (None, topic.topic_id))
         self._topic_id = topic.topic_id
-
-        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-            if not header.is_control:
-                for record in decode_records(batch):
-                    self._apply(record)
-
-        await scan_batches(self._cluster, {REGISTRY: OffsetSpan(self._read_to, end)}, visit)
+        await scan_records(self._cluster, REGISTRY, OffsetSpan(self._read_to, end), self._apply)
         self._read_to = max(self._read_to, end)
 
     def _refuse_loss(self, *, is_lost: bool) -> None:

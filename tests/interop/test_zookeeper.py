@@ -142,9 +142,10 @@ async def test_a_session_that_is_connected_again_first_catches_up(
         async with sessions(server.address) as connect:
             zk = await connect()
             await zk.create("/live")
-            server.kill9()
-            server.start()
+            # From before the kill on: the session may be connected again before `start` has returned.
             with caplog.at_level(logging.DEBUG, "kazoo.client"):
+                server.kill9()
+                server.start()
                 async with asyncio.timeout(WAIT_S):
                     await _until_answered(zk)
             sent = [record.getMessage() for record in caplog.records if "Sending request" in record.msg]
