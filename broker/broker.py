@@ -255,11 +255,8 @@ class Broker:
             job = cleaned.begin_compaction()
             if job is None:
                 return
-            try:
+            with cleaned.reading_apart():
                 await asyncio.to_thread(_run_compaction, job)
-            except LogDamaged as error:
-                cleaned.compaction_failed(job, error)
-                raise
             if job.unreadable:
                 log.warning(
                     "compaction of %s-%d keeps %d batches that cannot be opened, the first at offset %d",

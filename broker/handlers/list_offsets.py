@@ -138,10 +138,11 @@ async def _find_by_time(broker: Broker, log: PartitionLog, timestamp: int, up_to
 
     lookups = log.time_lookups_apart(NO_TIMESTAMP if timestamp == MAX_TIMESTAMP else timestamp)
     works = (partial(look_and_close, lookup) for lookup in lookups)
-    async with aclosing(broker.openings.run_each_in_thread(works)) as answers:
-        async for found in answers:
-            if found is not None:
-                return found
+    with log.reading_apart():
+        async with aclosing(broker.openings.run_each_in_thread(works)) as answers:
+            async for found in answers:
+                if found is not None:
+                    return found
     return None
 
 

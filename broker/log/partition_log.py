@@ -9,8 +9,8 @@ deleted; a failed append leaves no trace.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -265,9 +265,12 @@ class PartitionLog:
             return look(TimeLookup(self._store.segments, log_start_offset=self.log_start_offset, at_once=True))
 
     def time_lookups_apart(self, timestamp_ms: int) -> Iterator[TimeLookup]:
-        """For a lookup in a thread (lookup.py). Raises LogStorageError."""
-        with self._storage_errors():
-            yield from lookup.lookups_apart(self._store, timestamp_ms)
+        """For lookups in a thread (lookup.py), to be taken and made within `reading_apart`. Raises OSError."""
+        return lookup.lookups_apart(self._store, timestamp_ms)
+
+    def reading_apart(self) -> AbstractContextManager[None]:
+        """Around what a thread reads in files opened for it: damage is this log's while it still has its segments."""
+        return self._storage_errors(list(self._store.segments))
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its end offset), (-1, -1) where unknown (OffsetForLeaderEpoch)."""
@@ -324,7 +327,7 @@ class PartitionLog:
         return self.log_end_offset
 
     def begin_compaction(self) -> CompactionJob | None:
-        """The compaction that is due, or None; to be `run` (also in a thread) and given to `finish_compaction`."""
+        """The compaction that is due, or None; to be `run` (in a thread within `reading_apart`) and finished."""
         with self._storage_errors():
             return compaction.plan(
                 self._store.segments,
@@ -347,11 +350,6 @@ class PartitionLog:
                 return False
             self._store.save_first_dirty(max(job.end_offset, self._store.first_dirty_offset))
         return True
-
-    def compaction_failed(self, job: CompactionJob, error: LogDamaged) -> None:
-        """The damage is this log's, if the segments that it was found in are still its own."""
-        if self._store.segments[: len(job.segments)] == job.segments:
-            self._end_damaged(error)
 
     def compact(self) -> bool:
         """Runs the compaction that is due, if any, here and now. Raises LogStorageError."""
@@ -377,13 +375,14 @@ class PartitionLog:
             return self._store.retire()
 
     @contextmanager
-    def _storage_errors(self) -> Iterator[None]:
+    def _storage_errors(self, held: Sequence[Segment] = ()) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise self._storage_error(error) from error
         except LogDamaged as error:
-            self._end_damaged(error)
+            if self._store.segments[: len(held)] == list(held):
+                self._end_damaged(error)
             raise
 
     def _end_damaged(self, error: LogDamaged) -> None:

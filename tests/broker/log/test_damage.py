@@ -9,12 +9,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from broker.errors import LogDamaged
 from broker.log.config import LogConfig
 from broker.log.disk import OsDisk
 from broker.log.epochs import LeaderEpochs
 from broker.log.partition_log import PartitionLog
 from broker.wire.batch import iter_batches
 from broker.wire.records import Record
+from broker.wire.vocabulary import NO_TIMESTAMP
 from tests.broker.clock import ManualClock
 from tests.broker.log.support import NOW_MS, UnsyncedDisk, batch_of, records_in
 
@@ -251,3 +253,26 @@ def test_an_older_epoch_than_the_logs_is_not_written(tmp_path: Path) -> None:
     for buffer in log.read(0, 1 << 20, up_to=2, at_least_one=True).records:
         epochs += [header.partition_leader_epoch for header, _ in iter_batches(buffer)]
     assert epochs == [7, 7]
+
+
+@pytest.mark.parametrize("gives_up_its_end", [True, False])
+def test_what_a_thread_misses_in_a_log_that_was_cut_meanwhile_is_no_damage(
+    tmp_path: Path, gives_up_its_end: bool
+) -> None:
+    filled(tmp_path)
+    log = reopened(tmp_path)
+    ended: list[LogDamaged] = []
+    log.damage_listeners.append(ended.append)
+    (lookup,) = log.time_lookups_apart(NO_TIMESTAMP)
+    reading = log.reading_apart()
+    if gives_up_its_end:
+        log.truncate_to(1)
+    else:
+        os.truncate(lookup.segments[0].path(".log"), 1)
+    with pytest.raises(LogDamaged), reading:
+        lookup.latest()
+    lookup.close()
+    assert bool(ended) is not gives_up_its_end
+    if gives_up_its_end:
+        log.append(batch_of(b"more"), leader_epoch=9)
+        log.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.log import lookup
 from broker.server import Server
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.list_offsets import (
@@ -19,6 +20,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.wire.vocabulary import MAX_TIMESTAMP
 from tests.broker.running import running_server
 from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request, values_in
 
@@ -36,6 +38,15 @@ async def asks_for_a_time(server: Server, client: WireClient) -> None:
     assert answer.topics[0].partitions[0].error_code == STORAGE_ERROR
 
 
+async def asks_for_the_latest_time_in_a_thread(server: Server, client: WireClient) -> None:
+    """The first two segments are all that the event loop may look at."""
+    asked = ListOffsetsTopic("broken", [ListOffsetsPartition(0, -1, MAX_TIMESTAMP)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookup, "PASSED_AT_ONCE_BATCHES_MAX", 1)
+        answer = await client.ask(ListOffsetsRequest(-1, 0, [asked]), 7, ListOffsetsResponse)
+    assert answer.topics[0].partitions[0].error_code == STORAGE_ERROR
+
+
 async def is_compacted(server: Server, client: WireClient) -> None:
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     await server.broker.manager.alter_configs("broken", lambda _: configs)
@@ -49,9 +60,15 @@ def open_files(folder: Path) -> list[str]:
     return [target for link in links if link.is_symlink() and str(folder) in (target := os.readlink(link))]
 
 
-@pytest.mark.parametrize("finds", [fetches, asks_for_a_time, is_compacted])
+@pytest.mark.parametrize(
+    ("finds", "segment"),
+    [(fetches, 0), (asks_for_a_time, 0), (asks_for_the_latest_time_in_a_thread, 2), (is_compacted, 0)],
+)
 async def test_the_partition_goes_offline_and_the_others_go_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, finds: Callable[[Server, WireClient], Awaitable[None]]
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    finds: Callable[[Server, WireClient], Awaitable[None]],
+    segment: int,
 ) -> None:
     caplog.set_level(logging.ERROR)
     async with running_server(tmp_path, log_cleaner_backoff_ms=10) as server, connect(server.address) as client:
@@ -59,9 +76,9 @@ async def test_the_partition_goes_offline_and_the_others_go_on(
             await client.create_topic(topic, segment_bytes="300")
             for number in range(8):
                 await client.produce(topic, batch_of(f"{number}" + "x" * 100, key=b"k", timestamp=NOW_MS))
-        oldest = min((tmp_path / "broken-0").glob("*.log"))
-        content = oldest.read_bytes()
-        os.truncate(oldest, 10)
+        damaged = sorted((tmp_path / "broken-0").glob("*.log"))[segment]
+        content = damaged.read_bytes()
+        os.truncate(damaged, 10)
         await finds(server, client)
         async with asyncio.timeout(20):
             while open_files(tmp_path / "broken-0"):  # what is made durable late, in its thread
@@ -76,8 +93,8 @@ async def test_the_partition_goes_offline_and_the_others_go_on(
     lines = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(lines) == 1, "once, however often it is met"
     assert "broken-0 is offline" in lines[0].getMessage()
-    assert oldest.name in lines[0].getMessage()
-    oldest.write_bytes(content)
+    assert damaged.name in lines[0].getMessage()
+    damaged.write_bytes(content)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         assert values_in(await client.fetch("broken", 7)) == ["7" + "x" * 100], "a restart looks again"
         assert (await client.produce("broken", batch_of("more", key=b"k"))).base_offset == 8
