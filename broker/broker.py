@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from functools import partial
+from uuid import UUID
 
 from broker import descriptors
 from broker.base.clock import Clock
@@ -123,6 +124,10 @@ class Broker:
     def topic_shape(self, name: str) -> TopicShape | None:
         topic = self.topics.get(name)
         return None if topic is None else TopicShape(topic.state.topic_id, len(topic.partitions))
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        topic = self.manager.by_id(topic_id)
+        return None if topic is None else topic.name
 
     def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         """The coordinator's topic, which `prepare` made. Raises what it met."""

@@ -239,7 +239,7 @@ class GroupCoordinator:
         if ask.member_epoch != JOIN_EPOCH:
             raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         # A classic group becomes a consumer group when a member of that kind comes: with its first record.
-        begin = upgraded(classic, self._host.config.group_consumer_migration_policy, self.consumer.topic_ids())
+        begin = upgraded(classic, self._host.config.group_consumer_migration_policy, self.consumer.topic_id)
         gone = [group_tombstone(group_id)] if classic.generation_id > 0 else []
         result = self.consumer.heartbeat(group_id, ask, self.now_ms(), first=gone, begin=begin)
         del self.groups[group_id]

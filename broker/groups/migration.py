@@ -6,11 +6,9 @@ they were (`consumer/classic.py`); when the last such member has left, the group
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from uuid import UUID
 
-from broker.groups.consumer.classic import assignment, slots_of
+from broker.groups.consumer.classic import IdOf, NameOf, assignment, slots_of
 from broker.groups.consumer.model import (
     NOTHING,
     ClassicSide,
@@ -30,10 +28,10 @@ from broker.wire.messages.consumer_protocol import ConsumerProtocolAssignment, C
 from broker.wire.vocabulary import GroupState
 
 
-def upgraded(group: Group, policy: MigrationPolicy, ids: Mapping[str, UUID]) -> ConsumerGroup:
+def upgraded(group: Group, policy: MigrationPolicy, id_of: IdOf) -> ConsumerGroup:
     """The group as a consumer group at the epoch of its generation, each member with what it may be reading.
 
-    `ids` are those of the topics that exist. Raises HeartbeatRefused.
+    `id_of` knows the topics that exist. Raises HeartbeatRefused.
     """
     if not group.members:
         return new_group(group.group_id)
@@ -45,7 +43,7 @@ def upgraded(group: Group, policy: MigrationPolicy, ids: Mapping[str, UUID]) -> 
     taken: Slots = NOTHING
     for each in group.members.values():
         try:
-            member = _joined_before(group, each, ids)
+            member = _joined_before(group, each, id_of)
         except MalformedMessage as error:
             raise _not_upgraded(group, "the embedded consumer protocol is malformed") from error
         # Where two say that they read a partition, as an assignor of their own may let them, one of them has it here.
@@ -56,9 +54,7 @@ def upgraded(group: Group, policy: MigrationPolicy, ids: Mapping[str, UUID]) -> 
     return ConsumerGroup(group.group_id, generation, generation, members=members, target=target)
 
 
-def downgraded(
-    group: ConsumerGroup, generation_id: int, rules: GroupRules, names: Mapping[UUID, str], now_ms: int
-) -> Group:
+def downgraded(group: ConsumerGroup, generation_id: int, rules: GroupRules, name_of: NameOf, now_ms: int) -> Group:
     """The group, all of whose members are classic, as a classic group at that generation.
 
     It has no leader: a sign, also for who reads it from the log, that its members have to join anew.
@@ -66,18 +62,18 @@ def downgraded(
     classic = Group(group.group_id, rules)
     classic.generation_id = generation_id
     classic.protocol_type = CONSUMER_PROTOCOL
-    classic.restore((_member(each, names) for each in group.members.values()), now_ms)
+    classic.restore((_member(each, name_of) for each in group.members.values()), now_ms)
     classic.protocol_name = classic.selected_protocol()
     classic.leader_id = NO_LEADER
     assert classic.state is GroupState.STABLE
     return classic
 
 
-def _joined_before(group: Group, member: Member, ids: Mapping[str, UUID]) -> ConsumerMember:
+def _joined_before(group: Group, member: Member, id_of: IdOf) -> ConsumerMember:
     metadata = member.metadata(group.protocol_name) or member.protocols[0].metadata
     said, _ = decode_prefixed(ConsumerProtocolSubscription, metadata)
     # Until it has synced, or where a rebalance threw its assignment away, it has what it brought along.
-    assigned = NOTHING if member.assignment and member.synced else slots_of(said.owned_partitions, ids)
+    assigned = NOTHING if member.assignment and member.synced else slots_of(said.owned_partitions, id_of)
     if member.assignment:
         told, _ = decode_prefixed(ConsumerProtocolAssignment, member.assignment)
         if told.user_data:
@@ -86,7 +82,7 @@ def _joined_before(group: Group, member: Member, ids: Mapping[str, UUID]) -> Con
                 "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
                 "assignor before re-attempting the upgrade",
             )
-        assigned |= slots_of(told.assigned_partitions, ids)
+        assigned |= slots_of(told.assigned_partitions, id_of)
     return ConsumerMember(
         member.member_id,
         member.instance_id,
@@ -102,7 +98,7 @@ def _joined_before(group: Group, member: Member, ids: Mapping[str, UUID]) -> Con
     )
 
 
-def _member(member: ConsumerMember, names: Mapping[UUID, str]) -> Member:
+def _member(member: ConsumerMember, name_of: NameOf) -> Member:
     """With what it may still be reading as its assignment."""
     assert member.classic is not None
     return Member(
@@ -114,7 +110,7 @@ def _member(member: ConsumerMember, names: Mapping[UUID, str]) -> Member:
         member.rebalance_timeout_ms,
         member.classic.protocols,
         session_deadline_ms=0,
-        assignment=assignment(member.held, member, names),
+        assignment=assignment(member.held, member, name_of),
     )
 
 

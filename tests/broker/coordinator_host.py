@@ -91,6 +91,10 @@ class Host:
     def topic_names(self) -> list[str]:
         return sorted({topic for topic, _ in self._partitions if not topic.startswith("__")})
 
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        topics = {topic for topic, _ in self._partitions}
+        return next((name for name in topics if uuid.uuid5(uuid.NAMESPACE_DNS, name) == topic_id), None)
+
     def topic_shape(self, name: str) -> TopicShape | None:
         count = sum(topic == name for topic, _ in self._partitions)
         return TopicShape(uuid.uuid5(uuid.NAMESPACE_DNS, name), count) if count else None

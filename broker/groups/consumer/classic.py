@@ -6,7 +6,7 @@ wants and has, SyncGroup tells it what it may read, Heartbeat when to join again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -34,11 +34,15 @@ from broker.wire.messages.consumer_protocol import (
     TopicPartition,
 )
 
+IdOf = Callable[[str], UUID | None]
+"""The id of the topic of that name; None where there is none."""
+NameOf = Callable[[UUID], str | None]
+
 
 def join(
-    group: ConsumerGroup, ask: JoinAsk, resolve: Resolve, ids: Mapping[str, UUID], members_max: int
+    group: ConsumerGroup, ask: JoinAsk, resolve: Resolve, id_of: IdOf, members_max: int
 ) -> tuple[ConsumerGroup, JoinResult]:
-    """`ids` are those of the topics that exist. Nothing has changed where the result has an error.
+    """`id_of` knows the topics that exist. Nothing has changed where the result has an error.
 
     Answered at once: the coordinator assigns, so that nobody has to wait for others, and nobody leads.
     """
@@ -58,14 +62,14 @@ def join(
     changed = before is None or before.subscription != member.subscription
     group = replace(group, members={**group.members, member.member_id: member})
     group = refresh(group, resolve, changed=changed)
-    moved = reconcile(group, member, slots_of(said.owned_partitions, ids))
+    moved = reconcile(group, member, slots_of(said.owned_partitions, id_of))
     group = replace(group, members={**group.members, member.member_id: moved})
     name = ask.protocols[0].name
     return group, JoinResult(ErrorCode.NONE, moved.member_id, moved.epoch, CONSUMER_PROTOCOL, name)
 
 
-def sync(group: ConsumerGroup, ask: SyncAsk, names: Mapping[UUID, str]) -> SyncResult:
-    """What the member may read, whatever assignments it brings; `names` are those of the topics that exist."""
+def sync(group: ConsumerGroup, ask: SyncAsk, name_of: NameOf) -> SyncResult:
+    """What the member may read, whatever assignments it brings; `name_of` knows the topics that exist."""
     member = _known(group, ask.member_id, ask.instance_id, ask.generation_id)
     if isinstance(member, ErrorCode):
         return SyncResult(member)
@@ -75,7 +79,7 @@ def sync(group: ConsumerGroup, ask: SyncAsk, names: Mapping[UUID, str]) -> SyncR
         return SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if member.epoch < group.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
-    return SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL, protocol.name, assignment(member.assigned, member, names))
+    return SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL, protocol.name, assignment(member.assigned, member, name_of))
 
 
 def heartbeat(group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
@@ -106,20 +110,20 @@ def leave(group: ConsumerGroup, leavers: Sequence[Leaver]) -> tuple[ConsumerGrou
     return (replace(after, epoch=group.epoch + 1) if after != group else group), errors
 
 
-def assignment(slots: Slots, member: ConsumerMember, names: Mapping[UUID, str]) -> bytes:
+def assignment(slots: Slots, member: ConsumerMember, name_of: NameOf) -> bytes:
     """As SyncGroup tells it, in the version that the member speaks; without topics that are gone."""
     assert member.classic is not None
     _, version = decode_prefixed(ConsumerProtocolSubscription, member.classic.protocols[0].metadata)
-    topics = [TopicPartition(names[id_], partitions) for id_, partitions in by_topic(slots).items() if id_ in names]
+    named = ((name_of(topic_id), partitions) for topic_id, partitions in by_topic(slots).items())
+    topics = [TopicPartition(name, partitions) for name, partitions in named if name is not None]
     newest = ConsumerProtocolAssignment.VERSIONS[1]
     return encode_prefixed(ConsumerProtocolAssignment(topics), min(version, newest))
 
 
-def slots_of(topics: Iterable[TopicPartition], ids: Mapping[str, UUID]) -> Slots:
+def slots_of(topics: Iterable[TopicPartition], id_of: IdOf) -> Slots:
     """Of the topics that exist."""
-    return frozenset(
-        Slot(ids[each.topic], partition) for each in topics if each.topic in ids for partition in each.partitions
-    )
+    known = ((id_of(each.topic), each.partitions) for each in topics)
+    return frozenset(Slot(topic_id, p) for topic_id, partitions in known if topic_id is not None for p in partitions)
 
 
 def _refusal(group: ConsumerGroup, ask: JoinAsk, members_max: int) -> ErrorCode | None:

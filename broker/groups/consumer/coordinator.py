@@ -122,7 +122,7 @@ class ConsumerGroups:
         if not self._rules.session_timeout_min_ms <= ask.session_timeout_ms <= self._rules.session_timeout_max_ms:
             return JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
         before = self.groups[group_id]
-        after, result = classic.join(before, ask, self._resolver(), self.topic_ids(), self._rules.members_max)
+        after, result = classic.join(before, ask, self._resolver(), self.topic_id, self._rules.members_max)
         if after is before:
             return result
         self._settle(before, after, [result.member_id], now_ms)
@@ -135,8 +135,7 @@ class ConsumerGroups:
 
     def sync(self, group_id: str, ask: SyncAsk, now_ms: int) -> SyncResult:
         group = self.groups[group_id]
-        names = {topic_id: name for name, topic_id in self.topic_ids().items()}
-        result = classic.sync(group, ask, names)
+        result = classic.sync(group, ask, self._host.topic_name)
         if result.error is ErrorCode.NONE:
             self._keep_time(group, group, [ask.member_id], now_ms)
             self._deadlines[group_id][ask.member_id].sync_ms = inf
@@ -200,10 +199,10 @@ class ConsumerGroups:
         group = self.groups.get(group_id)
         return group is not None and bool(group.members)
 
-    def topic_ids(self) -> dict[str, UUID]:
-        """Of all topics, by name."""
-        shapes = {name: self._host.topic_shape(name) for name in self._host.topic_names()}
-        return {name: shape.topic_id for name, shape in shapes.items() if shape is not None}
+    def topic_id(self, name: str) -> UUID | None:
+        """None where there is no such topic."""
+        shape = self._host.topic_shape(name)
+        return None if shape is None else shape.topic_id
 
     def subscribed_topics(self, group_id: str) -> frozenset[str]:
         """Of all members, by what exists now."""
@@ -227,9 +226,8 @@ class ConsumerGroups:
         group_id = after.group_id
         goes = before.members.keys() - after.members.keys()
         if goes and after.is_all_classic and self._host.config.group_consumer_migration_policy.downgrades:
-            names = {topic_id: name for name, topic_id in self.topic_ids().items()}
             # The generation is the epoch that those who stay are at: they are told to join, not that they are too late.
-            group = downgraded(after, before.epoch, self._rules, names, now_ms)
+            group = downgraded(after, before.epoch, self._rules, self._host.topic_name, now_ms)
             group.state_timestamp_ms = self._host.clock.now_ms()
             self._log.append(group_id, [*removal(before), group_entry(group)])
             self._forget(group_id)

@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import count
+from uuid import UUID
 
 from broker.groups.consumer.model import (
     JOIN_EPOCH,
@@ -203,7 +204,7 @@ class ClassicReader(Reader):
             return
         assigned = NOTHING
         if answer.assignment:
-            ids = host.groups.consumer.topic_ids()
+            ids = _ids(host)
             told = decode_prefixed(ConsumerProtocolAssignment, answer.assignment)[0].assigned_partitions
             assigned = frozenset(Slot(ids[t.topic], p) for t in told for p in t.partitions)
         self._joins = bool(self.reads - assigned)
@@ -237,7 +238,7 @@ class ClassicReader(Reader):
 
 def assign(members: Sequence[JoinedMember], host: Host, *, eager: bool) -> dict[str, bytes]:
     """As a leader does: in turns. What another says that it has is given to nobody until it was given up."""
-    names, ids = _names(host), host.groups.consumer.topic_ids()
+    names, ids = _names(host), _ids(host)
     said = {m.member_id: _said(m) for m in members}
     owner = {
         Slot(ids[t.topic], p): id_ for id_, each in said.items() for t in each.owned_partitions for p in t.partitions
@@ -268,8 +269,13 @@ def slots_of_topics(host: Host, topics: Sequence[str]) -> Slots:
     return frozenset(Slot(s.topic_id, p) for s in shapes if s is not None for p in range(s.partitions))
 
 
+def _ids(host: Host) -> Mapping[str, UUID]:
+    shapes = {name: host.topic_shape(name) for name in host.topic_names()}
+    return {name: shape.topic_id for name, shape in shapes.items() if shape is not None}
+
+
 def _names(host: Host) -> Mapping[object, str]:
-    return {id_: name for name, id_ in host.groups.consumer.topic_ids().items()}
+    return {id_: name for name, id_ in _ids(host).items()}
 
 
 def _packed(slots: Slots, names: Mapping[object, str]) -> list[TopicPartition]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.coordination.host import TopicShape
 from broker.groups.consumer.model import JOIN_EPOCH, LEAVE_EPOCH, NOTHING, HeartbeatAsk, HeartbeatRefused, MemberState
 from broker.groups.model import GroupProtocol, JoinAsk, JoinResult, Leaver, MigrationPolicy, SyncAsk
 from broker.wire.codec import decode_prefixed, encode_prefixed
@@ -160,6 +161,27 @@ async def test_when_the_last_of_the_new_protocol_leaves_the_others_rebalance_amo
     assert (again.generation_id, again.leader, len(again.members)) == (epoch + 1, "old", 1)
     assert await sync(host, again, packed(0, 1, 2, 3)) == {0, 1, 2, 3}
     assert list(host.restart().groups.groups[G].members) == ["old"]
+
+
+async def test_members_that_join_and_go_over_look_at_their_own_topics_alone(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may have a hundred thousand others."""
+    host.create_topic("other")
+    looks: set[str] = set()
+    found = host.topic_shape
+
+    def look(name: str) -> TopicShape | None:
+        looks.add(name)
+        return found(name)
+
+    monkeypatch.setattr(host, "topic_shape", look)
+    await alone(host)
+    beat(host)
+    joined = await host.groups.join(G, ask("old", protocol=subscribed(0, 1, 2, 3)))
+    await sync(host, joined)
+    beat(host, stay(LEAVE_EPOCH))
+    assert looks == {"flights"}
 
 
 @pytest.mark.parametrize("policy", MigrationPolicy)
