@@ -38,6 +38,22 @@ QUICK = WorkerLimits(
 
 
 @dataclass
+class Later(SystemClock):
+    """The machine's clock, so much later; below zero: what a worker with it stamps is as if it had run so long ago."""
+
+    by_ms: int = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.by_ms
+
+
+LONG_AGO = Later(-2 * 60_000)
+"""Of a worker that ended so long before the test looks that nobody takes it for living."""
+BEFORE = Later(-60_000)
+"""Also long ago, and long after LONG_AGO."""
+
+
+@dataclass
 class Told:
     """The events of the links, as they came."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.base.clock import Clock
 from broker.client.cluster import Cluster
 from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.topics import delete_records, delete_topics
@@ -42,11 +43,13 @@ def fresh(brokers: tuple[str, str], **more: Any) -> tuple[Link, TopicPartition]:
     return link_between(*brokers, [f"{topic}.*"], **more), TopicPartition(topic, 0)
 
 
-async def mirror_in_sessions(link: Link, source: Cluster, target: Cluster, where: TopicPartition) -> None:
+async def mirror_in_sessions(
+    link: Link, source: Cluster, target: Cluster, where: TopicPartition, clock: Clock | None = None
+) -> None:
     """Three sessions of ten records each: a marker lies between them at the target."""
     for count in (10, 20, 30):
         await write(source, where, some_records(count - 10, 10))
-        async with running(link):
+        async with running(link, clock=clock):
             await wait_for_records(target, where, count)
 
 
@@ -56,8 +59,8 @@ async def forget(link: Link, target: Cluster) -> None:
     await stop(link)
 
 
-async def stop(link: Link) -> None:
-    async with running(link) as told:
+async def stop(link: Link, clock: Clock | None = None) -> None:
+    async with running(link, clock=clock) as told:
         (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
         await told.wait_for(Event.STARTED)
     assert stopped["reason"] == GapKind.TARGET_NOT_EMPTY

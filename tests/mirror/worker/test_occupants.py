@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.base.clock import Clock
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import delete_records, delete_topics
@@ -19,6 +20,8 @@ from mirror.offsets.operations import resume_link
 from mirror.offsets.state import load_link_state, read_entries
 from mirror.worker.events import Event
 from tests.mirror.harness import (
+    BEFORE,
+    LONG_AGO,
     accept_all,
     contents,
     link_between,
@@ -38,16 +41,16 @@ def fresh(brokers: tuple[str, str], **more: Any) -> tuple[Link, TopicPartition]:
     return link_between(*brokers, [f"{topic}.*"], **more), TopicPartition(topic, 0)
 
 
-async def stopped_by(link: Link, words: str) -> None:
-    async with running(link) as told:
+async def stopped_by(link: Link, words: str, clock: Clock | None = None) -> None:
+    async with running(link, clock=clock) as told:
         (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
         await told.wait_for(Event.STARTED)
     assert stopped["reason"] == GapKind.TARGET_NOT_EMPTY
     assert words in str(stopped["detail"])
 
 
-async def mirror(link: Link, target: Cluster, where: TopicPartition, count: int) -> None:
-    async with running(link):
+async def mirror(link: Link, target: Cluster, where: TopicPartition, count: int, clock: Clock | None = None) -> None:
+    async with running(link, clock=clock):
         await wait_for_records(target, where, count)
 
 
@@ -59,9 +62,9 @@ async def test_a_link_that_lost_its_state_does_not_mirror_everything_again(
     async with Cluster(link.source) as source, Cluster(link.target) as target:
         await make_topic(source, where.topic)
         await write(source, where, some_records(0, 10))
-        await mirror(link, target, where, 10)
+        await mirror(link, target, where, 10, LONG_AGO)
         await delete_topics(target, [link.state_topic])
-        await stopped_by(link, "this link wrote them earlier, from east")
+        await stopped_by(link, "this link wrote them earlier, from east", BEFORE)
         renamed = replace(link, name=f"{link.name}-renamed")
         await stopped_by(renamed, f"link {link.name} wrote them, from east")
         assert len(await read_all(target, where)) == 10

@@ -22,6 +22,8 @@ from mirror.outlook import look_ahead
 from mirror.resumption import GapName, ResumePlan, plan_resume
 from mirror.worker.occupants import who_came_since, who_may_have_come
 from tests.mirror.harness import (
+    BEFORE,
+    LONG_AGO,
     accept_all,
     contents,
     link_between,
@@ -35,19 +37,19 @@ from tests.mirror.worker.test_adopting import adopt, fresh, mirror_in_sessions, 
 
 
 async def rename_and_mirror(link: Link, source: Cluster, target: Cluster, where: TopicPartition) -> str:
-    """Thirty records are the link's own, and ten come under its other name -> that one."""
+    """Thirty records are the link's own, and ten come under its other name -> that one. Both workers ended long ago."""
     renamed = replace(link, name=f"{link.name}-renamed")
     await make_topic(source, where.topic)
-    await mirror_in_sessions(link, source, target, where)
-    await stop(renamed)
+    await mirror_in_sessions(link, source, target, where, LONG_AGO)
+    await stop(renamed, BEFORE)
     await adopt(renamed, source, target)
     await write(source, where, some_records(30, 10))
-    async with running(renamed):
+    async with running(renamed, clock=BEFORE):
         await wait_for_records(target, where, 40)
     return renamed.name
 
 
-@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("shared", [False, True])
 async def test_a_link_that_was_renamed_and_back_repeats_nothing(brokers: tuple[str, str], shared: bool) -> None:
     """Its state is old: what the other name brought is the source's, too."""
     link, where = fresh(brokers, shared_targets=shared)
@@ -66,7 +68,6 @@ async def test_a_link_that_was_renamed_and_back_repeats_nothing(brokers: tuple[s
         assert [offset_map.to_target(*where, offset) for offset in range(50)] == [record.offset for record in found]
 
 
-@pytest.mark.slow  # each waits 20 s and more for the silence of the link's other name
 @pytest.mark.parametrize(("start_at", "again"), [(None, 10), (40, 0), (35, 5)])
 async def test_behind_what_another_link_brought_it_may_begin_at_an_offset(
     brokers: tuple[str, str], start_at: int | None, again: int
@@ -88,7 +89,6 @@ async def test_behind_what_another_link_brought_it_may_begin_at_an_offset(
         assert contents(found) == contents([*some_records(0, 40), *some_records(40 - again, again + 3)])
 
 
-@pytest.mark.slow
 async def test_what_the_other_may_have_brought_and_the_target_deleted_is_not_taken_for_mirrored(
     brokers: tuple[str, str],
 ) -> None:

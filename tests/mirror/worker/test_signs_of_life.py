@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from broker.base.clock import SystemClock
@@ -23,6 +23,7 @@ from monitoring.metrics.watch import LinkWatch
 from tests.broker.running import running_broker
 from tests.mirror.harness import (
     QUICK,
+    Later,
     eventually,
     link_between,
     make_topic,
@@ -31,16 +32,6 @@ from tests.mirror.harness import (
     wait_for_records,
     write,
 )
-
-
-@dataclass
-class Later(SystemClock):
-    """The machine's clock, so much later."""
-
-    by_ms: int = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.by_ms
 
 
 async def status_of(link: Link, later_ms: int = 0) -> LinkStatus:
