@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO, Final
 
 PR_SET_PDEATHSIG: Final = 1
+LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+"""Loaded here: between fork and exec another thread of the parent may have held the loader's lock for good."""
 GROUP_POLL_S: Final = 0.05
 ROOT: Final = Path(__file__).parents[2]
 """The folder that our packages are in."""
@@ -59,8 +61,8 @@ async def start_child(
 
 def die_with_parent() -> None:
     """Between fork and exec: have the kernel end the child when its parent ends, however it ends (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 async def stop_child(process: asyncio.subprocess.Process, timeout_s: float) -> None:

@@ -17,6 +17,7 @@ import pytest
 from toxiproxy import Toxiproxy
 
 from broker.base.address import Address
+from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics, list_topics
@@ -73,6 +74,7 @@ class Stage:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=die_with_parent,
         )
 
     def make_topics(self, *names: str) -> None:
@@ -121,6 +123,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         [str(find_server(TOOLS_FOLDERS)), "-host", "127.0.0.1", "-port", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
     )
     try:
         with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
@@ -136,7 +137,9 @@ class Circle:
         config.write_text("\n".join(lines) + "\n")
         command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run"]
         with self._log(at).open("ab") as sink:
-            child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+            child = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, preexec_fn=die_with_parent
+            )
         self._mirrors[at] = child
 
     def _kill(self, at: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from broker.base.children import die_with_parent
 from mirror.link import Link
 from tests.chaos_runs.warm_commands import Said, WarmCommands
 from tests.interop.servers import ROOT
@@ -54,7 +55,9 @@ class Operator:
     def start_mirror(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "deploy.cli", "--config", str(self.config), "mirror", "run"]
         with self.log.open("ab") as sink:
-            child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+            child = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, preexec_fn=die_with_parent
+            )
         self.children.append(child)
         return child
 

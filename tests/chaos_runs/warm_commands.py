@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from broker.base.children import die_with_parent
 from deploy.cli.root import COMMANDS, main
 from tests.interop.servers import ROOT
 
@@ -44,7 +45,13 @@ class WarmCommands:
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "tests.chaos_runs.warm_commands"]
         self._server = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
         )
         return self
 

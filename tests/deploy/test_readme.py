@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from broker.base.children import die_with_parent
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,14 @@ class Reader:
     def start(self, command: str) -> None:
         with (self.folder / f"service-{len(self.services)}.log").open("wb") as log:
             self.services.append(
-                subprocess.Popen(self.argv(command), cwd=self.folder, env=environment(), stdout=log, stderr=log)
+                subprocess.Popen(
+                    self.argv(command),
+                    cwd=self.folder,
+                    env=environment(),
+                    stdout=log,
+                    stderr=log,
+                    preexec_fn=die_with_parent,
+                )
             )
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from broker.base.children import die_with_parent
 from broker.wire.frames import RequestHeader, decode_response, encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from deploy.tools.zookeeper import Member, command, configure, serves
@@ -30,6 +32,10 @@ START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 20.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 40
+
+_starter = ThreadPoolExecutor(1)
+"""To the kernel a process's parent is the thread that started it. This one lives as long as the whole run: a server
+that a test starts in a thread of its own outlives that thread, and none outlives a run that is killed."""
 
 
 class ServerFailed(AssertionError):
@@ -89,7 +95,8 @@ class Server:
         """Start the process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as sink:
-            self.process = subprocess.Popen(
+            starting = _starter.submit(
+                subprocess.Popen,
                 self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -97,7 +104,9 @@ class Server:
                 cwd=ROOT,
                 env=dict(self.environment()),
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
+            self.process = starting.result()
 
     def wait_ready(self) -> None:
         """Until it serves. Raises ServerFailed."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.children import die_with_parent
 from deploy.cli.terminal import ExitCode
 from tests.interop.servers import ROOT, wait_until
 
@@ -63,7 +64,9 @@ def starting_java(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]
     scratch = folder / "scratch"
     scratch.mkdir()
     environment = os.environ | {"TMPDIR": str(scratch)}
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=environment) as audit:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, env=environment, preexec_fn=die_with_parent
+    ) as audit:
         try:
             wait_until(lambda: bool(java_of(audit.pid)), 60, "Java to be started")
             (java,) = java_of(audit.pid)

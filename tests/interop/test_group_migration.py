@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.base.children import die_with_parent
 from tests.interop.servers import KAFKA_HEAP, FarshoreBroker, KafkaServer, java, kafka_class_path, wait_until
 
 TIMEOUT_S = 90.0
@@ -155,7 +156,9 @@ class JavaMember:
         command += ["--topic", topic, "--from-beginning"]
         command += ["--consumer.config" if version.startswith("3.") else "--command-config", str(settings)]
         with self._printed.open("wb") as out, self._printed.with_suffix(".err").open("wb") as err:
-            self._process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+            )
 
     def read(self) -> Sequence[str]:
         return self._printed.read_text().splitlines()

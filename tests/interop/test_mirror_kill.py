@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.wire.compression import Compression
@@ -53,7 +54,9 @@ groups = []
 def mirror_process(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run"]
     with log.open("ab") as sink:
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, preexec_fn=die_with_parent
+        )
     try:
         yield process
     finally:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.log import append
@@ -87,7 +88,10 @@ def cli(kafka_39: KafkaServer, kafka_43: KafkaServer, topic: str, tmp_path: Path
     asyncio.run(fill(kafka_39.bootstrap, topic, group))
     cli = configure(tmp_path, kafka_39.bootstrap, kafka_43.bootstrap, topic, group)
     command = [sys.executable, "-m", "deploy.cli", "--config", str(tmp_path / "farshore.toml"), "mirror", "run"]
-    with (tmp_path / "mirror.log").open("wb") as log, subprocess.Popen(command, cwd=ROOT, stderr=log) as mirror:
+    with (
+        (tmp_path / "mirror.log").open("wb") as log,
+        subprocess.Popen(command, cwd=ROOT, stderr=log, preexec_fn=die_with_parent) as mirror,
+    ):
         try:
             wait_until(lambda: carried_over(cli, group), 60, "the group to be carried over")
             yield cli

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.children import die_with_parent
 from deploy.cli.terminal import ExitCode
 from tests.interop.servers import FarshoreBroker, wait_until
 
@@ -57,6 +58,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=die_with_parent,
         )
 
     def run(self, line: str, expect: int) -> subprocess.CompletedProcess[str]:
@@ -115,6 +117,7 @@ def two_sites(folder: Path) -> Iterator[Shell]:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,
         )
         try:
             wait_until(lambda: _mirrored(shell), DEADLINE_S, "the mirror to carry the topic")

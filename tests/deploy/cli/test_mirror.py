@@ -17,6 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.log import append
@@ -157,7 +158,7 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
     bootstrap = tomllib.loads(shell.config.read_text())["sites"]
     asyncio.run(fill(bootstrap["east"]["bootstrap_servers"]))
     command = [sys.executable, "-m", "deploy.cli", "--config", str(shell.config), "mirror", "run"]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as mirror:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, preexec_fn=die_with_parent) as mirror:
         try:
             waited = shell.run("status --until healthy --timeout 30s")
             assert "waiting until healthy: east-west: never_ran" in waited.stderr

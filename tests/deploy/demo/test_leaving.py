@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from broker.base.children import die_with_parent
 from deploy.cli.terminal import ExitCode
 from deploy.demo.processes import services
 from deploy.demo.results import DemoResult
@@ -51,6 +52,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, at: str) -> None:
             stdout=said,
             stderr=said,
             start_new_session=True,
+            preexec_fn=die_with_parent,
         )
     wait_until(lambda: at in log.read_text() or demo.poll() is not None, DEADLINE_S, at)
     demo.send_signal(signal.SIGINT)
