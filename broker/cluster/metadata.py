@@ -14,6 +14,8 @@ from broker.wire.vocabulary import TopicPartition
 NO_LEADER: Final = -1
 UNWRITTEN: Final = -1
 """The version of what the store does not hold yet."""
+NO_TOPIC_ID: Final = uuid.UUID(int=0)
+"""Of a topic that Kafka before 2.8 made: whoever is controller gives it one."""
 CLIENT_LISTENER: Final = "PLAINTEXT"
 """The name of the listener for clients, as tools of old expect it."""
 DEFAULT_ENTITY: Final = "<default>"
@@ -44,6 +46,9 @@ class PartitionState:
 class TopicState:
     """A topic; `partitions[i]` is partition i. `configs` holds only what was set on the topic. `version` is that of the
     assignment of replicas, `config_version` that of the configs.
+
+    `damage` says why what the store holds of it cannot be read; there are no partitions then, and nobody may conclude
+    from that what becomes of its files.
     """
 
     name: str
@@ -52,6 +57,7 @@ class TopicState:
     configs: Mapping[str, str] = field(default_factory=dict)
     version: int = UNWRITTEN
     config_version: int = UNWRITTEN
+    damage: str = ""
 
 
 class Endpoint(NamedTuple):

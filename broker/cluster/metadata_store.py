@@ -91,11 +91,14 @@ class MetadataStore(Protocol):
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def topics(self, names: Collection[str] | None = None) -> dict[str, TopicState]:
-        """All, or those of `names` that exist."""
+        """All, or those of `names` that exist. What cannot be read of one is its `damage`, and stops no other."""
         ...
 
     async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
-        """The newest leaders, epochs and ISRs of what was read earlier; `refused` are the partitions that are gone."""
+        """The newest leaders, epochs and ISRs of what was read earlier; `refused` are the partitions that are gone.
+
+        One whose state cannot be read is in neither.
+        """
         ...
 
     async def brokers(self) -> dict[int, LiveBroker]: ...

@@ -92,10 +92,14 @@ class PartitionFolders:
             for name in os.listdir(path)
         )
 
-    def retire_leftovers(self, topic_ids: set[uuid.UUID]) -> list[Path]:
-        """What deletions have left to be removed, and what a crash in the middle of one left. Raises OSError."""
+    def retire_leftovers(self, topic_ids: set[uuid.UUID], unreadable: set[str]) -> list[Path]:
+        """What deletions have left to be removed, and what a crash in the middle of one left. Topics whose metadata is
+        `unreadable` keep what has their name. Raises OSError.
+        """
         doomed = list(self.path.glob(f"*{layout.DELETED}"))
         for path in self.existing():
+            if path.name.rpartition("-")[0] in unreadable:
+                continue
             if (topic_id := _topic_id_in(path)) is not None and topic_id not in topic_ids:
                 doomed.append(layout.retire(path, self.disk))
         return doomed

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection
 from dataclasses import replace
 
-from broker.cluster.metadata import NO_LEADER, Controller, PartitionState, TopicState
+from broker.cluster.metadata import NO_LEADER, NO_TOPIC_ID, Controller, PartitionState, TopicState
 from broker.cluster.metadata_store import MetadataConflict, MetadataStore
 from broker.wire.vocabulary import TopicPartition
 
@@ -13,6 +14,18 @@ from broker.wire.vocabulary import TopicPartition
 def leading(node_id: int) -> PartitionState:
     """Of a new partition."""
     return PartitionState(node_id, 0, (node_id,), (node_id,))
+
+
+async def identified(store: MetadataStore, controller: Controller, known: Collection[TopicState]) -> list[TopicState]:
+    """The topics; those of a Kafka before 2.8 have an id from now on, as Kafka's own controller gives them one. Raises
+    MetadataConflict, and what the store raises.
+    """
+    return [
+        await store.set_assignment(controller, replace(topic, topic_id=uuid.uuid4()))
+        if topic.topic_id == NO_TOPIC_ID
+        else topic
+        for topic in known
+    ]
 
 
 async def lead_anew(

@@ -31,7 +31,7 @@ from broker.log.partition_log import PartitionLog
 from broker.topics import configs as topic_configs
 from broker.topics.errors import InvalidPartitions, PartitionOffline, TopicExists, UnknownTopic
 from broker.topics.folders import PARTITION_METADATA, PartitionFolders
-from broker.topics.leading import lead_anew, leading
+from broker.topics.leading import identified, lead_anew, leading
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
@@ -79,17 +79,24 @@ class TopicManager:
             # A deletion that was cut off: nobody can ask for that topic any more.
             if (topic := known.pop(name, None)) is not None:
                 await self._store.delete_topic(controller, topic)
+        ids, unreadable = {t.topic_id for t in known.values()}, {t.name for t in known.values() if t.damage}
         try:
-            self._doomed.extend(self._folders.retire_leftovers({topic.topic_id for topic in known.values()}))
+            self._doomed.extend(self._folders.retire_leftovers(ids, unreadable))
         except OSError as error:
             raise LogStorageError(f"cannot clear {self._folders.path}: {error}") from error
         self._sweep_wanted.set()
         await self._lead(known)
 
     async def _lead(self, known: Mapping[str, TopicState]) -> None:
-        """Opens the logs of topics that the metadata has. Raises MetadataConflict."""
+        """Opens the logs of topics that the metadata has; one that cannot be read there is not here, and its files stay
+        as they are. Raises MetadataConflict.
+        """
+        for topic in known.values():
+            if topic.damage:
+                log.error("topic %s is offline until the next start: %s", topic.name, topic.damage)
         controller = await self.controllership.current()
-        for state in await lead_anew(self._store, controller, known.values()):
+        readable = await identified(self._store, controller, [topic for topic in known.values() if not topic.damage])
+        for state in await lead_anew(self._store, controller, readable):
             self._adopt(state, [self._load_partition(state, index) for index in range(len(state.partitions))])
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> Topic:
@@ -178,7 +185,7 @@ class TopicManager:
     async def _catch_up(self, topic: Topic) -> None:
         """Takes over the partitions of a growth of which it was not known what became of it."""
         known = (await self._store.topics([topic.name])).get(topic.name)
-        if known is None or (known.topic_id, known.version) == (topic.topic_id, topic.state.version):
+        if known is None or known.damage or (known.topic_id, known.version) == (topic.topic_id, topic.state.version):
             return
         here = len(topic.partitions)
         controller = await self.controllership.current()

@@ -7,10 +7,11 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
-from broker.cluster.metadata import BrokerRegistration, Endpoint, PartitionState
+from broker.cluster.metadata import NO_TOPIC_ID, BrokerRegistration, Endpoint, PartitionState
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.wire.vocabulary import TopicPartition
 
@@ -73,15 +74,15 @@ def topic(name: str) -> str:
 
 
 def partitions(name: str) -> str:
-    return f"{TOPICS}/{name}/partitions"
+    return f"{topic(name)}/partitions"
 
 
 def partition(where: TopicPartition) -> str:
-    return f"{TOPICS}/{where.topic}/partitions/{where.partition}"
+    return f"{partitions(where.topic)}/{where.partition}"
 
 
 def partition_state(where: TopicPartition) -> str:
-    return f"{TOPICS}/{where.topic}/partitions/{where.partition}/state"
+    return f"{partition(where)}/state"
 
 
 def config(path: str) -> str:
@@ -99,17 +100,22 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 def decode(data: bytes, path: str) -> dict[str, Any]:
     """Raises MetadataUnreadable, naming the znode."""
-    try:
+    with _reading(path):
         document = json.loads(data)
-    except ValueError as error:
-        raise _unreadable(path, error) from error
-    if not isinstance(document, dict):
-        raise _unreadable(path, TypeError(f"{document!r} is no JSON object"))
-    return document
+        if not isinstance(document, dict):
+            raise TypeError(f"{document!r} is no JSON object")
+        return document
 
 
-def _unreadable(path: str, error: Exception) -> MetadataUnreadable:
-    return MetadataUnreadable(f"znode {path} cannot be read: {error!r}", hint="restore it with ZooKeeper's own tools")
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Raises MetadataUnreadable for whatever is not as it should be in the document."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise MetadataUnreadable(
+            f"znode {path} cannot be read: {error!r}", hint="restore it with ZooKeeper's own tools"
+        ) from error
 
 
 # -- /cluster/id -------------------------------------------------------------------------------------------------------
@@ -121,7 +127,8 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return str(_field(decode(data, CLUSTER_ID), "id", CLUSTER_ID))
+    with _reading(CLUSTER_ID):
+        return str(decode(data, CLUSTER_ID)["id"])
 
 
 # -- /brokers/ids/<id> -------------------------------------------------------------------------------------------------
@@ -150,7 +157,7 @@ def decode_broker(node_id: int, data: bytes) -> tuple[BrokerRegistration, int]:
     """With the Unix time of the registration in milliseconds."""
     path = broker(node_id)
     document = decode(data, path)
-    try:
+    with _reading(path):
         protocols = document.get("listener_security_protocol_map", {})
         endpoints = []
         for text in document["endpoints"]:
@@ -159,8 +166,6 @@ def decode_broker(node_id: int, data: bytes) -> tuple[BrokerRegistration, int]:
             endpoints.append(Endpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener)))
         registration = BrokerRegistration(node_id, tuple(endpoints), document.get("rack"))
         return registration, int(document.get("timestamp", -1))
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise _unreadable(path, error) from error
 
 
 def _host(host: str) -> str:
@@ -185,10 +190,13 @@ def encode_topic(topic_id: uuid.UUID, states: Sequence[PartitionState]) -> bytes
 
 
 def decode_topic(name: str, data: bytes) -> tuple[uuid.UUID, list[PartitionState]]:
-    """The assignment: states without a leader. Raises MetadataUnreadable, also where partitions are not 0, 1, 2..."""
+    """The assignment: states without a leader. Versions 1 and 2, of Kafka before 2.8, have no topic id: NO_TOPIC_ID.
+
+    Raises MetadataUnreadable, also where partitions are not 0, 1, 2...
+    """
     path = topic(name)
     document = decode(data, path)
-    try:
+    with _reading(path):
         assigned = {int(index): tuple(replicas) for index, replicas in document["partitions"].items()}
         adding, removing = document.get("adding_replicas", {}), document.get("removing_replicas", {})
         states = [
@@ -202,9 +210,8 @@ def decode_topic(name: str, data: bytes) -> tuple[uuid.UUID, list[PartitionState
             )
             for index in range(len(assigned))
         ]
-        return decode_uuid(document["topic_id"]), states
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise _unreadable(path, error) from error
+        topic_id = document.get("topic_id")
+        return NO_TOPIC_ID if topic_id is None else decode_uuid(topic_id), states
 
 
 def encode_uuid(value: uuid.UUID) -> str:
@@ -237,7 +244,7 @@ def decode_partition_state(
     """`assigned` with the leader, epochs and ISR of the znode."""
     path = partition_state(where)
     document = decode(data, path)
-    try:
+    with _reading(path):
         return PartitionState(
             leader=int(document["leader"]),
             leader_epoch=int(document["leader_epoch"]),
@@ -249,8 +256,6 @@ def decode_partition_state(
             recovering=document.get("leader_recovery_state", 0) == 1,
             version=version,
         )
-    except (KeyError, ValueError, TypeError) as error:
-        raise _unreadable(path, error) from error
 
 
 # -- the controller ----------------------------------------------------------------------------------------------------
@@ -268,7 +273,8 @@ def encode_controller(node_id: int, now_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    return int(_field(decode(data, CONTROLLER), "brokerid", CONTROLLER))
+    with _reading(CONTROLLER):
+        return int(decode(data, CONTROLLER)["brokerid"])
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -276,10 +282,8 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    try:
+    with _reading(CONTROLLER_EPOCH):
         return int(data)
-    except ValueError as error:
-        raise _unreadable(CONTROLLER_EPOCH, error) from error
 
 
 # -- configs -----------------------------------------------------------------------------------------------------------
@@ -291,15 +295,21 @@ def encode_configs(values: Mapping[str, str]) -> bytes:
 
 def decode_configs(path: str, data: bytes) -> dict[str, str]:
     """An empty znode sets nothing."""
-    return dict(_field(decode(data, path), "config", path)) if data else {}
+    with _reading(path):
+        return dict(decode(data, path)["config"]) if data else {}
 
 
 def encode_config_change(path: str) -> bytes:
     return encode({"version": CONFIG_CHANGE_VERSION, "entity_path": path})
 
 
-def decode_config_change(data: bytes) -> str:
-    return str(_field(decode(data, CONFIG_CHANGES), "entity_path", CONFIG_CHANGES))
+def decode_config_change(data: bytes, path: str) -> str:
+    """The ConfigResource.path; version 1 of Kafka before 0.10.1 names the resource in two fields."""
+    document = decode(data, path)
+    with _reading(path):
+        if document["version"] == FIRST_VERSION:
+            return f"{document['entity_type']}/{document['entity_name']}"
+        return str(document["entity_path"])
 
 
 # -- notifications and requests ----------------------------------------------------------------------------------------
@@ -312,8 +322,9 @@ def encode_partitions(asked: Collection[TopicPartition]) -> bytes:
 
 
 def decode_partitions(path: str, data: bytes) -> set[TopicPartition]:
-    listed = _field(decode(data, path), "partitions", path)
-    return {TopicPartition(str(each["topic"]), int(each["partition"])) for each in listed}
+    document = decode(data, path)
+    with _reading(path):
+        return {TopicPartition(str(each["topic"]), int(each["partition"])) for each in document["partitions"]}
 
 
 def encode_reassignments(wanted: Mapping[TopicPartition, Iterable[int]]) -> bytes:
@@ -325,8 +336,10 @@ def encode_reassignments(wanted: Mapping[TopicPartition, Iterable[int]]) -> byte
 
 
 def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    listed = _field(decode(data, REASSIGNMENTS), "partitions", REASSIGNMENTS)
-    return {TopicPartition(str(e["topic"]), int(e["partition"])): tuple(e["replicas"]) for e in listed}
+    document = decode(data, REASSIGNMENTS)
+    with _reading(REASSIGNMENTS):
+        listed = document["partitions"]
+        return {TopicPartition(str(e["topic"]), int(e["partition"])): tuple(e["replicas"]) for e in listed}
 
 
 def encode_log_dir_event(node_id: int) -> bytes:
@@ -335,7 +348,8 @@ def encode_log_dir_event(node_id: int) -> bytes:
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    return int(_field(decode(data, LOG_DIR_EVENTS), "broker", LOG_DIR_EVENTS))
+    with _reading(LOG_DIR_EVENTS):
+        return int(decode(data, LOG_DIR_EVENTS)["broker"])
 
 
 def encode_producer_ids(node_id: int, ids: range) -> bytes:
@@ -354,11 +368,6 @@ def decode_producer_ids(data: bytes) -> tuple[int, range]:
     if not data:
         return -1, range(0)
     document = decode(data, PRODUCER_ID_BLOCK)
-    first, last = (int(_field(document, name, PRODUCER_ID_BLOCK)) for name in ("block_start", "block_end"))
-    return int(document.get("broker", -1)), range(first, last + 1)
-
-
-def _field(document: Mapping[str, Any], name: str, path: str) -> Any:
-    if name not in document:
-        raise _unreadable(path, KeyError(name))
-    return document[name]
+    with _reading(PRODUCER_ID_BLOCK):
+        first, last = int(document["block_start"]), int(document["block_end"])
+        return int(document.get("broker", -1)), range(first, last + 1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from broker.cluster.metadata import UNWRITTEN, ConfigResource, Configs, Controller
-from broker.cluster.metadata_store import MetadataConflict
+from broker.cluster.metadata_store import MetadataConflict, MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode
 from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
@@ -16,6 +17,8 @@ from broker.wire.vocabulary import TopicPartition
 
 CONFIG_CHANGE_KEPT_MS: Final = 15 * 60 * 1000
 """For so long a broker that was cut off may find notifications of changed configs; Kafka's value."""
+
+log = logging.getLogger(__name__)
 
 
 async def read_configs(zk: ZooKeeper, resource: ConfigResource) -> Configs:
@@ -78,10 +81,18 @@ async def take_isr_changes(zk: ZooKeeper, controller: Controller, taken: set[Top
         path = f"{layout.ISR_CHANGES}/{name}"
         try:
             data, _ = await zk.get(path)
-            taken |= layout.decode_partitions(path, data)
+            taken |= _noted(path, data)
             await fenced(zk, controller, [Delete(path)])
         except NoNode:
             continue
+
+
+def _noted(path: str, data: bytes) -> set[TopicPartition]:
+    try:
+        return layout.decode_partitions(path, data)
+    except MetadataUnreadable as error:
+        log.error("%s; it is removed, and which ISR changed is not known", error)  # noqa: TRY400 - foreseen
+        return set()
 
 
 async def read_topic_deletions(zk: ZooKeeper) -> set[str]:

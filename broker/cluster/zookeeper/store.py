@@ -146,12 +146,9 @@ class ZooKeeperMetadataStore:
         return await self._asked(lambda zk, again: topics.read_topics(zk, names))
 
     async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
-        read = await self._asked(
-            lambda zk, again: topics.read_each(states.items(), lambda item: topics.read_state(zk, *item))
-        )
-        found = dict(zip(states, read, strict=True))
-        there = {where: state for where, state in found.items() if state is not None}
-        return Written(there, frozenset(found.keys() - there.keys()))
+        found = await self._asked(lambda zk, again: topics.read_states(zk, states))
+        there = {where: state for where, state in found.items() if isinstance(state, PartitionState)}
+        return Written(there, frozenset(where for where, state in found.items() if state is None))
 
     async def brokers(self) -> dict[int, LiveBroker]:
         return await self._asked(lambda zk, again: membership.read_brokers(zk))

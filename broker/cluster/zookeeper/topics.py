@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from broker.cluster.metadata import NO_LEADER, UNWRITTEN, Controller, PartitionState, TopicState, Written
-from broker.cluster.metadata_store import ControllerMoved, MetadataConflict
+from broker.cluster.metadata import NO_LEADER, NO_TOPIC_ID, UNWRITTEN, Controller, PartitionState, TopicState, Written
+from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
 from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
@@ -36,19 +36,45 @@ async def read_each(items: Iterable[T], read: Callable[[T], Awaitable[R]]) -> li
 
 async def read_topics(zk: ZooKeeper, names: Collection[str] | None) -> dict[str, TopicState]:
     listed = await zk.children(layout.TOPICS) if names is None else names
-    found = [topic for topic in await read_each(listed, lambda name: _read_assignment(zk, name)) if topic is not None]
+    found = [topic for topic in await read_each(listed, lambda name: _read_listed(zk, name)) if topic is not None]
     # All partitions of all topics at once: most topics are small.
-    places = {TopicPartition(t.name, index): s for t in found for index, s in enumerate(t.partitions)}
-    states = dict(zip(places, await read_each(places.items(), lambda item: read_state(zk, *item)), strict=True))
-    return {
-        topic.name: replace(
-            topic,
-            partitions=tuple(
-                states[TopicPartition(topic.name, index)] or assigned for index, assigned in enumerate(topic.partitions)
-            ),
-        )
-        for topic in found
-    }
+    states = await read_states(zk, {TopicPartition(t.name, i): s for t in found for i, s in enumerate(t.partitions)})
+    return {topic.name: _completed(topic, states) for topic in found}
+
+
+def _completed(
+    topic: TopicState, read: Mapping[TopicPartition, PartitionState | MetadataUnreadable | None]
+) -> TopicState:
+    states: list[PartitionState] = []
+    for index, assigned in enumerate(topic.partitions):
+        state = read[TopicPartition(topic.name, index)]
+        if isinstance(state, MetadataUnreadable):
+            return replace(topic, partitions=(), damage=str(state))
+        states.append(state or assigned)
+    return replace(topic, partitions=tuple(states))
+
+
+async def read_states(
+    zk: ZooKeeper, assigned: Mapping[TopicPartition, PartitionState]
+) -> dict[TopicPartition, PartitionState | MetadataUnreadable | None]:
+    """Each stands alone. None: nobody was elected yet, or the partition is gone."""
+
+    async def read(item: tuple[TopicPartition, PartitionState]) -> PartitionState | MetadataUnreadable | None:
+        try:
+            return await read_state(zk, *item)
+        except MetadataUnreadable as error:
+            return error
+
+    return dict(zip(assigned, await read_each(assigned.items(), read), strict=True))
+
+
+async def _read_listed(zk: ZooKeeper, name: str) -> TopicState | None:
+    """As `_read_assignment`; one that cannot be read has its damage, and the version to delete it by."""
+    try:
+        return await _read_assignment(zk, name)
+    except MetadataUnreadable as error:
+        stat = await zk.exists(layout.topic(name))
+        return None if stat is None else TopicState(name, NO_TOPIC_ID, (), {}, stat.version, damage=str(error))
 
 
 async def _read_assignment(zk: ZooKeeper, name: str) -> TopicState | None:

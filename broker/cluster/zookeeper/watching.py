@@ -6,16 +6,26 @@ changed, and that is what is told.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Final
 
 from broker.cluster.metadata import Change, ChangeKind
+from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import ConnectionLost, NoNode, SessionExpired
 from broker.cluster.zookeeper.session import Watch, WatchEvent, ZooKeeper
 
 Session = Callable[[], Awaitable[ZooKeeper]]
 """The session, once there is one that is not over."""
+
+_ONE_ZNODE: Final = {
+    ChangeKind.CONTROLLER: layout.CONTROLLER,
+    ChangeKind.REASSIGNMENTS: layout.REASSIGNMENTS,
+    ChangeKind.PREFERRED_ELECTIONS: layout.PREFERRED_ELECTIONS,
+}
+log = logging.getLogger(__name__)
 
 
 class Changes(AsyncIterator[Change]):
@@ -69,20 +79,14 @@ class Changes(AsyncIterator[Change]):
             case Change(ChangeKind.TOPICS):
                 await zk.children(layout.TOPICS, self._watch(key))
                 self._ready.append(key)
-            case Change(ChangeKind.CONTROLLER):
-                await zk.exists(layout.CONTROLLER, self._watch(key))
-                self._ready.append(key)
             case Change(ChangeKind.CONFIGS):
                 await self._arm_configs(zk, key)
             case Change(ChangeKind.ISR):
                 await self._arm_queue(zk, key, layout.ISR_CHANGES)
             case Change(ChangeKind.TOPIC_DELETIONS):
                 await self._arm_queue(zk, key, layout.TOPIC_DELETIONS)
-            case Change(ChangeKind.REASSIGNMENTS):
-                await zk.exists(layout.REASSIGNMENTS, self._watch(key))
-                self._ready.append(key)
-            case Change(ChangeKind.PREFERRED_ELECTIONS):
-                await zk.exists(layout.PREFERRED_ELECTIONS, self._watch(key))
+            case Change(kind) if kind in _ONE_ZNODE:
+                await zk.exists(_ONE_ZNODE[kind], self._watch(key))
                 self._ready.append(key)
             case _:
                 self._ready.append(key)
@@ -116,11 +120,15 @@ class Changes(AsyncIterator[Change]):
         for name in names:
             if name <= self._last_config_change:
                 continue
+            path = f"{layout.CONFIG_CHANGES}/{name}"
             try:
-                data, _ = await zk.get(f"{layout.CONFIG_CHANGES}/{name}")
-                self._ready.append(Change(ChangeKind.CONFIGS, layout.decode_config_change(data)))
+                data, _ = await zk.get(path)
+                self._ready.append(Change(ChangeKind.CONFIGS, layout.decode_config_change(data, path)))
             except NoNode:
                 # Swept away before it was read: whose it was is not known.
+                self._ready.append(Change(ChangeKind.CONFIGS))
+            except MetadataUnreadable as error:
+                log.error("%s; all configs are read again", error)  # noqa: TRY400 - foreseen: the text says all
                 self._ready.append(Change(ChangeKind.CONFIGS))
             self._last_config_change = name
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.cluster.metadata import BrokerRegistration, Endpoint, PartitionState
+from broker.cluster.metadata import NO_TOPIC_ID, BrokerRegistration, Endpoint, PartitionState
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.wire.vocabulary import TopicPartition
@@ -67,6 +67,30 @@ def test_what_is_read_is_what_it_means() -> None:
     assert layout.decode_configs("/config/topics/t", b"") == {}
 
 
+def test_what_earlier_kafkas_wrote_is_read() -> None:
+    """Topics without an id, before 2.8, and without reassignments in their znode, before 2.4."""
+    for text in (
+        '{"version":1,"partitions":{"0":[1,2],"1":[2]}}',
+        '{"version":2,"partitions":{"0":[1,2],"1":[2]},"adding_replicas":{},"removing_replicas":{}}',
+    ):
+        topic_id, states = layout.decode_topic("t", text.encode())
+        assert (topic_id, [state.replicas for state in states]) == (NO_TOPIC_ID, [(1, 2), (2,)])
+    named = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    assert layout.decode_config_change(named, "/config/changes/config_change_0000000001") == "topics/t"
+
+
+@pytest.mark.parametrize("data", ["{", "[]", "{}", "3", '{"partitions":7}', '{"partitions":[{}]}', '{"config":[1]}'])
+def test_lists_and_configs_that_are_none_are_refused_by_name(data: str) -> None:
+    for decode in (
+        lambda: layout.decode_partitions("/admin/preferred_replica_election", data.encode()),
+        lambda: layout.decode_reassignments(data.encode()),
+        lambda: layout.decode_configs("/config/topics/t", data.encode()),
+        lambda: layout.decode_producer_ids(data.encode()),
+    ):
+        with pytest.raises(MetadataUnreadable, match="znode /"):
+            decode()
+
+
 @pytest.mark.parametrize("data", ["", "{", "[]", "{}", "3", '{"partitions":[]}', '{"partitions":{"1":[1]}}'])
 def test_what_is_no_such_znode_is_refused_by_name(data: str) -> None:
     for decode in (
@@ -75,6 +99,8 @@ def test_what_is_no_such_znode_is_refused_by_name(data: str) -> None:
         lambda: layout.decode_controller(data.encode()),
         lambda: layout.decode_cluster_id(data.encode()),
         lambda: layout.decode_partition_state(TopicPartition("t", 0), data.encode(), 0, PartitionState(1, 0, (), ())),
+        lambda: layout.decode_config_change(data.encode(), "/config/changes/config_change_0000000000"),
+        lambda: layout.decode_log_dir_event(data.encode()),
     ):
         with pytest.raises(MetadataUnreadable, match="znode /"):
             decode()

@@ -303,3 +303,43 @@ async def settled(changes: AsyncIterator[Change]) -> list[Change]:
             waiting.cancel()
             return told
         told.append(waiting.result())
+
+
+@pytest.mark.parametrize(
+    "path", ["/brokers/topics/bad", "/brokers/topics/bad/partitions/1/state", "/config/topics/bad"]
+)
+async def test_a_topic_that_cannot_be_read_stops_no_other(server: FakeZooKeeper, path: str) -> None:
+    store = await opened(server)
+    controller = await elected(store)
+    for name in ("bad", "good"):
+        await store.create_topic(controller, topic(name))
+    whole = await store.topics()
+    await server.connect().set(path, b"{")
+    found = await store.topics()
+    assert found["good"] == whole["good"]
+    assert f"znode {path} cannot be read" in found["bad"].damage
+    assert found["bad"].partitions == ()
+    states = {TopicPartition("bad", index): state for index, state in enumerate(whole["bad"].partitions)}
+    read = await store.partition_states(states)
+    assert read.refused == frozenset(), "they are not gone"
+    assert read.states.keys() == states.keys() - ({TopicPartition("bad", 1)} if "state" in path else set())
+    await store.delete_topic(controller, found["bad"])
+    assert (await store.topics()).keys() == {"good"}
+
+
+async def test_notifications_that_cannot_be_read_end_no_watch(
+    server: FakeZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await opened(server)
+    controller = await elected(store)
+    other = server.connect()
+    async with store.watch(ChangeKind.CONFIGS) as changes:
+        broken, _ = await other.create(layout.CONFIG_CHANGE_PREFIX, b"{", sequence=True)
+        assert await next_change(changes) == Change(ChangeKind.CONFIGS), "it may be anybody's"
+        assert f"znode {broken} cannot be read" in caplog.text
+        await store.set_configs(ConfigResource("brokers", "1"), Configs({"a": "b"}, -1))
+        assert await next_change(changes) == Change(ChangeKind.CONFIGS, "brokers/1")
+    for data in (b"{", layout.encode_partitions([TopicPartition("t", 0)])):
+        await other.create(layout.ISR_CHANGE_PREFIX, data, sequence=True)
+    assert await store.take_isr_changes(controller) == {TopicPartition("t", 0)}
+    assert await other.children(layout.ISR_CHANGES) == []

@@ -39,7 +39,7 @@ KINDS: dict[str, Rewrite] = {
     r"/controller": _controller,
     r"/controller_epoch": lambda data, path: layout.encode_controller_epoch(layout.decode_controller_epoch(data)),
     r"/config/(?:topics|brokers)/[^/]+": lambda data, path: layout.encode_configs(layout.decode_configs(path[0], data)),
-    r"/config/changes/.+": lambda data, path: layout.encode_config_change(layout.decode_config_change(data)),
+    r"/config/changes/.+": lambda data, path: layout.encode_config_change(layout.decode_config_change(data, path[0])),
     r"/latest_producer_id_block": lambda data, path: (
         layout.encode_producer_ids(*layout.decode_producer_ids(data)) if data else data
     ),

@@ -114,6 +114,32 @@ async def test_topics_are_in_zookeeper_and_there_after_a_restart(tmp_path: Path,
         assert values_in(await client.fetch("t", 0)) == ["a"]
 
 
+async def test_what_old_kafkas_or_strange_hands_wrote_of_one_topic_stops_no_start(
+    tmp_path: Path, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        for name in ("good", "bad"):
+            await client.create_topic(name)
+            assert (await client.produce(name, batch_of(name))).error_code == 0
+    hand = world.server.connect()
+    whole, _ = await hand.get("/brokers/topics/bad")
+    await hand.set("/brokers/topics/bad", b"{")
+    await hand.create("/brokers/topics/old", b'{"version":1,"partitions":{"0":[1]}}')
+    await hand.create(layout.partitions("old"))
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        assert values_in(await client.fetch("good", 0)) == ["good"]
+        assert (await client.fetch("bad", 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert "topic bad is offline until the next start: znode /brokers/topics/bad cannot be read" in caplog.text
+        with pytest.raises(TopicExists):
+            await server.broker.manager.create("bad", 1, {})
+        topic_id = server.broker.topics["old"].topic_id
+        assert topic_id.int != 0
+    assert layout.decode_topic("old", (await hand.get("/brokers/topics/old"))[0])[0] == topic_id
+    await hand.set("/brokers/topics/bad", whole)
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        assert values_in(await client.fetch("bad", 0)) == ["bad"], "its files were not taken for leftovers"
+
+
 async def test_without_its_session_a_broker_leads_nothing_and_goes_on_with_the_next(
     tmp_path: Path, world: World
 ) -> None:
