@@ -100,7 +100,7 @@ chaos: tools
 hands: tools
 	@$(BIN)/python -m tests.chaos_runs hands --seeds $(or $(SEEDS),40) --jobs $(or $(JOBS),3)
 
-# Small bugs planted one at a time: do the tests beside the code find them? About half an hour on two cores.
+# Small bugs planted one at a time: do the tests beside the code find them? About half an hour on two cores; may be stopped.
 mutants: setup
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 

@@ -1,170 +1,252 @@
 """`python -m tests.mutants`: a seeded sample of planted bugs, how many the tests found, and those they did not.
 
-mutmut plants them (pyproject.toml says where, and which tests stand beside the code); bugs only in a message's words
-are left out of the sample. What mutmut cannot plant: bugs in decorated functions, so in properties, and in defaults.
+A stopped run goes on where it was, as long as no file has changed: what is known lies in mutants/.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
+import json
 import os
-import random
-import re
-import shutil
+import pickle
 import sys
+import threading
+import time
 import tomllib
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import click
-from mutmut import __main__ as engine
-from mutmut import stats
-from mutmut.configuration import config
-from mutmut.mutation.data import SourceFileMutationData
-from mutmut.mutation.diff_apply import get_diff_for_mutant
-from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, setup_source_paths, walk_mutatable_files
-from mutmut.workers.isolation import MutantResult
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from rich.console import Console
 
-from tests.mutants.dropped_calls import plant_dropped_calls
+from tests.mutants.planting import Bug, draw, every_bug, plant
+from tests.mutants.reach import Reach, measure
+from tests.mutants.trial import OPTIONS, End, attempt, in_child
 
+BROKER = ("tests/broker/log", "tests/broker/groups", "tests/broker/transactions")
+AREAS = {
+    "broker/log": BROKER,
+    "broker/groups": BROKER,
+    "broker/transactions": BROKER,
+    "failover": ("tests/failover",),
+    "mirror/groups": ("tests/mirror",),
+    "mirror/offsets": ("tests/mirror",),
+    "mirror/worker": ("tests/mirror",),
+}
+"""Where bugs are planted, and the tests beside it."""
+NOT_ASKED = (
+    *("--ignore", "tests/mirror/simulation/test_planted.py"),
+    *("--ignore", "tests/mirror/simulation/test_contract.py"),
+    *("--deselect", "tests/mirror/simulation/test_circles.py::test_a_planted_bug_is_found"),
+)
+"""They plant bugs of their own, or hold the simulation against real clusters."""
+SOURCES = ("broker", "mirror", "failover", "monitoring", "chaos", "deploy", "tests")
 WORKPLACE = Path("mutants")
 KNOWN = Path(__file__).with_name("survivors.toml")
 FOUND_AT_LEAST = 0.95
-TIMED_OUT_AT_MOST = 0.2
-"""Where more bugs than this are found only by a time-out, it is the run that hangs, not they."""
-WORLDS = "0:60"
+WORLDS = {"FARSHORE_SIMULATION_SEEDS": "0:60", "FARSHORE_SIMULATION_CIRCLES": "0:20"}
 """Those of the simulation, so few that they run in this process: what others run is not seen to reach anything."""
-FOUND = ("killed", "timeout", "caught by type check")
-HOW_IT_ENDED = dict(stats.status_by_exit_code) | {
-    2: "killed",  # the tests could not even be collected; whoever stops the run stops it as a whole
-    -9: "timeout",  # more processor time than it may take
-}
-_SENTENCE = re.compile(r"""(["'])(?:XX)?[^"']*\s[^"']*\1""")
+PATIENCE = (1.0, 4.0)
+"""Where a test without a bug takes more than half of what it may, the machine is slow: once more, with more time."""
+
+FAILED, LATE = "found", "found by a time-out alone"
+NOT_FOUND, NOT_REACHED, UNCLEAR = "not found", "not reached by any test", "unclear: the test fails without the bug too"
+FOUND = (FAILED, LATE)
 
 
 @dataclass(frozen=True, slots=True)
-class Bug:
-    """A planted bug: its name for mutmut, and the lines that it takes away and puts in."""
+class Outcome:
+    """What became of a bug: one of the words above, with the test that found it and what it said."""
 
-    name: str
-    was: str
-    became: str
-
-    @property
-    def function(self) -> str:
-        return re.sub(r"__mutmut_\d+$", "", self.name)
+    bug: str
+    what: str
+    test: str = ""
+    how: str = ""
+    tests: int = 0
+    seconds: float = 0.0
 
 
 @click.command()
 @click.option("--sample", default=300, show_default=True, help="How many bugs are planted.")
 @click.option("--seed", default=1, show_default=True, help="Another seed is another sample.")
-@click.option("--only", default="", help="Only in modules and functions whose name contains this.")
-@click.option("--tests", multiple=True, help="Only these tests, in the place of all that pyproject.toml names.")
+@click.option("--only", default="", help="Only in areas, modules and functions whose name contains this.")
+@click.option("--every", is_flag=True, help="All bugs in what --only names, in the place of a sample of all areas.")
+@click.option("--tests", multiple=True, help="Only these tests, in the place of all beside the code.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True)
-def main(sample: int, seed: int, only: str, tests: tuple[str, ...], processes: int) -> None:
+def main(sample: int, seed: int, only: str, every: bool, tests: tuple[str, ...], processes: int) -> None:
     """Plant bugs, run the tests that reach them, and list what was not found. Exits 1 below 95 %."""
-    os.environ.setdefault("FARSHORE_SIMULATION_SEEDS", WORLDS)
-    plant_dropped_calls()
-    if tests:
-        config().pytest_add_cli_args_test_selection = list(tests)
-    bugs = draw(_generate(processes, only), sample, seed)
+    place = _place()
+    bugs = every_bug(AREAS, only) if every else [bug for bug in _drawn(place, sample, seed) if only in bug.name]
     if not bugs:
         raise click.UsageError(f"no bug can be planted in what is named {only}")
-    _watch(len(bugs))
-    engine._run([bug.name for bug in bugs], processes)
-    sys.exit(0 if report(bugs, _outcomes()) >= FOUND_AT_LEAST else 1)
+    _make_repeatable()
+    outcomes: dict[str, Outcome] = {}
+    areas = {area: [bug for bug in bugs if bug.path.startswith(f"{area}/")] for area in AREAS}
+    for beside in dict.fromkeys(tests or AREAS[area] for area, here in areas.items() if here):
+        files = _collect(beside)
+        reach = _reach(files, place, processes)
+        book = place / f"outcomes-{_digest([Path(file) for file in files])}.jsonl"
+        here = [bug for area, found in areas.items() if tests or AREAS[area] == beside for bug in found]
+        outcomes |= _try_all(here, reach, book, processes)
+    sys.exit(0 if report(bugs, outcomes) >= FOUND_AT_LEAST else 1)
 
 
-def _generate(processes: int, only: str) -> list[str]:
-    """Into an empty folder: mutmut would keep the files, and the findings, of an earlier state of the code."""
-    shutil.rmtree(WORKPLACE, ignore_errors=True)
-    WORKPLACE.mkdir()
-    modules = [str(path) for path in walk_mutatable_files() if only in ".".join(path.with_suffix("").parts)]
-    config().only_mutate = modules or config().only_mutate
-    with contextlib.redirect_stdout(io.StringIO()):
-        copy_src_dir()
-        copy_also_copy_files()
-        setup_source_paths()
-        del sys.modules["tests"]  # the copy of them is meant from here on
-        engine.create_mutants(processes)
-    return sorted(name for name in _exit_codes() if only in name)
+def _make_repeatable() -> None:
+    """The same examples each time; a failure is one however large its example; and none comes from a slow machine."""
+    os.environ.update(WORLDS)
+    phases, checks = (Phase.explicit, Phase.generate), list(HealthCheck)
+    settings.register_profile(
+        "mutants", deadline=None, derandomize=True, database=None, phases=phases, suppress_health_check=checks
+    )
+    settings.load_profile("mutants")
 
 
-def _exit_codes() -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
-    for path in walk_mutatable_files():
-        data = SourceFileMutationData(path=path)
-        data.load()
-        found |= data.exit_code_by_key
+def _drawn(place: Path, sample: int, seed: int) -> list[Bug]:
+    kept = place / f"sample-{seed}-{sample}.pickle"
+    if not kept.exists():
+        unfinished = kept.with_suffix(".unfinished")
+        unfinished.write_bytes(pickle.dumps(draw(AREAS, sample, seed)))
+        unfinished.rename(kept)
+    found: list[Bug] = pickle.loads(kept.read_bytes())
     return found
 
 
-def _outcomes() -> dict[str, str]:
-    return {name: HOW_IT_ENDED.get(code, "suspicious") for name, code in _exit_codes().items()}
+def _place() -> Path:
+    """Where this state of the code, and of what its tests share, keeps what is known of it."""
+    files = [file for source in SOURCES for file in Path(source).rglob("*.py") if not file.name.startswith("test_")]
+    place = WORKPLACE / _digest([file for file in files if not file.is_relative_to("tests/mutants")])
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
-def draw(names: list[str], sample: int, seed: int) -> list[Bug]:
-    """A seeded sample of bugs that are more than a change of a message's words."""
-    random.Random(seed).shuffle(names)
-    bugs: list[Bug] = []
-    for name in names:
-        if len(bugs) == sample:
-            break
-        bug = _bug(name)
-        if _SENTENCE.sub("", bug.was) != _SENTENCE.sub("", bug.became):
-            bugs.append(bug)
-    return bugs
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(str(file).encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
-def _bug(name: str) -> Bug:
-    lines = get_diff_for_mutant(name).splitlines()[2:]
-    was, became = (
-        " ".join(line[1:].strip() for line in lines if line.startswith(sign) and not line.startswith(3 * sign))
-        for sign in "-+"
-    )
-    return Bug(name, was, became)
+def _collect(tests: Sequence[str]) -> list[str]:
+    """Import all tests, for all children -> their files."""
+
+    class Seen:
+        def pytest_collection_finish(self, session: pytest.Session) -> None:
+            self.files = sorted({item.nodeid.partition("::")[0] for item in session.items})
+
+    seen, printed = Seen(), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = pytest.main([*OPTIONS, *NOT_ASKED, "--collect-only", *tests], plugins=[seen])
+    if code:
+        raise click.ClickException(f"the tests cannot be collected\n{printed.getvalue()[-2000:]}")
+    assert threading.active_count() == 1, "a fork would lack the other threads"
+    return seen.files
 
 
-def _watch(planted: int) -> None:
-    """One line for each bug as its outcome is known, in the place of mutmut's spinner."""
-    register = engine._register_mutant_result
-    tried: Counter[str] = Counter()
+def _in_children(count: int, processes: int, work: Callable[[int], None]) -> None:
+    """Call it with each number below `count`, in this many children; each takes the next when it is done with one."""
+    read, write = os.pipe()
+    os.write(write, b"".join(number.to_bytes(4) for number in range(count)))
+    os.close(write)
 
-    def tell(result: MutantResult, mutation_data_by_mutant_name: dict[str, SourceFileMutationData]) -> None:
-        register(result, mutation_data_by_mutant_name)
-        outcome = HOW_IT_ENDED.get(result.exit_code, "suspicious")
-        tried[outcome] += 1
-        print(f"{tried.total()} of {planted}: {outcome} in {result.duration:.0f} s, {result.mutant_name}", flush=True)
+    def take() -> None:
+        while number := os.read(read, 4):
+            work(int.from_bytes(number))
 
-    def silence(_text: str, *, force_output: bool = False) -> None:
-        pass
-
-    engine._register_mutant_result = tell
-    for module in (engine, stats):
-        vars(module)["print_status"] = silence
+    children = [in_child(take) for _ in range(min(processes, count))]
+    os.close(read)
+    if any(os.waitpid(child, 0)[1] for child in children):
+        raise click.ClickException("a process of the run ended early; run it again: it goes on from there")
 
 
-def report(bugs: list[Bug], outcomes: dict[str, str]) -> float:
-    """Print what was not found, with its reason where one is written -> the share that was found.
+def _reach(files: list[str], place: Path, processes: int) -> Reach:
+    into = {file: place / f"{file.replace('/', '.')}-{_digest([Path(file)])}.json" for file in files}
+    missing = [file for file in files if not into[file].exists()]
 
-    What no test reaches was not found.
-    """
+    def one(number: int) -> None:
+        file = missing[number]
+        begun = time.monotonic()
+        child = in_child(lambda: measure(file, AREAS, into[file], into[file].with_suffix(".log")))
+        if os.waitpid(child, 0)[1]:
+            raise click.ClickException(f"{file} cannot be run without a bug: {into[file].with_suffix('.log')}")
+        print(f"without a bug: {file}, {time.monotonic() - begun:.0f} s", flush=True)
+
+    _in_children(len(missing), processes, one)
+    reach = Reach.read(list(into.values()))
+    for test in reach.failed:
+        print(f"fails without a bug, so it is not asked: {test}", flush=True)
+    return reach
+
+
+def _try_all(bugs: list[Bug], reach: Reach, book: Path, processes: int) -> dict[str, Outcome]:
+    book.touch()
+
+    def known() -> dict[str, Outcome]:
+        return {told["bug"]: Outcome(**told) for told in map(json.loads, book.read_text().splitlines())}
+
+    before = known()
+    left = [bug for bug in bugs if bug.name not in before]
+
+    def one(number: int) -> None:
+        bug = left[number]
+        outcome = try_bug(bug, reach, book.with_name(f"{os.getpid()}.log"))
+        with book.open("a") as end:
+            end.write(json.dumps(asdict(outcome)) + "\n")
+        print(
+            f"{number + 1} of {len(left)}: {outcome.what}, {outcome.seconds:.0f} s: {bug.name} {outcome.test}",
+            flush=True,
+        )
+
+    _in_children(len(left), processes, one)
+    return known()
+
+
+def try_bug(bug: Bug, reach: Reach, log: Path) -> Outcome:
+    """Plant it and run the tests that meet it; what finds it must pass without it, and well within its time."""
+    tests = reach.tests(bug)
+    if not tests:
+        return Outcome(bug.name, NOT_REACHED)
+    for patience in PATIENCE:
+        end = attempt(tests, reach.seconds, log, lambda: plant(bug), patience)
+        if not end.found:
+            return _outcome(bug, NOT_FOUND, end, tests)
+        clean = attempt(
+            [end.test or tests[0]], reach.seconds, log, lambda: None, patience / 2 if end.late else patience
+        )
+        if not clean.found:
+            return _outcome(bug, LATE if end.late else FAILED, end, tests)
+    return _outcome(bug, UNCLEAR, end, tests)
+
+
+def _outcome(bug: Bug, what: str, end: End, tests: list[str]) -> Outcome:
+    return Outcome(bug.name, what, end.test or "", end.how, len(tests), round(end.seconds, 1))
+
+
+def report(bugs: list[Bug], outcomes: dict[str, Outcome]) -> float:
+    """Print what was not found, with its reason where one is written -> the share that was found."""
     known = tomllib.loads(KNOWN.read_text()).get("survivor", [])
     reasons = {(entry["function"], entry["was"], entry["became"]): entry["reason"] for entry in known}
-    console = Console(width=160)
-    survivors = [bug for bug in bugs if outcomes[bug.name] not in FOUND]
-    for bug in survivors:
-        reason = reasons.get((bug.function, bug.was, bug.became), "no reason is written: a test is missing")
-        text = f"{bug.name} ({outcomes[bug.name]})\n  - {bug.was}\n  + {bug.became}\n  {reason}"
-        console.print(text, markup=False, highlight=False)
-    found = len(bugs) - len(survivors)
-    late = sum(outcomes[bug.name] == "timeout" for bug in bugs)
-    console.print(f"{found} of {len(bugs)} planted bugs were found ({late} by a time-out): {found / len(bugs):.1%}")
-    if late > TIMED_OUT_AT_MOST * len(bugs):
-        raise click.ClickException("so many time-outs prove nothing; run a test without a bug, and see what hangs")
+    tell = partial(Console(width=160).print, markup=False, highlight=False)
+    for bug in bugs:
+        outcome = outcomes[bug.name]
+        if outcome.what == LATE:
+            tell(f"{bug.name} ({outcome.what}: {outcome.test})\n  - {bug.was}\n  + {bug.became}")
+        elif outcome.what not in FOUND:
+            reason = reasons.get(bug.key, "no reason is written: a test is missing")
+            tell(f"{bug.name} ({outcome.what})\n  - {bug.was}\n  + {bug.became}\n  {reason}")
+    for area in AREAS:
+        here = Counter(outcomes[bug.name].what in FOUND for bug in bugs if bug.path.startswith(f"{area}/"))
+        if here.total():
+            tell(f"{area}: {here[True]} of {here.total()}")
+    found = sum(outcomes[bug.name].what in FOUND for bug in bugs)
+    late = sum(outcomes[bug.name].what == LATE for bug in bugs)
+    tell(f"{found} of {len(bugs)} planted bugs were found ({late} by a time-out alone): {found / len(bugs):.1%}")
     return found / len(bugs)
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from broker.base.clock import Clock
 from broker.client.cluster import Cluster
+from broker.client.log import append
 from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
+from broker.client.site import Site
 from broker.client.topics import delete_records, delete_topics
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.records import Record, encode_batch
@@ -17,13 +19,15 @@ from broker.wire.vocabulary import ALL_REPLICAS, TopicPartition
 from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
-from mirror.offsets.entries import GapKind, GapStatus
+from mirror.offsets.entries import GapKind, GapStatus, Writer
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import adopt_partitions
 from mirror.offsets.state import load_link_state, read_entries
+from mirror.origins import SiteIdentity
 from mirror.worker.adopting import _seen, compare_for_adoption
 from mirror.worker.events import Event
 from mirror.worker.matching import Unmatched
+from mirror.worker.origins import Passage
 from tests.mirror.harness import (
     contents,
     link_between,
@@ -141,6 +145,42 @@ async def test_in_a_shared_target_the_records_of_others_stay_between(brokers: tu
         assert contents(record for record in found if record.key != b"local") == contents(some_records(0, 30))
         after = (await load_link_state(link, target)).map
         assert [after.to_target(*where, at) for at in range(20)] == [before.to_target(*where, at) for at in range(20)]
+
+
+async def register(origin: str, producer_id: int, target: Cluster, where: TopicPartition) -> None:
+    """As another link that writes there does."""
+    other = Link(f"{origin}-{producer_id}", Site(origin, "127.0.0.1:1"), target.site, (where.topic,))
+    await Passage(other, target, target).register(target, SiteIdentity(origin), Writer(producer_id, 0))
+
+
+async def bring(producer_id: int, target: Cluster, where: TopicPartition) -> None:
+    batch = encode_batch(some_records(90, 1), producer_id=producer_id, producer_epoch=0, base_sequence=1)
+    await append(target, where, batch)
+
+
+@pytest.mark.parametrize(("later", "producer_id"), [("east", 7_002), ("north", 7_003)])
+async def test_in_a_shared_target_counts_what_links_from_the_source_brought(
+    brokers: tuple[str, str], later: str, producer_id: int
+) -> None:
+    """What was brought from elsewhere does not, before the comparison and behind it."""
+    link, where = fresh(brokers, shared_targets=True)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await mirror_in_sessions(link, source, target, where)
+        await forget(link, target)
+        await register("north", 7_001, target, where)
+        await register(later, producer_id, target, where)
+        await bring(7_001, target, where)
+        found = await compare(link, source, target)
+        assert isinstance(found, Adoption)
+        assert found.records == 30
+        await write(target, where, LOCAL)
+        await bring(producer_id, target, where)
+        if later == "north":
+            await adopt_partitions(link, target, "op", [found])
+        else:
+            with pytest.raises(GapNotOpen, match="was changed after it was compared"):
+                await adopt_partitions(link, target, "op", [found])
 
 
 async def test_the_source_may_have_lost_its_beginning(brokers: tuple[str, str]) -> None:

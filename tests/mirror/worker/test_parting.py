@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.wire.batch import BatchHeader
+from broker.client.probe import StoredBatch
+from broker.wire.batch import BatchHeader, patch_log_append_time, peek
 from broker.wire.errors import CorruptBatch
 from broker.wire.records import Record
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
@@ -124,12 +125,14 @@ def test_the_copies_agree_up_to_where_they_part(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(None, 10), (5, 10), (4, 10), (3, 3), (0, 3)])
-def test_what_epochs_put_in_doubt_is_looked_at_to_its_beginning(epochs: int | None, expected: int) -> None:
+def test_what_epochs_put_in_doubt_is_looked_at_to_its_beginning(
+    epochs: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = Pair()
     for value in range(10):
         pair.mirror([value], [1000] if value == 3 else None)
     for at in (3, 2):  # the windows begin at 8, 4 and 0, then at 8, 6, 4, 2 and 0
-        parting.WINDOW_MAX_OFFSETS = 2 * at - 2  # type: ignore[misc]
+        monkeypatch.setattr(parting, "WINDOW_MAX_OFFSETS", 2 * at - 2)
         found = pair.find(agreed_by_epochs=epochs)
         assert (found.agreed_to, found.differs_from) == (expected, 3 if expected == 3 else None)
         assert found.last == ((2, 2, 9) if expected == 3 else (9, 9, 16))
@@ -180,6 +183,22 @@ def test_the_end_of_a_target_that_is_too_short_is_the_end_of_what_agrees() -> No
     assert pair.find(4) == Parting(4, None, LastRecord(3, 3, 10), True, 6)
     pair.target.cut(0)
     assert pair.find() == Parting(0, 0, None, False, 6)
+
+
+def test_records_that_are_alike_again_do_not_hide_the_difference_before_them() -> None:
+    """As when a source lost its end and some of the lost records were sent again, at the same offsets."""
+    pair = Pair()
+    for value in range(10):
+        pair.mirror([value], [1000] if value in (5, 9) else None)
+    assert pair.find() == Parting(5, 5, LastRecord(4, 4, 11), True, 10)
+
+
+def test_a_target_that_stamps_its_records_holds_the_same_copies() -> None:
+    pair = of(4)
+    for _, batch in pair.target.batches:
+        patch_log_append_time(batch, 99)
+    pair.target.batches = [StoredBatch(peek(batch), batch) for _, batch in pair.target.batches]
+    assert pair.find() == Parting(4, None, LastRecord(3, 3, 10), True, 4)
 
 
 @dataclass
