@@ -68,7 +68,7 @@ class Reach:
 
     seconds: dict[str, float] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
-    _by_line: dict[str, dict[int, set[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
+    by_line: dict[str, dict[int, set[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
 
     @classmethod
     def read(cls, files: list[Path]) -> Reach:
@@ -79,12 +79,12 @@ class Reach:
             found.failed += told["failed"]
             for path, lines in told["lines"].items():
                 for line, tests in lines.items():
-                    found._by_line[path][int(line)] |= set(tests)
+                    found.by_line[path][int(line)] |= set(tests)
         for test in found.failed:
             found.seconds.pop(test, None)
         return found
 
     def tests(self, bug: Bug) -> list[str]:
         """Those that meet it."""
-        reached = set[str]().union(*(self._by_line[bug.path][line] for line in bug.statement))
+        reached = set[str]().union(*(self.by_line[bug.path][line] for line in bug.statement))
         return sorted(reached & self.seconds.keys())
