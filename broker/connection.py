@@ -279,11 +279,6 @@ class Connection(asyncio.BufferedProtocol):
                 lambda: decode(kind, version, view, offset, max_items=REQUEST_ITEMS_MAX)
             )
 
-    @property
-    def holds_unsent(self) -> bool:
-        """Whether an answer waits for its client to take it."""
-        return self._unsent_bytes > 0
-
     def _taken(self) -> None:
         """The client took what it was sent, or is gone."""
         self._broker.unsent_bytes -= self._unsent_bytes

@@ -22,7 +22,7 @@ async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestC
     )
 
 
-def _configs(_: Mapping[str, str], asked: AlterConfigsResource) -> dict[str, str]:
+def _configs(asked: AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:
     configs = {config.name: config.value for config in asked.configs}
     if len(configs) != len(asked.configs):
         raise InvalidTopicRequest("Error due to duplicate config keys")

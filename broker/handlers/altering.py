@@ -27,7 +27,7 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
-ConfigsOf: TypeAlias = Callable[[Mapping[str, str], R], dict[str, str]]
+ConfigsOf: TypeAlias = Callable[[R, Mapping[str, str]], dict[str, str]]
 
 
 async def altered_resources(
@@ -42,17 +42,13 @@ async def altered_resources(
             twice = named[asked.resource_type, asked.resource_name] > 1
             topic = _topic(broker, asked.resource_type, asked.resource_name, twice)
             if validate_only:
-                configs_of(topic.state.configs, asked)
+                configs_of(asked, topic.state.configs)
             else:
-                await broker.manager.alter_configs(topic.name, partial(_swapped, configs_of, asked))
+                await broker.manager.alter_configs(topic.name, partial(configs_of, asked))
         except BrokerError as error:
             code, message = error.error_code, str(error)
         responses.append(AlterConfigsResourceResponse(code, message, asked.resource_type, asked.resource_name))
     return responses
-
-
-def _swapped(configs_of: ConfigsOf[R], asked: R, configs: Mapping[str, str]) -> dict[str, str]:
-    return configs_of(configs, asked)
 
 
 def _topic(broker: Broker, resource_type: int, name: str, twice: bool) -> Topic:

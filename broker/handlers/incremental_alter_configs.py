@@ -30,7 +30,7 @@ async def handle(
     )
 
 
-def _configs(configs: Mapping[str, str], asked: AlterConfigsResource) -> dict[str, str]:
+def _configs(asked: AlterConfigsResource, configs: Mapping[str, str]) -> dict[str, str]:
     return altered(configs, [_change(config) for config in asked.configs])
 
 

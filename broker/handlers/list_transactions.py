@@ -20,7 +20,7 @@ async def handle(broker: Broker, request: ListTransactionsRequest, context: Requ
     known = {state.label for state in TransactionState} | NEVER_SEEN
     now_ms = broker.clock.now_ms()
     return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in known],
+        unknown_state_filters=[name for name in dict.fromkeys(request.state_filters) if name not in known],
         transaction_states=[
             messages.TransactionState(found.transactional_id, found.producer_id, found.state.label)
             for found in broker.transactions.transactions.values()

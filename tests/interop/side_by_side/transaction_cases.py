@@ -140,6 +140,12 @@ async def describe_transactions(peer: Peer) -> None:
             ("another producer", [], [producer + 100_000], -1),
             ("for long", [], [], 3_600_000),
             ("for a moment", [], [], 0),
+            ("since ever", [], [], -2),
+            ("open and its producer", ["Ongoing"], [producer], -1),
+            ("open and another producer", ["Ongoing"], [producer + 100_000], -1),
+            ("open and for long", ["Ongoing"], [producer], 3_600_000),
+            ("a known and an unknown state", ["Ongoing", "Strange", ""], [], -1),
+            ("a state twice", ["Ongoing", "Ongoing", "no", "no"], [producer, producer], -1),
         ):
             request = ListTransactionsRequest(states, producers, longer)
             answer = await peer.prepare(request, 1, ListTransactionsResponse)
