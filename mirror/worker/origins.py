@@ -1,45 +1,36 @@
-"""Where batches come from: the registry of the mirrors' producer ids on each target cluster.
+"""What a link lets pass of the batches that it meets at its source, and what it says at its target that it brings.
 
-A link registers its producer id, and the sites whose records it brings, before its first batch. Every link asks the
-registry at its source about each producer it meets there, and leaves out what its target has: that is the loop cut. No
-header is added to any record.
+Every link asks the registry at its source about each producer it meets there, and leaves out what its target has: that
+is the loop cut. No header is added to any record.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from uuid import UUID
 
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.fanout import both
 from broker.client.log import append
-from broker.client.offsets import log_end_offsets
-from broker.client.scan import OffsetSpan, scan_records
-from broker.client.site import Site
-from broker.client.topics import describe_topics, list_topics
-from broker.wire.batch import BatchHeader, only_from
+from broker.wire.batch import BatchHeader
 from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from mirror.errors import LinkFenced, RegistryLost, StateDamaged, TargetTaken
+from mirror.errors import LinkFenced, RegistryLost, TargetTaken
 from mirror.heartbeat import Pulse, judge_heartbeat
-from mirror.link import PRODUCERS_TOPIC, STATE_PREFIX, Link
+from mirror.link import Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.origin_entries import Way
-from mirror.offsets.state import read_entries, read_owner
-from mirror.offsets.state_writer import FENCED_CODES, REGISTRY_CONTENT, check_compacted, ensure_own_topics
+from mirror.offsets.state import read_owner
+from mirror.offsets.state_writer import FENCED_CODES, ensure_own_topics
 from mirror.origins import (
     Judgement,
     Registration,
     SiteIdentity,
     Verdict,
-    decode_producer_id,
-    decode_registration,
     direct_sites,
     encode_registration,
     judge_batches,
@@ -50,125 +41,7 @@ from mirror.origins import (
 )
 from mirror.worker.logs import Logs
 from mirror.worker.origin_runs import OriginReader
-
-REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
-
-
-def identify(cluster: Cluster) -> SiteIdentity:
-    """The cluster as it is called here, and as what it says of itself."""
-    addresses = frozenset(f"{node.host}:{node.port}" for node in cluster.nodes.values())
-    return SiteIdentity(cluster.site.name, cluster.cluster_id, addresses)
-
-
-class OriginRegistry:
-    """The registered producer ids of one cluster, read as far as was needed. Sites are called as `seen_by` says."""
-
-    def __init__(self, cluster: Cluster, seen_by: Iterable[SiteIdentity] = ()) -> None:
-        self._cluster = cluster
-        self._seen_by = tuple(seen_by)
-        self._registered: dict[int, Registration] = {}
-        self._asked: set[tuple[int, int]] = set()
-        self._read_to = 0
-        self._topic_id: UUID | None = None
-        self.entries_read = 0
-        """While it stands, nothing else is known."""
-        self._turn = asyncio.Lock()
-        """Of two that read at the same time one could put back what the other has read beyond it."""
-
-    def registered(self) -> tuple[Registration, ...]:
-        """All that is known now."""
-        return tuple(self._registered.values())
-
-    @property
-    def names_origins(self) -> bool:
-        """Whether there is a link whose state must be asked where its batches came from."""
-        return any(registered.named_from is not None for registered in self._registered.values())
-
-    def find(self, producer_id: int) -> Registration | None:
-        """None: a local producer's, or no producer's. Call `learn` first."""
-        return self._registered.get(producer_id)
-
-    async def learn(self, records: memoryview) -> bool:
-        """Make sure that the origin of every producer in these batches is known -> whether the registry was asked.
-
-        A link registers before its first data batch and, where it brings more than before, before the first with a new
-        epoch: so a producer that has written data with an epoch is asked about once. Raises ClientError.
-        """
-        if only_from(records, self._asked):
-            return False
-        async with self._turn:
-            unasked: set[tuple[int, int]] = set()
-            with suppress(WireError):  # what is damaged is told by who reads it; nothing behind it is taken
-                for header, _ in iter_fetched(records):
-                    producer = (header.producer_id, header.producer_epoch)
-                    # A fence's marker stands before the registration that follows the fence.
-                    if header.producer_id >= 0 and not header.is_control and producer not in self._asked:
-                        unasked.add(producer)
-            if unasked:
-                await self._read_on()
-                self._asked |= unasked
-        return bool(unasked)
-
-    async def check_kept(self) -> None:
-        """Refuse to run where retention would delete registrations: records would go round. Raises ClientError."""
-        if await describe_topics(self._cluster, [PRODUCERS_TOPIC]):
-            await check_compacted(self._cluster, {PRODUCERS_TOPIC: REGISTRY_CONTENT})
-
-    async def refresh(self) -> None:
-        """Read on to the registry's present end. Raises RegistryLost where it is not the one that was read before."""
-        async with self._turn:
-            await self._read_on()
-
-    async def _read_on(self) -> None:
-        topic = (await describe_topics(self._cluster, [PRODUCERS_TOPIC])).get(PRODUCERS_TOPIC)
-        if topic is None:
-            self._refuse_loss(is_lost=self._read_to > 0)
-            return
-        end = (await log_end_offsets(self._cluster, [REGISTRY]))[REGISTRY]
-        self._refuse_loss(is_lost=end < self._read_to or self._topic_id not in (None, topic.topic_id))
-        self._topic_id = topic.topic_id
-        await scan_records(self._cluster, REGISTRY, OffsetSpan(self._read_to, end), self._apply)
-        self._read_to = max(self._read_to, end)
-
-    def _refuse_loss(self, *, is_lost: bool) -> None:
-        if is_lost:
-            raise RegistryLost(f"{PRODUCERS_TOPIC} at {self._cluster.site.name} was deleted while the link ran")
-
-    async def refuse_unknown_writers(self) -> None:
-        """Raise RegistryLost where a link mirrored to this cluster, as its state there says, that is not registered.
-
-        Its records would be taken for local ones.
-        """
-        known = {registered.link for registered in self.registered()}
-        for name in await list_topics(self._cluster):
-            link = name.removeprefix(STATE_PREFIX)
-            if name.startswith(STATE_PREFIX) and link not in known:
-                try:
-                    entries = await read_entries(Link(link, Site("", ""), self._cluster.site, ()), self._cluster)
-                except StateDamaged:
-                    continue  # what cannot be read does not show that anything was mirrored
-                if entries.checkpoints:
-                    site = self._cluster.site.name
-                    raise RegistryLost(
-                        f"link {link} mirrored to {site}, and {PRODUCERS_TOPIC} there does not say so",
-                        hint=f"run {link}: it registers at its start, and then this one goes on; or, if it is gone"
-                        f" for good, delete {name} at {site}: what it brought then counts as {site}'s own",
-                    )
-
-    def _apply(self, record: Record) -> None:
-        try:
-            self.entries_read += 1
-            producer_id = decode_producer_id(record.key or b"")
-            if record.value is None:
-                self._registered.pop(producer_id, None)
-                return
-            registered = decode_registration(producer_id, record.value)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            where = f"{PRODUCERS_TOPIC} offset {record.offset} at {self._cluster.site.name}"
-            raise StateDamaged(f"{where}: {error}") from error
-        for site in self._seen_by:
-            registered = registered.as_seen_by(site)
-        self._registered[producer_id] = registered
+from mirror.worker.registry import REGISTRY, OriginRegistry, identify
 
 
 class Passage:

@@ -27,7 +27,8 @@ from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.ground import Ground
 from mirror.worker.holds import Holds, is_at_source
-from mirror.worker.origins import REGISTRY, Passage, identify
+from mirror.worker.origins import Passage
+from mirror.worker.registry import REGISTRY, identify
 from mirror.worker.replicator import Outlet, Replicator
 from mirror.worker.resume import Opening, open_partition
 

@@ -125,7 +125,7 @@ def does_not_ask_each_epoch(patch: pytest.MonkeyPatch) -> None:
     def planted(records: memoryview, asked: Any) -> bool:
         return only_from(records, _AnyEpoch(asked))
 
-    patch.setattr("mirror.worker.origins.only_from", planted)
+    patch.setattr("mirror.worker.registry.only_from", planted)
 
 
 class _AnyEpoch:

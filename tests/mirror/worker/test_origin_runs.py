@@ -26,8 +26,9 @@ from mirror.offsets.origin_entries import OriginRun, OriginRuns, Way
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.origins import Registration, SiteIdentity, Verdict, encode_registration
 from mirror.worker.budget import Budget, Lease
-from mirror.worker.origins import REGISTRY, Passage
+from mirror.worker.origins import Passage
 from mirror.worker.plan import Cursor, Rules, plan_batches
+from mirror.worker.registry import REGISTRY
 from tests.broker.running import running_broker
 
 FLIGHTS = TopicPartition("flights", 0)

@@ -22,7 +22,8 @@ from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.origins import Registration, SiteIdentity, Verdict, decode_registration, encode_registration
-from mirror.worker.origins import OriginRegistry, Passage, identify
+from mirror.worker.origins import Passage
+from mirror.worker.registry import OriginRegistry, identify
 from tests.broker.running import running_broker
 
 REGISTRY = TopicPartition(PRODUCERS_TOPIC, 0)
@@ -100,11 +101,12 @@ async def test_a_fences_marker_does_not_make_a_mirror_a_local_producer(west: Clu
 
 async def test_a_producer_behind_known_ones_is_asked_about(west: Cluster) -> None:
     registry = OriginRegistry(west)
-    assert await registry.learn(memoryview(batch_of(LOCAL).tobytes() + batch_of(-1).tobytes()))
-    await register_producer(west, from_east(west), MIRRORS)
     known = batch_of(LOCAL).tobytes() + batch_of(-1).tobytes()
-    assert not await registry.learn(memoryview(known))
-    assert await registry.learn(memoryview(known + batch_of(MIRRORS).tobytes() + known))
+    await registry.learn(memoryview(known))
+    await register_producer(west, from_east(west), MIRRORS)
+    await registry.learn(memoryview(known))
+    assert registry.find(MIRRORS) is None, "nothing new was asked about"
+    await registry.learn(memoryview(known + batch_of(MIRRORS).tobytes() + known))
     assert registry.find(MIRRORS)
 
 
@@ -127,10 +129,14 @@ async def test_a_link_that_brings_more_says_so_before_its_next_epoch_s_batches(w
     """What was read of a producer is asked again with each of its epochs: each session of a link has its own."""
     await register_producer(west, from_east(west), MIRRORS)
     registry = OriginRegistry(west)
-    assert await registry.learn(batch_of(MIRRORS))
+    await registry.learn(batch_of(MIRRORS))
+    before = registry.find(MIRRORS)
+    assert before is not None
+    assert before.origins == {"east"}
     await register_producer(west, from_east(west), MIRRORS, "north", epoch=1)
-    assert not await registry.learn(batch_of(MIRRORS))
-    assert await registry.learn(batch_of(MIRRORS, epoch=1))
+    await registry.learn(batch_of(MIRRORS))
+    assert registry.find(MIRRORS) == before, "of that epoch all is known"
+    await registry.learn(batch_of(MIRRORS, epoch=1))
     found = registry.find(MIRRORS)
     assert found is not None
     assert found.origins == {"east", "north"}
