@@ -20,10 +20,10 @@ from mirror.api import (
     LinkState,
     MirrorError,
     Written,
+    carried_offset,
     complete_link,
     load_group_map,
     load_link_state,
-    read_at_target,
 )
 
 
@@ -229,10 +229,7 @@ def _group_partitions(
         translated, set_back = None, False
         if here is not None and at in trusted:
             stands_at = there.offset if there else None
-            before = offset_map.last_written(group, at, here.offset, stands_at, written.get(at))
-            read_to = read_at_target(here.offset, stands_at, before)
-            set_back = bool(stands_at) and read_to == 0
-            translated = offset_map.to_target(at.topic, at.partition, here.offset, read_to)
+            translated, _, set_back = carried_offset(offset_map, group, at, here.offset, stands_at, written.get(at))
         yield GroupPartitionView(
             at.topic,
             at.partition,

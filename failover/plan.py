@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -322,27 +322,23 @@ def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
 
 
-def _active_at_target(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
-    """A group with members at the target cannot be moved: Kafka refuses commits from outside the group."""
-    return tuple(
-        GateRefusal(
-            RefusalReason.GROUP_ACTIVE_AT_TARGET if group.target_members else RefusalReason.MEMBERS_UNKNOWN_AT_TARGET,
-            group.group,
-        )
-        for group in groups
-        if group.target_members is None or group.target_members
-    )
-
-
 def active_at_source(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
     """The groups that read at the source, or of which that cannot be told."""
+    members = {group.group: group.source_members for group in groups}
+    return _active(members, RefusalReason.GROUP_ACTIVE_AT_SOURCE, RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE)
+
+
+def _active_at_target(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
+    """A group with members at the target cannot be moved: Kafka refuses commits from outside the group."""
+    members = {group.group: group.target_members for group in groups}
+    return _active(members, RefusalReason.GROUP_ACTIVE_AT_TARGET, RefusalReason.MEMBERS_UNKNOWN_AT_TARGET)
+
+
+def _active(
+    members: Mapping[str, int | None], active: RefusalReason, unknown: RefusalReason
+) -> tuple[GateRefusal, ...]:
     return tuple(
-        GateRefusal(
-            RefusalReason.GROUP_ACTIVE_AT_SOURCE if group.source_members else RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE,
-            group.group,
-        )
-        for group in groups
-        if group.source_members is None or group.source_members
+        GateRefusal(unknown if count is None else active, group) for group, count in members.items() if count != 0
     )
 
 

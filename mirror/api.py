@@ -1,7 +1,7 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
 from mirror.errors import MirrorError
-from mirror.groups.decisions import read_at_target
+from mirror.groups.decisions import carried_offset
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.lag import PartitionLag, link_lag
 from mirror.link import CHAOS_PREFIX, Link
@@ -42,6 +42,7 @@ __all__ = [
     "StateReader",
     "StateReaders",
     "Written",
+    "carried_offset",
     "complete_link",
     "condition_now",
     "link_lag",
@@ -50,6 +51,5 @@ __all__ = [
     "load_partial_state",
     "look_at_link",
     "promote_link",
-    "read_at_target",
     "read_entries",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
@@ -64,40 +64,62 @@ def plan_group_sync(
         target = TopicPartition(link.target_topic(source.topic), source.partition)
         there = target_committed.get(target)
         stands_at = there.offset if there is not None else None
-        before = offset_map.last_written(group, source, committed.offset, stands_at, written.get(source))
-        read_to = read_at_target(committed.offset, stands_at, before)
-        offset = offset_map.to_target(*source, committed.offset, read_to)
+        found = carried_offset(offset_map, group, source, committed.offset, stands_at, written.get(source))
+        offset = found.offset
         if offset is None:
             action = offset_map.why_unknown(*source, committed.offset)
         else:
             exact = CommittedOffset(offset, committed.metadata)
             action = _decide(
-                committed, exact, there, before, shared=offset_map.is_shared(source.topic), empty=target_group_empty
+                committed, exact, there, found, shared=offset_map.is_shared(source.topic), empty=target_group_empty
             )
-        keeps = _keeps(action, committed.offset, offset, there, before)
+        keeps = _keeps(action, committed.offset, offset, there, found.written)
         decisions.append(
             GroupDecision(group, source, target, action, committed.offset, offset, committed.metadata, keeps)
         )
     return decisions
 
 
-def read_at_target(source_offset: int, target_offset: int | None, written: Written | None) -> int:
-    """Up to where a group that stands at these offsets has read at the target: nothing counts once it was set back."""
-    if target_offset is None or (written is not None and is_rewound(source_offset, target_offset, written)):
-        return 0
-    return target_offset
+class CarriedOffset(NamedTuple):
+    """What a group's offset of the source is at the target, None where no exact one is known.
+
+    `written` is what the link last wrote there of the group, as far as that still tells. `is_set_back`: the group was
+    set back at the source since the link wrote what stands at the target, so nothing that it read there counts.
+    """
+
+    offset: int | None
+    written: Written | None
+    is_set_back: bool
 
 
-def is_rewound(source_offset: int, target_offset: int, written: Written) -> bool:
-    """Whether the group was set back at the source since the link wrote what stands at the target."""
-    return source_offset < written.source_offset and written.stands(target_offset)
+def carried_offset(
+    offset_map: Translator,
+    group: str,
+    where: TopicPartition,
+    source_offset: int,
+    target_offset: int | None,
+    ours: Written | None,
+) -> CarriedOffset:
+    """Where a group goes on that stands at these offsets at the two sites.
+
+    `where` is the source's partition, `ours` what the link's state says that it wrote last.
+    """
+    written = offset_map.last_written(group, where, source_offset, target_offset, ours)
+    is_set_back = (
+        target_offset is not None
+        and written is not None
+        and source_offset < written.source_offset
+        and written.stands(target_offset)
+    )
+    read_to = 0 if is_set_back else target_offset or 0
+    return CarriedOffset(offset_map.to_target(*where, source_offset, read_to), written, is_set_back)
 
 
 def _decide(
     source: CommittedOffset,
     exact: CommittedOffset,
     target: CommittedOffset | None,
-    written: Written | None,
+    found: CarriedOffset,
     *,
     shared: bool,
     empty: bool,
@@ -109,8 +131,8 @@ def _decide(
     if target is None:
         return GroupAction.COMMIT
     if exact.offset < target.offset:
-        rewound = written is not None and is_rewound(source.offset, target.offset, written)
-        return GroupAction.COMMIT if rewound else GroupAction.SKIP_MOVED_ON
+        return GroupAction.COMMIT if found.is_set_back else GroupAction.SKIP_MOVED_ON
+    written = found.written
     if written is not None and source.offset == written.source_offset and target.offset < written.target_offset:
         return GroupAction.COMMIT if written.stands(target.offset) else GroupAction.SKIP_SET_BACK
     return GroupAction.COMMIT
