@@ -11,7 +11,7 @@ from broker.base.durations import human_seconds
 from mirror.heartbeat import Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
-from mirror.link import Link
+from mirror.link import STATE_PREFIX, Link
 from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.hold_entries import Hold, HoldReason
@@ -35,6 +35,8 @@ class LinkFindingKind(StrEnum):
     """A partition (or all of a topic) should be mirrored and is not for now; the others are."""
     LAG_UNKNOWN = "lag_unknown"
     """Records are missing at the target, and how many or how old they are could not be seen."""
+    LEFT_TO_SILENT = "left_to_silent"
+    """Records of another site are left to its direct link, which is not declared here, and does not run."""
     GROUP_FAILED = "group_failed"
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"
@@ -86,6 +88,7 @@ def link_findings(
     if look is None:
         return tuple(found)
     found += [_held(hold) for hold in look.holds]
+    found += [_left_to_silent(link, *left) for left in look.left_to]
     stopped = entries.open_gaps().keys() if entries is not None else set()
     found += [
         LinkFinding(LinkFindingKind.LAG_UNKNOWN, *where, f"its lag is not known: {error}", "")
@@ -163,6 +166,13 @@ def _held(hold: Hold) -> LinkFinding:
     return LinkFinding(
         LinkFindingKind.PARTITION_HELD, hold.topic, hold.partition, text, _HOLD_STEPS.get(hold.reason, "")
     )
+
+
+def _left_to_silent(link: Link, name: str, site: str) -> LinkFinding:
+    text = f"records of {site} are left to link {name}, which brings them directly, and gives no sign of life"
+    step = f"run link {name}: it goes on where it ended; or, if it is gone for good, delete {STATE_PREFIX}{name}"
+    step += f" at {link.target.name}: this link then stops where it left records out, and brings such ones itself"
+    return LinkFinding(LinkFindingKind.LEFT_TO_SILENT, None, None, text, step)
 
 
 def _place(where: Gap | PartitionLag) -> tuple[str, int]:

@@ -17,21 +17,39 @@ from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import LinkState, StateEntries
 from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
 from mirror.topics.sync import look_at_topics
+from mirror.worker.origins import Passage
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLook:
-    """What both sites showed of a link; `holds` by topic and partition."""
+    """What both sites showed of a link; `holds` by topic and partition.
+
+    `left_to` are links to which it leaves records, and that do not run: each with the site whose records they are.
+    """
 
     lags: LagReport
     holds: tuple[Hold, ...]
+    left_to: tuple[tuple[str, str], ...] = ()
 
 
 async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
     """One look; a partition that cannot be looked at hides no other. Raises ClientError, StateDamaged."""
     lags = await partial_lag(link, source, target, state)
     seen = await look_at_topics(link, source, target)
-    return LinkLook(lags, merge_holds(link, seen, state.entries, target.clock.now_ms()))
+    holds = merge_holds(link, seen, state.entries, target.clock.now_ms())
+    return LinkLook(lags, holds, await _left_to_silent(link, source, target, state.entries))
+
+
+async def _left_to_silent(
+    link: Link, source: Cluster, target: Cluster, entries: StateEntries
+) -> tuple[tuple[str, str], ...]:
+    """What the link's own file declares is watched as a link of its own."""
+    sites = entries.left_to() - {side.source.name for side in link.side_links}
+    if not sites:
+        return ()
+    passage = Passage(link, source, target)
+    await passage.look(target, sites)
+    return tuple(sorted({(side.link, side.source.name) for side in passage.silent_sides}))
 
 
 def merge_holds(link: Link, seen: TopicsSeen, entries: StateEntries, now_ms: int) -> tuple[Hold, ...]:

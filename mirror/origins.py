@@ -105,12 +105,14 @@ class Verdict(Enum):
 class Judgement:
     """The verdict on a batch, and the way that it came to the link's source.
 
-    `untold`: the link whose state should say that way, and does not; "" where nothing is missing.
+    `untold`: the link whose state should say that way, and does not; "" where nothing is missing. `left_to`: the sites
+    whose direct links are to bring what is left out; none where it has been at the target.
     """
 
     verdict: Verdict
     way: Way
     untold: str = ""
+    left_to: frozenset[str] = frozenset()
 
 
 def judge_batches(link: Link, way: Way, direct: frozenset[str]) -> Verdict:
@@ -129,6 +131,11 @@ def judge_batches(link: Link, way: Way, direct: frozenset[str]) -> Verdict:
     if way.wrote <= there:
         return Verdict.LEAVE_OUT
     return Verdict.UNCLEAR if way.wrote & there else Verdict.CARRY
+
+
+def left_to(link: Link, way: Way) -> frozenset[str]:
+    """Of batches that are left out: the sites whose direct links are to bring them."""
+    return frozenset() if link.target.name in way.been else way.wrote - {link.target.name}
 
 
 def direct_sites(link: Link, topic: str) -> frozenset[str]:

@@ -90,7 +90,7 @@ async def _evidence(
     stopped = {(gap.topic, gap.partition) for gap in gaps}
     pairs = {where: there for where, there in partition_pairs(mirrored).items() if where in stopped}
     passage = Passage(link, source, target)
-    await passage.look(target)
+    await passage.look(target, entries.left_to())
     link = passage.link
     holds = Holds(
         Attempts(WorkerLimits(), target.clock), target.clock
@@ -186,6 +186,9 @@ def _meaning(gap: Gap, opening: Opening, skipped: tuple[int, int] | None, repeat
     if opening.gap is not None:
         return f"it then stands still at another gap: {opening.gap.kind.value}: {opening.gap.detail}"
     words = [_KEPT[gap.kind]] if gap.kind in _KEPT else []
+    if gap.kind is GapKind.LEFT_OUT:
+        words.append(f"{gap.detail}: what it did not bring of source offsets {gap.source_from} to {gap.source_to - 1}")
+        words[-1] += " is never mirrored; from here on the link mirrors such records itself"
     if skipped:
         words.append(f"source offsets {skipped[0]} to {skipped[1] - 1} are never mirrored")
     if repeated and gap.kind is GapKind.TRUNCATED_END:

@@ -14,6 +14,7 @@ TRANSLATED_KINDS: Final = frozenset(
         GapKind.UNREADABLE_BATCH,
         GapKind.REFUSED_BATCH,
         GapKind.MIXED_ORIGINS,
+        GapKind.LEFT_OUT,
         GapKind.DELETED,
     }
 )

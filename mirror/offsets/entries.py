@@ -15,6 +15,7 @@ from mirror.offsets.group_entries import GroupSync, GroupSyncTimes, VoidGroup, p
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 
 ENTRY_VERSION = 1
@@ -92,6 +93,8 @@ class Checkpoint:
     topic_ids: TopicIds = NO_TOPIC_IDS
     epochs_to: int = -1
     """The source offset up to which `leader_epochs` are those that were read; -1: up to `position`."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What was left to links that bring it to the target directly."""
 
     @property
     def epochs_end(self) -> int:
@@ -121,6 +124,9 @@ class GapKind(StrEnum):
     another link from the same source did in its place."""
     MIXED_ORIGINS = "mixed_origins"
     """Another mirror brought records under one producer id, of which some came from the target and some did not."""
+    LEFT_OUT = "left_out"
+    """Records that another site wrote were left to a link that brings them directly, and that link is not there any
+    more: which of them it brought nobody can tell."""
     DELETED = "deleted"
     """The source has the partition no more; the range is what the mirror had seen of it and not mirrored."""
 
@@ -299,6 +305,7 @@ def _checkpoint(topic: str, partition: int, fields: dict[str, Any]) -> Checkpoin
         leader_epochs=tuple(EpochStart(*start) for start in fields.pop("leader_epochs", ())),
         last=LastRecord(*last) if last is not None else None,
         topic_ids=TopicIds(*fields.pop("topic_ids", ())),
+        left_out=tuple(LeftOut(*one) for one in fields.pop("left_out", ())),
         **fields,
     )
 
@@ -345,6 +352,8 @@ def _value(entry: Entry) -> dict[str, Any]:
         del fields["next_try_at_ms"]
     if isinstance(entry, Checkpoint) and entry.epochs_to < 0:
         del fields["epochs_to"]
+    if isinstance(entry, Checkpoint) and not entry.left_out:
+        del fields["left_out"]
     if isinstance(entry, Checkpoint) and entry.last is None and not entry.leader_epochs and not any(entry.topic_ids):
         for name in ("last", "leader_epochs", "topic_ids"):  # as versions before there were these wrote it, and read it
             del fields[name]

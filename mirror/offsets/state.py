@@ -65,6 +65,10 @@ class StateEntries:
         writers |= {block.writer[0] for blocks in self.blocks.values() for block in blocks.values()}
         return writers | {entry.writer[0] for known in self.origins.values() for entry in known}
 
+    def left_to(self) -> frozenset[str]:
+        """The sites whose records this link left to their direct links."""
+        return frozenset(one.site for checkpoint in self.checkpoints.values() for one in checkpoint.left_out)
+
     def blocks_of(self, topic: str, partition: int) -> list[Block]:
         """In the order of their (last) writing."""
         return list(self.blocks.get((topic, partition), {}).values())
@@ -265,14 +269,6 @@ class StateReaders:
 async def read_entries(link: Link, target: Cluster) -> StateEntries:
     """Read the state topic once, to the end that it had then. Raises ClientError, StateDamaged."""
     return await StateReader(link).read(target)
-
-
-async def read_owner(link: Link, target: Cluster) -> Owner | None:
-    """Who runs another link; nobody where its state cannot be read: its worker stops at that. Raises ClientError."""
-    try:
-        return (await read_entries(link, target)).owner
-    except StateDamaged:
-        return None
 
 
 async def load_link_state(link: Link, target: Cluster) -> LinkState:

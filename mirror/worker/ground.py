@@ -74,4 +74,6 @@ def history_of(opening: Opening) -> History:
     if opening.checkpoint is None:
         return History()
     known = opening.checkpoint
-    return History(list(known.leader_epochs), known.last, known.topic_ids, opening.epochs_stand, known.epochs_to)
+    return History(
+        list(known.leader_epochs), known.last, known.topic_ids, opening.epochs_stand, known.epochs_to, known.left_out
+    )

@@ -6,7 +6,7 @@ is the loop cut. No header is added to any record.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,17 +14,18 @@ from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.fanout import both
 from broker.client.log import append
+from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from mirror.errors import LinkFenced, RegistryLost, TargetTaken
+from mirror.errors import LinkFenced, RegistryLost, StateDamaged, TargetTaken
 from mirror.heartbeat import Pulse, judge_heartbeat
-from mirror.link import Link
+from mirror.link import STATE_PREFIX, Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.origin_entries import Way
-from mirror.offsets.state import read_owner
+from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import FENCED_CODES, ensure_own_topics
 from mirror.origins import (
     Judgement,
@@ -34,6 +35,7 @@ from mirror.origins import (
     direct_sites,
     encode_registration,
     judge_batches,
+    left_to,
     may_write_one_topic,
     origins_of,
     with_registered,
@@ -60,28 +62,52 @@ class Passage:
         self.at_target = OriginRegistry(target, sites)
         self.link = link
         self._sides: tuple[Registration, ...] = ()
+        self.silent_sides: tuple[Registration, ...] = ()
+        """Links that no file names here, to which records are left, and whose workers give no sign of life."""
         self.origins = frozenset({link.source.name})
         self._topics: tuple[str, ...] = ()
         self._unchanged_at = -1
         self.names_origins = False
         self._writer: Writer | None = None
 
-    async def look(self, target: Cluster) -> None:
-        """Read both registries, and complete the link by them. Raises ClientError, StateDamaged."""
+    async def look(self, target: Cluster, left_to: frozenset[str] = frozenset()) -> None:
+        """Read both registries, and complete the link by them. Raises ClientError, StateDamaged.
+
+        `left_to` are the sites whose records the link left to their direct links, as its state says. Such a link counts
+        as long as its state stands, whether it runs or not: that says where it goes on, and nothing is missing then.
+        """
         await both(both(self.at_source.check_kept(), self.at_source.refresh()), self.at_target.refresh())
-        self._sides = await self._living(target)
+        pulses = await self._pulses(target)
+        living = self._of_pulse(pulses, Pulse.ALIVE)
+        brought = {side.source.name for side in self._declared.side_links} | {one.source.name for one in living}
+        silent = self._of_pulse(pulses, Pulse.SILENT, Pulse.UNKNOWN)
+        self.silent_sides = tuple(one for one in silent if one.source.name in left_to - brought)
+        self._sides = (*living, *self.silent_sides)
         self.link = with_registered(self._declared, self.at_source.registered(), self._sides)
 
-    async def _living(self, target: Cluster) -> tuple[Registration, ...]:
-        """The registrations of other links at the target that may write the same topics, and whose workers live now."""
+    async def _pulses(self, target: Cluster) -> dict[str, Pulse | None]:
+        """Of the links at the target that may write the same topics, and are not declared here; None: it has no state.
+
+        One whose state cannot be read does not run: its worker stops at that.
+        """
         known = {side.name for side in self._declared.side_links} | {self._declared.name}
-        alive: dict[str, bool] = {}
+        pulses: dict[str, Pulse | None] = {}
         for registered in self.at_target.registered():
-            if registered.link not in known | alive.keys() and registered.topics is not None:
+            if registered.link not in known | pulses.keys() and registered.topics is not None:
                 other = writer_of(registered, target.site)
-                owner = await read_owner(other, target) if may_write_one_topic(self._declared, other) else None
-                alive[registered.link] = judge_heartbeat(owner, target.clock.now_ms()).pulse is Pulse.ALIVE
-        return tuple(registered for registered in self.at_target.registered() if alive.get(registered.link, False))
+                if may_write_one_topic(self._declared, other):
+                    pulses[registered.link] = await _pulse(other, target)
+        return pulses
+
+    def _of_pulse(self, pulses: Mapping[str, Pulse | None], *wanted: Pulse) -> tuple[Registration, ...]:
+        return tuple(one for one in self.at_target.registered() if pulses.get(one.link) in wanted)
+
+    async def find_lost_side(self, target: Cluster) -> str | None:
+        """Why a session is out of date by which records are left to others. Raises ClientError."""
+        names = {f"{STATE_PREFIX}{side.link}": side.link for side in self._sides}
+        there = await describe_topics(target, names) if names else {}
+        gone = sorted(link for topic, link in names.items() if topic not in there)
+        return f"the state of link {gone[0]} is gone, to which records may be left" if gone else None
 
     async def take(self, target: Cluster, topics: Iterable[str]) -> None:
         """These topics of the source are mirrored. Raises TargetTaken, ClientError."""
@@ -162,7 +188,7 @@ class Passage:
         """
         await self.at_target.refresh()
         link = self.link
-        for registered in await self._living(target):
+        for registered in self._of_pulse(await self._pulses(target), Pulse.ALIVE):
             twice = sorted(registered.origins & self.origins)
             is_same = registered.topic_names == link.topic_names == "same"
             if twice or not is_same or not link.reverse_links:
@@ -198,23 +224,27 @@ class Passage:
         here = frozenset({self.link.source.name})
         local = Judgement(Verdict.CARRY, Way(here, here))
 
+        def judged(way: Way, untold: str = "") -> Judgement:
+            verdict = judge_batches(self.link, way, direct)
+            left = left_to(self.link, way) if verdict is Verdict.LEAVE_OUT else frozenset()
+            return Judgement(verdict, way, untold, left)
+
         def judge(header: BatchHeader) -> Judgement:
             found = self.at_source.find(header.producer_id)
             if found is None:
                 return local
             been = here | {found.source.name}
             if not found.names_origins(header.producer_epoch):
-                way = Way(found.origins if found.named_from is None else found.unnamed, been)
-                return Judgement(judge_batches(self.link, way, direct), way)
+                return judged(Way(found.origins if found.named_from is None else found.unnamed, been))
             told = self._reader(found.link).find(where, header)
             if told is not None:
-                way = Way(frozenset(map(found.called, told.wrote)), been | set(map(found.called, told.been)))
-                return Judgement(judge_batches(self.link, way, direct), way)
-            way = Way(found.origins | found.unnamed, been)
-            verdict = judge_batches(self.link, way, direct)
-            if verdict is Verdict.CARRY and self.link.topic_names == "same":
-                verdict = Verdict.UNCLEAR  # wherever it was written, it may have come by way of the target
-            return Judgement(verdict, way, found.link)
+                wrote, passed = frozenset(map(found.called, told.wrote)), frozenset(map(found.called, told.been))
+                return judged(Way(wrote, been | passed))
+            untold = judged(Way(found.origins | found.unnamed, been), found.link)
+            if untold.verdict is Verdict.CARRY and self.link.topic_names == "same":
+                # Wherever it was written, it may have come by way of the target.
+                return replace(untold, verdict=Verdict.UNCLEAR)
+            return untold
 
         return judge
 
@@ -256,8 +286,19 @@ async def read_carried(
                     yield header, record
 
 
+async def _pulse(link: Link, target: Cluster) -> Pulse | None:
+    """Whether another link's worker lives; None: nothing stands in its state. Raises ClientError."""
+    try:
+        entries = await read_entries(link, target)
+    except StateDamaged:
+        return Pulse.SILENT
+    if entries.owner is None and not entries.checkpoints:
+        return None
+    return judge_heartbeat(entries.owner, target.clock.now_ms()).pulse
+
+
 async def complete_link(link: Link, source: Cluster, target: Cluster) -> Link:
     """The link with what both clusters say of others now. Raises ClientError, StateDamaged."""
     passage = Passage(link, source, target)
-    await passage.look(target)
+    await passage.look(target, (await read_entries(link, target)).left_to())
     return passage.link

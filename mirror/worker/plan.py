@@ -22,6 +22,7 @@ from broker.wire.vocabulary import NO_LEADER_EPOCH
 from mirror.offsets.entries import Block, GapKind, Writer
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
+from mirror.offsets.left_out import LeftOut, join_left_out
 from mirror.offsets.origin_entries import Way
 from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.origins import Judgement, Verdict
@@ -98,7 +99,8 @@ class Blocker:
 class Plan:
     """The batches to produce, in order, and the cursor behind them; with a blocker, those before it.
 
-    `leader_epochs` are those that began. The batches do not hold the `lease` yet: who takes the plan holds it for each.
+    `leader_epochs` are those that began, `left_out` is what is left to others. The batches do not hold the `lease` yet:
+    who takes the plan holds it for each.
     """
 
     cursor: Cursor
@@ -106,6 +108,7 @@ class Plan:
     batches: list[ProducerBatch] = field(default_factory=list)
     leader_epochs: list[EpochStart] = field(default_factory=list)
     blocker: Blocker | None = None
+    left_out: tuple[LeftOut, ...] = ()
     way: Way = _CARRIED.way
     """Of the source's batch that was planned last."""
 
@@ -122,9 +125,13 @@ def plan_batches(
         for header, batch in iter_fetched(records):
             source_to = max(cursor.position + 1, header.next_offset)
             judged = _judged(header, batch, committed, cursor, rules)
-            if judged is not None:
+            if judged is not None and judged.verdict is Verdict.CARRY:
                 plan.way = judged.way
                 _add(plan, header, batch, rules)
+            elif judged is not None:
+                first = max(cursor.position, header.base_offset)
+                left = (LeftOut(site, first, header.next_offset) for site in judged.left_to)
+                plan.left_out = join_left_out(plan.left_out, left)
             _note_epoch(plan, header)
             cursor.position = max(cursor.position, header.next_offset)
     except CorruptBatch as error:
@@ -149,7 +156,7 @@ def _note_epoch(plan: Plan, header: BatchHeader) -> None:
 def _judged(
     header: BatchHeader, batch: memoryview, committed: CommittedFilter, cursor: Cursor, rules: Rules
 ) -> Judgement | None:
-    """How the batch's records came to the source, None where it has none to mirror.
+    """How the batch's records came to the source, and whether they go on; None where it has none.
 
     Raises CorruptBatch: damage is never passed on; OriginUnclear.
     """
@@ -164,7 +171,7 @@ def _judged(
     if judged.verdict is Verdict.UNCLEAR:
         text = f"producer {header.producer_id} brought records that the target has, and others, and did not say which"
         raise OriginUnclear(f"{text}; link the sites directly, or leave out a link of the circle")
-    return judged if judged.verdict is Verdict.CARRY else None
+    return judged
 
 
 class OriginUnclear(Exception):

@@ -27,6 +27,7 @@ from mirror.offsets.entries import (
 )
 from mirror.offsets.histories import EPOCHS_KEPT, EpochStart, newest_epochs
 from mirror.offsets.intervals import End, intervals_for
+from mirror.offsets.left_out import LeftOut, join_left_out
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import RUNS_MAX, OriginRun, OriginRuns, join_runs
 from mirror.offsets.recovery import SEQUENCE_MASK
@@ -65,6 +66,13 @@ class History:
     epochs_stand: bool = False
     epochs_to: int = -1
     """As in `Checkpoint`, while the position is the one that the session began at."""
+    left_out: tuple[LeftOut, ...] = ()
+
+    def leave(self, left_out: Sequence[LeftOut]) -> bool:
+        """These were left to others -> whether that is said of one of the sites for the first time."""
+        known = {one.site for one in self.left_out}
+        self.left_out = join_left_out(self.left_out, left_out)
+        return any(one.site not in known for one in left_out)
 
     def read(self, began: Sequence[EpochStart], position: int) -> None:
         """These epochs began; of those before `position` the newest are kept.
@@ -213,6 +221,8 @@ class Replicator:
                 ahead.append(batch.block(*self.source, self.writer))
         self.cursor = plan.cursor
         self.history.read(plan.leader_epochs, self.position)
+        if self.history.leave(plan.left_out):  # a batch behind it proves the position, and a start must know of it then
+            ahead.append(self.checkpoint(self._outlet.clock.now_ms()))
         count = len(plan.batches)
         if ahead or (waits and count):
             self._outlet.submit(ahead, lambda: self._release(count))
@@ -363,6 +373,7 @@ class Replicator:
             last=self.history.last,
             topic_ids=self.history.topic_ids,
             epochs_to=self.history.epochs_to if self.position == self._start else -1,
+            left_out=self.history.left_out,
         )
 
     def _drop(self, batch: ProducerBatch) -> None:

@@ -20,14 +20,16 @@ from mirror.offsets.entries import (
 )
 from mirror.offsets.histories import newest_epochs
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.left_out import LeftOut
 from mirror.offsets.recovery import Recovered, recover, step_over
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail
 
 RETRIED_KINDS = frozenset({GapKind.UNREADABLE_BATCH, GapKind.REFUSED_BATCH, GapKind.MIXED_ORIGINS})
 """A new session tries these again by itself: the batch may be readable, or the target willing, by now."""
-UNDECIDED_KINDS = RETRIED_KINDS | {GapKind.DELETED}
-"""A gap of these kinds that is not there any more needs nobody's decision: a topic that is back was only hidden."""
+UNDECIDED_KINDS = RETRIED_KINDS | {GapKind.DELETED, GapKind.LEFT_OUT}
+"""A gap of these kinds that is not there any more needs nobody's decision: a topic that is back was only hidden, and a
+direct link that is back brings what was left to it."""
 
 
 class SourceLog(NamedTuple):
@@ -87,6 +89,8 @@ class Evidence:
     comparison: Comparison = NO_DOUBT
     sequence: int = 0
     """Of the writer's next record: above 0 only where it goes on in the session that wrote there before."""
+    left_behind: tuple[LeftOut, ...] = ()
+    """What was left to direct links of which none is there any more."""
 
     @property
     def target_is_recreated(self) -> bool:
@@ -198,7 +202,21 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
         first, last = found.foreign[0].first, found.foreign[-1].last
         detail = f"another producer wrote target offsets {first} to {last}"
         gaps.append(_gap(evidence, GapKind.FOREIGN_WRITER, (position, position), target_next, detail))
+    if evidence.left_behind:
+        gaps.append(_left_behind(evidence, checkpoint, found))
     return gaps
+
+
+def _left_behind(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> Gap:
+    """Behind the checkpoint more may have been left out, of the same sites: it says of each when that begins."""
+    left = evidence.left_behind
+    sites = ", ".join(one.site for one in left)
+    source_to = max(one.source_to for one in left)
+    if found.position > checkpoint.position:
+        source_to = max(source_to, found.position)
+    span = (min(one.source_from for one in left), source_to)
+    detail = f"records of {sites} were left to a link that brings them directly, and no such link is there any more"
+    return _gap(evidence, GapKind.LEFT_OUT, span, found.end.target_next, detail)
 
 
 def _gap(evidence: Evidence, kind: GapKind, span: tuple[int, int], target_offset: int, detail: str) -> Gap:
@@ -284,6 +302,7 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
         changes.append(Block(where.topic, where.partition, writer, 0, corrected))
     changes.append(Block(where.topic, where.partition, writer, evidence.sequence, (start,)))
     before = evidence.checkpoint
+    gone = {one.site for one in evidence.left_behind}  # accepted, or it would not go on
     read = before.leader_epochs if before and not anew and not evidence.comparison.epochs_denied else ()
     checkpoint = Checkpoint(
         topic=where.topic,
@@ -299,6 +318,7 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
         last=found.last,
         topic_ids=_topic_ids(evidence),
         epochs_to=before.epochs_end if read and before and before.epochs_end < found.position else -1,
+        left_out=tuple(one for one in before.left_out if one.site not in gone) if before and not anew else (),
     )
     changes.append(checkpoint)
     stand = evidence.comparison.epochs_stand and not force

@@ -108,10 +108,11 @@ async def open_link(
     """
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
-    await passage.look(target)
+    before = await read_entries(link, target)
+    await passage.look(target, before.left_to())
     await passage.at_source.refuse_unknown_writers()
     link = passage.link
-    refuse_promoted(await read_entries(link, target))
+    refuse_promoted(before)
     topics = await sync_topics(link, source, target)
     holds.note_topics({link.source_topic(name) or name: error for name, error in topics.failures.items()})
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):

@@ -100,6 +100,8 @@ async def run_topics(session: Session) -> None:
         _refuse_change(session, seen)
         await session.passage.at_source.refresh()
         await session.passage.keep_registered(session.target)
+        if lost := await session.passage.find_lost_side(session.target):
+            raise SessionOutdated(lost)
         refuse_other_origins(session)
         due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(_key(session, name))}
         if due:

@@ -34,6 +34,7 @@ from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncTimes,
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.left_out import LeftOut
 
 WRITER = Writer(7, 3)
 BLOCK = Block("flights", 2, WRITER, 41, (Interval(100, 90), Interval(105, 93), Interval(2_000, 1_500)))
@@ -78,6 +79,20 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
             "leader_epochs": [[3, 0], [5, 90]],
             "last": [99, 88, 7],
             "topic_ids": ["a", "b"],
+        },
+    ),
+    (
+        replace(CHECKPOINT, left_out=(LeftOut("north", 5, 9),)),
+        ["position", "flights", 2],
+        {
+            "end": [100, 90],
+            "position": 104,
+            "writer": [7, 3],
+            "sequence": 41,
+            "source_end_offset": 110,
+            "source_timestamp_ms": 1_700,
+            "observed_at_ms": 1_800,
+            "left_out": [["north", 5, 9]],
         },
     ),
     (

@@ -1,11 +1,16 @@
-"""Two sites of farshore's own brokers, each a process."""
+"""Sites of farshore's own brokers: two that are processes, three in this one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from tests.broker.running import running_broker
 from tests.interop.servers import FarshoreBroker
 
 
@@ -17,3 +22,14 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
         FarshoreBroker(tmp_path_factory.mktemp("west")) as west,
     ):
         yield east.bootstrap, west.bootstrap
+
+
+@pytest.fixture
+async def sites(tmp_path: Path) -> AsyncIterator[Mapping[str, Cluster]]:
+    """Three sites of our own broker in this process."""
+    async with AsyncExitStack() as stack:
+        found = {}
+        for name in ("east", "north", "west"):
+            address = await stack.enter_async_context(running_broker(tmp_path / name))
+            found[name] = await stack.enter_async_context(Cluster(Site(name, address)))
+        yield found

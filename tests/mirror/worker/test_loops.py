@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
@@ -14,52 +11,13 @@ from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.client.topics import delete_records, delete_topics, list_topics
-from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
-from deploy.topology import connect
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.state import read_entries
 from mirror.worker import watching
 from mirror.worker.events import Event
-from tests.broker.running import running_broker
-from tests.mirror.harness import eventually, make_topic, read_all, running, wait_for_records, write
-
-FLIGHTS = TopicPartition("flights", 0)
-
-
-@pytest.fixture
-async def sites(tmp_path: Path) -> AsyncIterator[Mapping[str, Cluster]]:
-    """Three sites of our own broker in this process."""
-    async with AsyncExitStack() as stack:
-        found = {}
-        for name in ("east", "north", "west"):
-            address = await stack.enter_async_context(running_broker(tmp_path / name))
-            found[name] = await stack.enter_async_context(Cluster(Site(name, address)))
-        yield found
-
-
-def alone(sites: Mapping[str, Cluster], source: str, target: str, topics: str = ".*", **more: Any) -> Link:
-    """A link as a file declares it that knows of no other link."""
-    ends = (sites[source].site, sites[target].site)
-    return Link(f"{source}-{target}", *ends, (topics,), **more)
-
-
-async def write_values(cluster: Cluster, prefix: str, count: int, where: TopicPartition = FLIGHTS) -> None:
-    for start in range(0, count, 10):
-        await write(cluster, where, [Record(i, 1, None, b"%s-%d" % (prefix.encode(), start + i)) for i in range(10)])
-
-
-async def values(cluster: Cluster, where: TopicPartition = FLIGHTS) -> Counter[bytes | None]:
-    return Counter(record.value for record in await read_all(cluster, where))
-
-
-def expected(*prefixes: str, count: int = 100) -> Counter[bytes | None]:
-    return Counter(b"%s-%d" % (prefix.encode(), at) for prefix in prefixes for at in range(count))
-
-
-async def settled(cluster: Cluster, wanted: Counter[bytes | None], where: TopicPartition = FLIGHTS) -> None:
-    await wait_for_records(cluster, where, wanted.total())
-    assert await values(cluster, where) == wanted
+from tests.mirror.harness import eventually, make_topic, read_all, running
+from tests.mirror.worker.several_sites import FLIGHTS, alone, declared, expected, settled, values, write_values
 
 
 async def test_two_links_from_two_files_do_not_loop(sites: Mapping[str, Cluster]) -> None:
@@ -267,8 +225,3 @@ async def test_a_full_mesh_of_three_brings_each_record_once(sites: Mapping[str, 
             await settled(site, everything)
     for site in sites.values():
         assert await values(site) == everything
-
-
-def declared(links: list[Link]) -> list[Link]:
-    """The links as one file with all of them declares them."""
-    return list(connect(links))

@@ -10,13 +10,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.wire.batch import patch_leader_epoch
+from broker.wire.batch import BatchHeader, patch_leader_epoch
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import Block, Gap, GapKind, Writer
+from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, Writer
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.left_out import LeftOut
 from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.origin_entries import Way
+from mirror.origins import Judgement, Verdict
 from mirror.worker.budget import Budget, Lease
 from mirror.worker.events import Event
 from mirror.worker.plan import Blocker, Plan, ProducerBatch, Rules, plan_batches
@@ -256,6 +259,29 @@ def test_what_ties_the_offsets_to_the_logs_is_in_the_checkpoint_up_to_its_positi
     checkpoint = replicator.checkpoint(0)
     assert checkpoint.leader_epochs == (EpochStart(2, 0),)
     assert checkpoint.last == (1, START + 1, 7)
+
+
+def test_what_is_left_to_others_is_said_before_anything_behind_it_is_sent() -> None:
+    """A batch that landed proves the position behind what was left out, whether a checkpoint came or not."""
+    state, budget = Submissions(), Budget(1 << 20, 1)
+    found = PartitionMap([Interval(0, START)], End(0, START), 0)
+    there = frozenset({"east"})
+
+    def judge(header: BatchHeader) -> Judgement:
+        if header.base_offset >= 3:
+            return Judgement(Verdict.CARRY, Way(there, there))
+        return Judgement(Verdict.LEAVE_OUT, Way(there, there), left_to=there)
+
+    replicator = Replicator(
+        WHERE, WHERE, found, Rules(Writer(7, 1), 1 << 20, judge), state.outlet(), shared=True, history=History()
+    )
+    log, _, _ = source_log(0, [(1, [True, True]), (0, [True])])
+    replicator.take(plan_batches(memoryview(log), (), replicator.cursor, replicator.rules, Lease(budget, len(log))))
+    assert not replicator.ready
+    (checkpoint,) = (change for change in state.acknowledge() if isinstance(change, Checkpoint))
+    assert (checkpoint.position, checkpoint.left_out) == (0, (LeftOut("east", 1, 3),))
+    assert len(replicator.ready) == 1
+    assert replicator.checkpoint(0).left_out == (LeftOut("east", 1, 3),)
 
 
 def test_epochs_that_the_source_took_back_are_forgotten() -> None:
