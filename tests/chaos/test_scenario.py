@@ -132,7 +132,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
             yield Stage(tmp_path, east.bootstrap, west.bootstrap, server, f"127.0.0.1:{port}")
     finally:
         proxy.terminate()
-        proxy.wait(10)
+        proxy.wait(60)
 
 
 def finish(run: subprocess.Popen[str], expect: int) -> dict[str, object]:

@@ -87,7 +87,7 @@ class Reader:
         for service in self.services:
             service.send_signal(signal.SIGTERM)
         for service in self.services:
-            service.wait(15)
+            service.wait(60)
 
 
 def environment() -> dict[str, str]:

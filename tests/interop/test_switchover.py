@@ -97,7 +97,7 @@ def cli(kafka_39: KafkaServer, kafka_43: KafkaServer, topic: str, tmp_path: Path
             yield cli
         finally:
             mirror.terminate()
-            mirror.wait(15)
+            mirror.wait(60)
 
 
 def carried_over(cli: Cli, group: str) -> bool:

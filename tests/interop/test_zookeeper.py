@@ -87,7 +87,7 @@ async def test_a_paused_server_ends_the_deadline_before_the_session(tmp_path: Pa
                     await zk.set("/live", b"x")
                 while clock.monotonic() < zk.alive_until:
                     await asyncio.sleep(0.05)
-                assert clock.monotonic() - paused_at < TIMEOUT_MS / 1000
+                assert zk.alive_until - paused_at < TIMEOUT_MS / 1000
                 assert (await lost.next()).kind is WatchKind.LOST
                 # Until it is past the session's timeout by the server's clock as well.
                 await asyncio.sleep(paused_at + TIMEOUT_MS / 1000 + 1 - clock.monotonic())

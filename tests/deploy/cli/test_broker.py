@@ -18,6 +18,7 @@ from tests.broker.running import running_broker
 from tests.broker.wire_client import WireClient, batch_of, connect, produce_request, values_in
 
 ROOT = Path(__file__).parents[3]
+PATIENCE_S = 60.0
 RUN = [sys.executable, "-m", "deploy.cli", "broker", "run"]
 
 
@@ -28,7 +29,7 @@ async def broker_process(data_dir: Path) -> AsyncIterator[tuple[asyncio.subproce
     process = await asyncio.create_subprocess_exec(RUN[0], *arguments, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             line = (await process.stderr.readline()).decode()
         assert line.startswith("broker 1 of cluster "), line
         yield process, line.split()[-1]
@@ -41,7 +42,7 @@ async def broker_process(data_dir: Path) -> AsyncIterator[tuple[asyncio.subproce
 
 
 def refused(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*RUN, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run([*RUN, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -50,7 +51,7 @@ async def test_it_stops_in_order_with_clients_connected(tmp_path: Path, number: 
         await client.create_topic("t")
         await client.produce("t", batch_of("a"))
         process.send_signal(number)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert await process.wait() == 0
         assert await client.is_closed()
     async with running_broker(tmp_path) as address, connect(address) as client:

@@ -157,12 +157,13 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
     shell.run("topic create --site east --topic flights --partitions 2")
     bootstrap = tomllib.loads(shell.config.read_text())["sites"]
     asyncio.run(fill(bootstrap["east"]["bootstrap_servers"]))
+    waited = shell.run("status --until healthy --timeout 3s", ExitCode.FINDINGS)
+    assert "waiting until healthy: east-west: never_ran" in waited.stderr
     command = [sys.executable, "-m", "deploy.cli", "--config", str(shell.config), "mirror", "run"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, preexec_fn=die_with_parent) as mirror:
         try:
-            waited = shell.run("status --until healthy --timeout 30s")
-            assert "waiting until healthy: east-west: never_ran" in waited.stderr
-            wait_until(lambda: group_at_west(shell) == [40, 40], 30, "the group to be carried over")
+            shell.run("status --until healthy --timeout 60s")
+            wait_until(lambda: group_at_west(shell) == [40, 40], 60, "the group to be carried over")
             (status,) = shell.json("status")["items"]
             assert (status["condition"], status["lag_records"], status["groups"]) == ("running", 0, 1)
             (carried, _) = shell.json("group describe --link east-west --group app")["partitions"]
@@ -186,12 +187,12 @@ def test_a_running_link_from_start_to_promotion_and_back(shell: Shell) -> None:
             assert shell.json("link describe")["condition"] == "promoted"
             assert "--yes" in shell.run("link resume", ExitCode.REFUSED).stderr
             shell.run("link resume --yes")
-            shell.run("status --until healthy --timeout 30s")
+            shell.run("status --until healthy --timeout 60s")
             assert shell.json("link describe")["condition"] == "running"
             asyncio.run(fill(bootstrap["east"]["bootstrap_servers"]))
-            wait_until(lambda: lag_records(shell) == 0, 30, "the resumed link to mirror on")
+            wait_until(lambda: lag_records(shell) == 0, 60, "the resumed link to mirror on")
             mirror.terminate()
-            assert mirror.wait(30) == ExitCode.DONE
+            assert mirror.wait(60) == ExitCode.DONE
         finally:
             mirror.kill()
 

@@ -96,7 +96,7 @@ async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) ->
 async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(brokers: tuple[str, str]) -> None:
     """A session without its state topic ends by an error at its next heartbeat."""
     link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
-    lasting = replace(QUICK, healthy_after_ms=3_000)
+    lasting = replace(QUICK, healthy_after_ms=10_000)
     async with running(link, limits=lasting) as told, Cluster(link.target) as target:
         for times in (1, 2):
             await told.wait_for(Event.STARTED, times)
