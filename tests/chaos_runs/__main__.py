@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from broker.base.children import die_with_parent
 from tests.chaos_runs.circles import CIRCLES
 from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS, RING
 from tests.chaos_runs.content_runs import ContentResult
@@ -54,7 +55,7 @@ def content(seeds: tuple[int, ...], pairs: tuple[str, ...], length_s: float, job
     folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
     click.echo(f"evidence in {folder}", err=True)
     results: list[ContentResult] = []
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=die_with_parent) as pool:
         runs = [pool.submit(run_content, pair, share, length_s, folder / pair) for pair, share in shares(seeds, pairs)]
         for done in as_completed(runs):
             results += done.result()
@@ -99,7 +100,7 @@ def hands(
     folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
     click.echo(f"evidence in {folder}", err=True)
     results: list[HandsResult] = []
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=die_with_parent) as pool:
         runs = [pool.submit(run_hands, pair, seeds, actions, folder / pair) for pair in pairs]
         for done in as_completed(runs):
             results += done.result()
