@@ -27,7 +27,7 @@ from broker.wire.messages.produce import (
 from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.schema import Message
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 M = TypeVar("M", bound=Message)
 
 

@@ -20,7 +20,7 @@ from deploy.cli.chaos import TOOLS_FOLDERS
 from tests.ports import free_port
 
 FAULT = Latency(latency_ms=150, jitter_ms=0)
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

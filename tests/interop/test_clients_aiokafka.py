@@ -14,7 +14,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError
 
 START_MS = 1_700_000_000_000
-READ_TIMEOUT_S = 30
+READ_TIMEOUT_S = 60
 
 
 @asynccontextmanager
@@ -100,7 +100,7 @@ async def test_two_members_share_a_group_and_the_rest_goes_to_who_stays(cluster:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=300,
-            session_timeout_ms=6000,
+            session_timeout_ms=30_000,
         )
 
     async with started(member()) as first:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from tests.interop.servers import FarshoreBroker
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def create(cluster: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> AdminClient:

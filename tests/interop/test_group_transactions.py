@@ -136,7 +136,7 @@ async def test_a_live_group_is_refused_and_drops_no_other(bootstrap: str) -> Non
         )
         await consumer.start()
         try:
-            await asyncio.wait_for(consumer.getone(), 30)
+            await asyncio.wait_for(consumer.getone(), 60)
             producer = await init_producer_id(cluster, trial.id)
             live = await trial.stage(producer, 4)
             assert isinstance(live, Staged)

@@ -22,7 +22,7 @@ from tests.ports import free_port
 
 TIMEOUT_MS = 4000
 CONNECT_MS = 20_000
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture

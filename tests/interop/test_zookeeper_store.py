@@ -48,7 +48,7 @@ async def test_the_states_of_a_thousand_topics_are_read_and_written_in_few_trans
     store = await open()
     controller = await elected(store)
     await asyncio.gather(*(store.create_topic(controller, topic(f"t{n}", 1)) for n in range(1000)))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         read = await store.topics()
         states = {TopicPartition(name, 0): replace(t.partitions[0], leader_epoch=1) for name, t in read.items()}
         written = await store.write_partition_states(controller, states)

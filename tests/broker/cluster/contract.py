@@ -31,7 +31,7 @@ Open = Callable[[], Awaitable[MetadataStore]]
 
 LED_BY_ONE = PartitionState(leader=1, leader_epoch=0, replicas=(1,), isr=(1,))
 NOT_ELECTED = PartitionState(leader=NO_LEADER, leader_epoch=-1, replicas=(1,), isr=())
-WAIT_S = 20
+WAIT_S = 60
 
 
 def topic(name: str, partitions: int = 2, **configs: str) -> TopicState:

@@ -13,7 +13,7 @@ from broker.cluster.zookeeper.session import Check, Create, Delete, SetData, Wat
 Connect = Callable[[], Awaitable[ZooKeeper]]
 """A new session of the same, empty ensemble (or chroot) at each call."""
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Seen:

@@ -38,7 +38,7 @@ def consumer(address: str) -> AIOKafkaConsumer:
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         heartbeat_interval_ms=200,
-        session_timeout_ms=6_000,
+        session_timeout_ms=30_000,
     )
 
 

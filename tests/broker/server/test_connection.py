@@ -69,7 +69,7 @@ async def test_a_frame_that_ends_early_does_no_harm(tmp_path: Path) -> None:
         async with connect(server.address) as bad:
             await bad.send_bytes(struct.pack(">i", 50 * MIB) + b"x" * 1000)
             assert await works(good)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(server.connections) > 1:
                 await works(good)
         assert server.memory.used_bytes == 0
@@ -200,7 +200,7 @@ async def test_more_connections_than_allowed_are_closed(tmp_path: Path) -> None:
             async with connect(address) as third:
                 assert await third.is_closed()
             assert await works(first)
-        async with connect(address) as again, asyncio.timeout(10):
+        async with connect(address) as again, asyncio.timeout(60):
             assert await works(again)
 
 
@@ -224,10 +224,10 @@ async def test_a_client_that_leaves_takes_its_waiting_fetch_along(tmp_path: Path
         async with connect(server.address) as leaving:
             await leaving.send(fetch_request("t", 0, max_wait_ms=2_000_000_000), 12)
             partition = server.broker.require_partition("t", 0)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not partition.waiters:
                     await works(good)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while partition.waiters:
                 await works(good)
 

@@ -50,7 +50,7 @@ async def asks_for_the_latest_time_in_a_thread(server: Server, client: WireClien
 async def is_compacted(server: Server, client: WireClient) -> None:
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     await server.broker.manager.alter_configs("broken", lambda _: configs)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while server.broker.require_partition("broken", 0).offline is None:
             await asyncio.sleep(0.01)
 
@@ -80,7 +80,7 @@ async def test_the_partition_goes_offline_and_the_others_go_on(
         content = damaged.read_bytes()
         os.truncate(damaged, 10)
         await finds(server, client)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while open_files(tmp_path / "broken-0"):  # what is made durable late, in its thread
                 await asyncio.sleep(0.01)
         assert (await client.produce("broken", batch_of("more"))).error_code == STORAGE_ERROR
@@ -108,7 +108,7 @@ async def test_a_fetch_that_waits_is_told(tmp_path: Path) -> None:
         os.truncate(min((tmp_path / "broken-0").glob("*.log")), 10)
         await client.send(fetch_request("broken", 8, max_wait_ms=20_000), 12)
         partition = server.broker.require_partition("broken", 0)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not partition.waiters:
                 await asyncio.sleep(0.01)
             assert (await other.fetch("broken", 0)).error_code == STORAGE_ERROR

@@ -25,7 +25,7 @@ from tests.broker.clock import ManualClock
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, Loss
 from tests.broker.wire_client import batch_of, connect, values_in
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class SteppingClock(ManualClock):

@@ -19,7 +19,7 @@ from broker.wire.records import Record, encode_batch
 from tests.broker.conftest import running_broker
 
 TRANSACTIONAL_ID = "farshore-east-west"
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 
 
 class Client:

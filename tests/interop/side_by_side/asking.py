@@ -46,9 +46,9 @@ Case = Callable[["Peer"], Awaitable[None]]
 M = TypeVar("M", bound=Message)
 
 DAY_MS = 24 * 60 * 60 * 1000
-READY_SECONDS = 20.0
+READY_SECONDS = 60.0
 POLL_SECONDS = 0.05
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 # For what one of the brokers is known not to answer.
 SHORT_PATIENCE_SECONDS = 4.0
 CLOSED = "the connection is closed"

@@ -170,7 +170,7 @@ def _join(group: str, topic: str, member: str = "", *owned: int, **fields: Any) 
     mine = [TopicPartition(topic, list(owned))] if owned else []
     metadata = encode_prefixed(ConsumerProtocolSubscription([topic], None, mine), 1)
     protocols = fields.pop("protocols", [JoinGroupRequestProtocol("range", metadata)])
-    given = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer", **fields}
+    given = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer", **fields}
     return JoinGroupRequest(group, member_id=member, protocols=protocols, **given)
 
 

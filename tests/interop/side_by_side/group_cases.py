@@ -42,7 +42,7 @@ async def _loaded(peer: Peer, group: str) -> None:
 
 def _join(group: str, member: str = "", **fields: Any) -> JoinGroupRequest:
     protocols = fields.pop("protocols", [JoinGroupRequestProtocol("range", SUBSCRIBED)])
-    given = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "protocol_type": "consumer", **fields}
+    given = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 10_000, "protocol_type": "consumer", **fields}
     return JoinGroupRequest(group, member_id=member, protocols=protocols, **given)
 
 

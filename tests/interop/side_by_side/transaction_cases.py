@@ -113,7 +113,7 @@ async def transactions(peer: Peer) -> None:
 
 async def _until_ended(peer: Peer, name: str) -> None:
     """The markers are written after the answer to EndTxn."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         answer = await peer.prepare(DescribeTransactionsRequest([name]), 0, DescribeTransactionsResponse)
         if answer.transaction_states[0].transaction_state.startswith("Complete"):

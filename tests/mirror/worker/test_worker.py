@@ -66,7 +66,7 @@ async def test_two_names_of_one_cluster_are_no_link(brokers: tuple[str, str]) ->
         await make_topic(cluster, where.topic)
         await write(cluster, where, some_records(0, 5))
         with pytest.raises(LinkInvalid, match="same cluster"):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await run_links([link], WorkerSettings(limits=QUICK, events=Told().sink))
         assert len(await read_all(cluster, where)) == 5
 
