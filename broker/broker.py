@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection
 from functools import partial
 from uuid import UUID
 
@@ -17,20 +17,25 @@ from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
 from broker.cluster.zookeeper.session import OpenSession
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import BrokerConfig
-from broker.coordination.host import TopicShape
-from broker.coordination.internal_log import InternalLog
+from broker.coordination.coordinators import Coordinators
+from broker.coordination.damage import damage_hint
+from broker.coordination.host import InternalTopic, TopicShape
+from broker.coordination.internal_log import INTERNAL_TOPIC_CONFIGS, TRANSACTIONS_TOPIC, StateLog
 from broker.data_dir import DataDirectory
-from broker.errors import BrokerError, LogDamaged
+from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.limits import PRODUCER_ID_BLOCK
 from broker.log.compaction import CompactionJob
 from broker.openings import Openings
-from broker.topics.errors import NotLeading, UnknownTopic
+from broker.topics.errors import NotLeading, TopicExists, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.manager import TopicManager
 from broker.topics.partition import Partition, Topic
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.markers import LocalMarkers
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode, WireError
+from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +60,14 @@ class Broker:
         self._data = data
         self._store = store
         self._producer_ids = range(0)
-        # Internal topics that could not be made -> why: told to those who need them.
-        self._unmade: dict[str, BrokerError] = {}
         self._making_internal = asyncio.Lock()
-        self.groups = GroupCoordinator(self)
-        self.transactions = TransactionCoordinator(self, self._end_offsets)
-        self.manager.deletion_listeners.append(self.groups.forget_topic)
+        self.markers = LocalMarkers(self, self._end_offsets)
+        offsets = InternalTopic(OFFSETS_TOPIC, config.offsets_topic_num_partitions)
+        transactions = InternalTopic(TRANSACTIONS_TOPIC, config.transaction_state_log_num_partitions)
+        self.groups = Coordinators(self, offsets, self._group_coordinator)
+        self.transactions = Coordinators(self, transactions, self._transaction_coordinator)
+        self.manager.leadership_listeners.append(self._leads)
+        self.manager.deletion_listeners.append(self._forget_topic)
 
     @classmethod
     async def open(cls, config: BrokerConfig, clock: Clock, open_session: OpenSession) -> Broker:
@@ -79,11 +86,8 @@ class Broker:
         try:
             broker = cls(config, clock, data, store)
             await broker.manager.load()
-            try:
-                broker.groups.load()
-                broker.transactions.load()
-            except WireError as error:
-                raise LogDamaged(f"a coordinator's topic cannot be read: {error}") from error
+            await broker.groups.load()
+            await broker.transactions.load()
         except BaseException:  # as above
             await store.close()
             data.close()
@@ -129,32 +133,23 @@ class Broker:
         topic = self.manager.by_id(topic_id)
         return None if topic is None else topic.name
 
-    def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """The coordinator's topic, which `prepare` made. Raises what it met."""
-        topic = self.topics.get(name)
-        if topic is not None:
-            return topic
-        if (error := self._unmade.get(name)) is not None:
-            raise error
-        raise BrokerError(f"{name} is not made yet", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    async def gone_topics(self, names: Collection[str]) -> set[str]:
+        """Those of `names` that the cluster does not have. Raises what the metadata store raises."""
+        return set(names) - (await self._store.topics(names)).keys()
 
-    async def prepare(self, *logs: InternalLog) -> None:
-        """Makes the topics of coordinators unless they are there: before each request that may need them. What it meets
-        is raised by the coordinator when it does need them.
-        """
-        for internal in logs:
-            if internal.topic not in self.topics:
-                async with self._making_internal:
-                    await self._make_internal_topic(internal)
+    async def make_internal_topic(self, topic: InternalTopic) -> None:
+        """That the topic is there. Raises what its creation met."""
+        async with self._making_internal:
+            if topic.name not in self.topics:
+                try:
+                    await self.manager.create(topic.name, topic.partitions, INTERNAL_TOPIC_CONFIGS)
+                except TopicExists:
+                    # By a request of which it was not known what became of it.
+                    return
 
-    async def _make_internal_topic(self, internal: InternalLog) -> None:
-        self._unmade.pop(internal.topic, None)
-        if internal.topic in self.topics:
-            return
-        try:
-            await self.manager.create(internal.topic, internal.wanted_partitions, internal.topic_configs)
-        except BrokerError as error:
-            self._unmade[internal.topic] = error
+    def damage_hint(self, topic: str, index: int) -> str:
+        folder = self._data.folders.path / f"{topic}-{index}"
+        return damage_hint(topic, self.topics[topic].state.topic_id, folder)
 
     async def prepare_producer_ids(self) -> None:
         """Until the event loop has its turn again, `allocate_producer_id` has one to give. Raises what the metadata
@@ -214,8 +209,26 @@ class Broker:
             # That session is over too; the next one tells again.
             log.warning("the controllership could not be renewed: %s", error)
 
-    def _end_offsets(self, partition: int, producer_id: int, commit: bool) -> None:
-        self.groups.offsets.end_transaction(partition, producer_id, commit=commit)
+    def _group_coordinator(self, state: StateLog) -> GroupCoordinator:
+        return GroupCoordinator(self, state)
+
+    def _transaction_coordinator(self, state: StateLog) -> TransactionCoordinator:
+        return TransactionCoordinator(self, state, self.markers)
+
+    def _leads(self, where: TopicPartition, leader_epoch: int | None) -> None:
+        if where.topic == OFFSETS_TOPIC:
+            self.groups.leads(where.partition, leader_epoch)
+        elif where.topic == TRANSACTIONS_TOPIC:
+            self.transactions.leads(where.partition, leader_epoch)
+
+    def _forget_topic(self, topic: str) -> None:
+        for coordinator in self.groups.every():
+            coordinator.forget_topic(topic)
+
+    def _end_offsets(self, partition: int, producer_id: int, commit: bool, end_offset: int) -> None:
+        coordinator = self.groups.partition(partition)
+        if coordinator is not None:
+            coordinator.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
 
     def _partitions(self) -> list[Partition]:
         """Those that are online."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from broker.base.clock import Clock
 from broker.groups.model import MigrationPolicy
 from broker.log.partition_log import PartitionLog
+from broker.wire.vocabulary import TopicPartition
 
 
 class TopicShape(NamedTuple):
@@ -18,13 +19,28 @@ class TopicShape(NamedTuple):
     partitions: int
 
 
+class InternalTopic(NamedTuple):
+    """A coordinator's topic. `partitions` is the count to make it with: one that exists keeps its own, or keys would
+    move.
+    """
+
+    name: str
+    partitions: int
+
+
 class HostPartition(Protocol):
-    """A partition that this broker leads."""
+    """A partition that this broker has."""
 
     @property
     def log(self) -> PartitionLog: ...
     @property
     def leader_epoch(self) -> int: ...
+
+    async def wait_replicated(self, offset: int, timeout_ms: int) -> None:
+        """Returns when everything before `offset` is below the high watermark: without giving up the event loop where
+        it is already. Raises NotLeading when the leadership ends, other BrokerErrors where it is not known.
+        """
+        ...
 
 
 class HostConfig(Protocol):
@@ -39,11 +55,19 @@ class HostConfig(Protocol):
     @property
     def group_consumer_migration_policy(self) -> MigrationPolicy: ...
     @property
-    def offsets_topic_num_partitions(self) -> int: ...
-    @property
-    def transaction_state_log_num_partitions(self) -> int: ...
-    @property
     def transaction_max_timeout_ms(self) -> int: ...
+
+
+class Topics(Protocol):
+    """All topics of the cluster, as far as this broker has heard."""
+
+    def topic_shape(self, name: str) -> TopicShape | None: ...
+
+
+def has_partition(topics: Topics, where: TopicPartition) -> bool:
+    """Whoever leads it."""
+    shape = topics.topic_shape(where.topic)
+    return shape is not None and 0 <= where.partition < shape.partitions
 
 
 class CoordinatorHost(Protocol):
@@ -52,10 +76,8 @@ class CoordinatorHost(Protocol):
     @property
     def config(self) -> HostConfig: ...
 
-    def partition(self, topic: str, index: int) -> HostPartition | None: ...
-
-    def check_leading(self) -> None:
-        """Raises BrokerError while this broker may not act as a leader."""
+    def require_partition(self, topic: str, index: int) -> HostPartition:
+        """One that this broker leads, and may lead still. Raises BrokerError."""
         ...
 
     def topic_names(self) -> Collection[str]:
@@ -66,8 +88,16 @@ class CoordinatorHost(Protocol):
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None: ...
 
-    def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> object:
+    async def gone_topics(self, names: Collection[str]) -> set[str]:
+        """Those of `names` that the cluster does not have. Raises BrokerError where that cannot be known."""
+        ...
+
+    async def make_internal_topic(self, topic: InternalTopic) -> None:
         """That the topic is there. Raises BrokerError where it could not be made."""
+        ...
+
+    def damage_hint(self, topic: str, index: int) -> str:
+        """What to do about a coordinator's partition that cannot be read, and what going on without it loses."""
         ...
 
     def allocate_producer_id(self) -> int:

@@ -1,29 +1,45 @@
-"""A coordinator's state as a compacted topic: written by key, read back whole at start."""
+"""A coordinator's state as a compacted topic: written by key, read back whole when its leadership begins.
+
+Each partition is a `StateLog` while this broker leads it. What is appended counts at once for the coordinator, and is
+told to others only when it is replicated: nobody has seen what the next leader does not know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.coordination.host import CoordinatorHost, HostPartition
-from broker.coordination.limits import COORDINATOR_BATCH_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATOR_SEGMENT_BYTES
+from broker.coordination.limits import (
+    COORDINATOR_BATCH_BYTES_MAX,
+    COORDINATOR_LOAD_BYTES,
+    COORDINATOR_SEGMENT_BYTES,
+    REPLICATION_TIMEOUT_MS,
+)
 from broker.errors import BrokerError, LogDamaged, LogStorageError, RecordsTooLarge
 from broker.log.validation import AppendOrigin
-from broker.topics.errors import PartitionOffline
+from broker.topics.errors import NotLeading, PartitionOffline
 from broker.wire.batch import BatchHeader, iter_batches
-from broker.wire.coordinator_keys import partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Control, Record, decode_control, decode_records, encode_batch
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 
-_TOPIC_CONFIGS = {
+INTERNAL_TOPIC_CONFIGS: Final = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
     "segment.bytes": str(COORDINATOR_SEGMENT_BYTES),
     "max.message.bytes": str(COORDINATOR_BATCH_BYTES_MAX),
 }
+
+
+class NotCoordinator(BrokerError):
+    """The state that was asked for is kept by another broker."""
+
+    error_code = ErrorCode.NOT_COORDINATOR
+    retriable = True
+    hint = "ask any broker for the coordinator (FindCoordinator), and then that one"
 
 
 class Producer(NamedTuple):
@@ -44,65 +60,49 @@ class Entry(NamedTuple):
 class LoadedBatch:
     """One batch as it stands in the log: records, or the control that ends a transaction."""
 
-    partition: int
     header: BatchHeader
     records: list[Record]
     control: Control | None
 
 
-class InternalLog:
-    """`partitions` is the count to make the topic with; an existing topic keeps its own, or keys would move."""
+class StateLog:
+    """One partition of a coordinator's topic for as long as this broker leads it in one epoch."""
 
-    def __init__(self, host: CoordinatorHost, topic: str, partitions: int) -> None:
-        self.topic = topic
-        self.topic_configs = _TOPIC_CONFIGS
-        self.wanted_partitions = partitions
+    def __init__(self, host: CoordinatorHost, topic: str, index: int, leader_epoch: int) -> None:
+        self.name = f"{topic}-{index}"
+        self.index = index
+        self.leader_epoch = leader_epoch
+        """Also the coordinator's epoch, which fences markers of an older coordinator (WriteTxnMarkers)."""
+        self.is_over = False
         self._host = host
-        self._partitions = 0
+        self._topic = topic
+        # By key where its newest entry ends, until that is known to be replicated.
+        self._ends: dict[str, int] = {}
 
-    def ensure(self) -> int:
-        """Make the topic if need be -> its partition count. Raises BrokerError, retriable."""
-        if self._partitions == 0:
-            if self._host.partition(self.topic, 0) is None:
-                self._host.ensure_internal_topic(self.topic, self.wanted_partitions, self.topic_configs)
-            self._partitions = self._count()
-        return self._partitions
+    def check_leading(self) -> None:
+        """Raises NotCoordinator."""
+        self._partition()
 
-    def _count(self) -> int:
-        count = 0
-        while self._host.partition(self.topic, count) is not None:
-            count += 1
-        return count
-
-    def partition_for(self, key: str) -> int:
-        return partition_for(key, self.ensure())
-
-    def leader_epoch(self, partition: int) -> int:
-        """The coordinator's epoch, which fences markers of an older coordinator (WriteTxnMarkers)."""
-        return self._partition(partition).leader_epoch
-
-    def _partition(self, index: int) -> HostPartition:
-        found = self._host.partition(self.topic, index)
-        if found is None:
-            raise BrokerError(
-                f"{self.topic} has no partition {index}",
-                error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                hint=f"was {self.topic} deleted? restart the broker",
-            )
+    def _partition(self) -> HostPartition:
+        if self.is_over:
+            raise NotCoordinator(f"{self.name} is not led here any more")
+        try:
+            found = self._host.require_partition(self._topic, self.index)
+        except BrokerError as error:
+            raise NotCoordinator(str(error)) from error
+        if found.leader_epoch != self.leader_epoch:
+            raise NotCoordinator(f"{self.name} is not led here in epoch {self.leader_epoch} any more")
         return found
 
     def append(self, key: str, entries: Sequence[Entry], *, producer: Producer | None = None) -> int:
-        """Write one batch to the partition of `key` -> its base offset. With `producer` it belongs to a transaction.
+        """Write one batch -> its base offset. `key` is the group or transactional id that it is about; with `producer`
+        the batch belongs to a transaction.
 
         Raises BrokerError with the code a coordinator's client understands: COORDINATOR_NOT_AVAILABLE when the disk
         failed (it looks the coordinator up again and retries), INVALID_COMMIT_OFFSET_SIZE when it is too large,
-        NOT_COORDINATOR when this broker may lead nothing any more.
+        NOT_COORDINATOR when this broker does not lead the partition any more.
         """
-        try:
-            self._host.check_leading()
-        except BrokerError as error:
-            raise BrokerError(str(error), error_code=ErrorCode.NOT_COORDINATOR, hint=error.hint) from error
-        partition = self._partition(self.partition_for(key))
+        partition = self._partition()
         now_ms = self._host.clock.now_ms()
         batch = encode_batch(
             [Record(0, now_ms, entry.key, entry.value) for entry in entries],
@@ -111,7 +111,7 @@ class InternalLog:
             transactional=producer is not None,
         )
         try:
-            return partition.log.append(
+            base = partition.log.append(
                 memoryview(batch), leader_epoch=partition.leader_epoch, origin=AppendOrigin.COORDINATOR
             ).base_offset
         except (LogStorageError, PartitionOffline) as error:
@@ -120,23 +120,56 @@ class InternalLog:
             raise BrokerError(
                 str(error), error_code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE, hint="commit fewer partitions at once"
             ) from error
+        self.changed(key, base + len(entries))
+        return base
+
+    def changed(self, key: str, end_offset: int) -> None:
+        """What is known of `key` follows from what stands before `end_offset`."""
+        self._ends[key] = end_offset
+
+    async def replicated(self, key: str) -> None:
+        """Returns when all that was appended about `key` until now is replicated. Raises BrokerError: NOT_COORDINATOR
+        when the leadership ends before, COORDINATOR_NOT_AVAILABLE while it is not known.
+        """
+        end_offset = self._ends.get(key)
+        if end_offset is None:
+            return
+        await self._wait(end_offset)
+        if self._ends.get(key) == end_offset:
+            del self._ends[key]
+
+    async def all_replicated(self) -> None:
+        """As `replicated`, of all that stands in the log."""
+        await self._wait(self._partition().log.log_end_offset)
+
+    async def _wait(self, end_offset: int) -> None:
+        try:
+            await self._partition().wait_replicated(end_offset, REPLICATION_TIMEOUT_MS)
+        except NotLeading as error:
+            raise NotCoordinator(str(error)) from error
+        except NotCoordinator:
+            raise
+        except BrokerError as error:
+            raise BrokerError(str(error), error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, hint=error.hint) from error
+
+    @property
+    def is_empty(self) -> bool:
+        """Raises PartitionOffline."""
+        log = self._partition().log
+        return log.log_start_offset == log.log_end_offset
 
     def replay(self) -> Iterator[LoadedBatch]:
-        """Every batch of every partition, each partition in order; nothing when the topic does not exist. Raises
-        LogDamaged where a log cannot be read to its end: what was committed behind that point is not known.
+        """Every batch, in order, also those that are appended meanwhile. Raises NotCoordinator, and LogDamaged where
+        the log cannot be read to its end: what was committed behind that point is not known.
         """
-        for index in range(self._count()):
-            log = self._partition(index).log
-            offset = log.log_start_offset
-            while offset < log.log_end_offset:
-                piece = log.read(offset, COORDINATOR_LOAD_BYTES, up_to=log.log_end_offset, at_least_one=True)
-                for buffer in piece.records:
-                    for header, batch in iter_batches(buffer):
-                        control = decode_control(batch) if header.is_control else None
-                        records = [] if header.is_control else decode_records(batch)
-                        yield LoadedBatch(index, header, records, control)
-                if piece.next_offset <= offset:
-                    raise LogDamaged(
-                        f"{self.topic}-{index} cannot be read on from offset {offset}, it ends at {log.log_end_offset}"
-                    )
-                offset = piece.next_offset
+        offset = self._partition().log.log_start_offset
+        while offset < (log := self._partition().log).log_end_offset:
+            piece = log.read(offset, COORDINATOR_LOAD_BYTES, up_to=log.log_end_offset, at_least_one=True)
+            for buffer in piece.records:
+                for header, batch in iter_batches(buffer):
+                    control = decode_control(batch) if header.is_control else None
+                    records = [] if header.is_control else decode_records(batch)
+                    yield LoadedBatch(header, records, control)
+            if piece.next_offset <= offset:
+                raise LogDamaged(f"{self.name} cannot be read on from offset {offset}, it ends at {log.log_end_offset}")
+            offset = piece.next_offset

@@ -1,33 +1,26 @@
 """The group coordinator: the shell around the group state machine.
 
-It owns the groups of this broker, writes them to `__consumer_offsets` before it answers, keeps the requests that wait
-for a rebalance, and the one timer. Everything between two `await`s is one step: nothing else touches a group.
+It owns the groups of one partition of `__consumer_offsets`, writes them there, keeps the requests that wait for a
+rebalance, and the one timer. Everything between two `await`s is one step: nothing else touches a group. What a step
+says counts once it is replicated, which those wait for who pass it on (`Coordinators.ask`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from math import inf
 
 from broker.coordination.host import CoordinatorHost
-from broker.coordination.internal_log import InternalLog
+from broker.coordination.internal_log import StateLog
+from broker.coordination.limits import COORDINATOR_LOAD_RECORDS_PER_TURN
 from broker.errors import BrokerError
 from broker.groups.consumer.coordinator import ConsumerGroups
 from broker.groups.consumer.model import JOIN_EPOCH, HeartbeatAsk, HeartbeatRefused, HeartbeatResult
-from broker.groups.consumer.records import GroupReader
 from broker.groups.consumer.steps import check_epoch
-from broker.groups.formats import (
-    GroupKey,
-    OffsetKey,
-    group_entry,
-    group_tombstone,
-    read_group,
-    read_key,
-    restore_members,
-)
+from broker.groups.formats import GroupMetadataValue, group_entry, group_tombstone, read_group, restore_members
 from broker.groups.group import Group
 from broker.groups.limits import (
     CONSUMER_HEARTBEAT_INTERVAL_MS,
@@ -36,13 +29,13 @@ from broker.groups.limits import (
     OFFSET_TOMBSTONE_RETRY_MS,
     OFFSETS_RETENTION_CHECK_MS,
 )
+from broker.groups.loading import StoredGroups
 from broker.groups.migration import upgraded
 from broker.groups.model import Effects, GroupRules, JoinAsk, JoinResult, Leaver, SyncAsk, SyncResult
 from broker.groups.offsets import OffsetStore, expired
 from broker.groups.subscriptions import subscribed_topics
 from broker.groups.timers import Deadlines
 from broker.groups.waiters import Waiters
-from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState, TopicPartition
 
@@ -50,9 +43,9 @@ log = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
-    """All groups of this broker. `load` once, then `run` in the server's task group for as long as requests come."""
+    """The groups of one partition, for as long as this broker leads it. `load` once, then `run`."""
 
-    def __init__(self, host: CoordinatorHost) -> None:
+    def __init__(self, host: CoordinatorHost, log: StateLog) -> None:
         config = host.config
         self._host = host
         self._clock = host.clock
@@ -63,7 +56,7 @@ class GroupCoordinator:
             members_max=GROUP_MEMBERS_MAX,
             new_member_join_timeout_ms=NEW_MEMBER_JOIN_TIMEOUT_MS,
         )
-        self.log = InternalLog(host, OFFSETS_TOPIC, config.offsets_topic_num_partitions)
+        self.log = log
         self.offsets = OffsetStore(self.log)
         self.groups: dict[str, Group] = {}
         self.consumer = ConsumerGroups(host, self.log, self._watch_at, self._rules, self._adopt)
@@ -78,34 +71,47 @@ class GroupCoordinator:
 
     # -- start and time --------------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Read `__consumer_offsets`, after the topics: offsets of one that is gone, whose tombstones a kill or a full
-        disk prevented, are dropped. Raises BrokerError, CorruptBatch, MalformedMessage.
+    async def load(self) -> None:
+        """Read the partition, and drop the offsets of topics that are gone, whose tombstones a kill or a full disk
+        prevented. Others get their turn meanwhile. Raises BrokerError, CorruptBatch, MalformedMessage.
         """
-        metadata: dict[str, bytes] = {}
-        consumer = GroupReader()
+        stored = StoredGroups(self.offsets)
+        taken = 0
         for batch in self.log.replay():
-            self.offsets.replay_marker(batch)
-            for record in batch.records:
-                if consumer.take(record.key or b"", record.value):
-                    continue
-                key = read_key(record.key or b"")
-                if isinstance(key, OffsetKey):
-                    self.offsets.replay_offset(batch, key, record.value, record.offset)
-                elif isinstance(key, GroupKey) and record.value is None:
-                    metadata.pop(key.group_id, None)
-                elif isinstance(key, GroupKey):
-                    metadata[key.group_id] = record.value or b""
-        for group_id, value in metadata.items():
-            self._restore(group_id, value)
-        self._forget_offsets(lambda where: self._host.topic_shape(where.topic) is None)
-        self.consumer.restore(consumer.groups(), self.now_ms())
+            stored.take(batch)
+            taken += len(batch.records)
+            if taken >= COORDINATOR_LOAD_RECORDS_PER_TURN:
+                taken = 0
+                await asyncio.sleep(0)
+        for number, (group_id, value) in enumerate(stored.classic.items(), 1):
+            self._restore(group_id, read_group(value))
+            if number % COORDINATOR_LOAD_RECORDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self.consumer.restore(stored.consumer.groups(), self.now_ms())
+        await self._forget_gone_topics()
         for group_id in self.offsets.group_ids():
             if group_id not in self.consumer.groups:
                 self._group(group_id)
 
-    def _restore(self, group_id: str, value: bytes) -> None:
-        stored = read_group(value)
+    async def _forget_gone_topics(self) -> None:
+        """Asked of the cluster: a broker that has just begun to lead may not have heard of every topic."""
+        named = {where.topic async for group_id in self._in_turns() for where in self.offsets.of(group_id).partitions()}
+        gone = await self._host.gone_topics(named)
+        if gone:
+            async for group_id in self._in_turns():
+                self._forget_offsets(group_id, gone)
+
+    async def _in_turns(self) -> AsyncIterator[str]:
+        """The groups that have offsets; between a few of them others get their turn."""
+        taken = 0
+        for group_id in list(self.offsets.group_ids()):
+            taken += len(self.offsets.of(group_id).committed)
+            yield group_id
+            if taken >= COORDINATOR_LOAD_RECORDS_PER_TURN:
+                taken = 0
+                await asyncio.sleep(0)
+
+    def _restore(self, group_id: str, stored: GroupMetadataValue) -> None:
         group = self._group(group_id)
         group.generation_id = stored.generation
         group.protocol_type = stored.protocol_type or None
@@ -172,6 +178,14 @@ class GroupCoordinator:
                 # As above.
                 log.warning("offsets of group %s could not be expired: %s", group_id, error)
 
+    def end(self) -> None:
+        """The leadership is over: whoever waits is to look for the next coordinator."""
+        self.log.is_over = True
+        error = ErrorCode.NOT_COORDINATOR
+        self._joins.answer_all(lambda member_id: JoinResult(error, member_id))
+        self._syncs.answer_all(lambda _: SyncResult(error))
+        self._deadlines = Deadlines()
+
     # -- the protocol ----------------------------------------------------------------------------------------
 
     async def join(self, group_id: str, ask: JoinAsk) -> JoinResult:
@@ -180,7 +194,6 @@ class GroupCoordinator:
         if group_id not in self.groups and ask.member_id and not self.consumer.has_members(group_id):
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
         try:
-            self.log.ensure()
             if self.consumer.has_members(group_id):
                 joined = self.consumer.join(group_id, ask, self.now_ms())
                 if joined is not None:
@@ -229,10 +242,6 @@ class GroupCoordinator:
         """A member of a consumer group (KIP-848) joins, lives or leaves. Raises HeartbeatRefused."""
         if not group_id:
             raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-        try:
-            self.log.ensure()
-        except BrokerError as error:
-            raise HeartbeatRefused(error.error_code, str(error)) from error
         classic = self.groups.get(group_id)
         if classic is None:
             return self.consumer.heartbeat(group_id, ask, self.now_ms())
@@ -268,10 +277,6 @@ class GroupCoordinator:
         self, group_id: str, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool = False
     ) -> ErrorCode:
         """May offsets be committed for the group? A group is made for a commit from outside of any."""
-        try:
-            self.log.ensure()
-        except BrokerError as error:
-            return error.error_code
         consumer = self.consumer.groups.get(group_id)
         if consumer is not None:
             from_outside = transactional and generation_id < 0 and not member_id and instance_id is None
@@ -322,14 +327,14 @@ class GroupCoordinator:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the offsets of a deleted topic: a new one of that name starts from nothing."""
-        self._forget_offsets(lambda where: where.topic == topic)
-
-    def _forget_offsets(self, is_gone: Callable[[TopicPartition], bool]) -> None:
         for group_id in list(self.offsets.group_ids()):
-            gone = [where for where in self.offsets.of(group_id).partitions() if is_gone(where)]
-            if gone:
-                self.offsets.forget(group_id, gone)
-                self._write_owed(group_id)
+            self._forget_offsets(group_id, {topic})
+
+    def _forget_offsets(self, group_id: str, topics: Collection[str]) -> None:
+        gone = [where for where in self.offsets.of(group_id).partitions() if where.topic in topics]
+        if gone:
+            self.offsets.forget(group_id, gone)
+            self._write_owed(group_id)
 
     def _write_owed(self, group_id: str) -> None:
         try:

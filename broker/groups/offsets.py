@@ -1,4 +1,4 @@
-"""Committed offsets of all groups: in memory, and in `__consumer_offsets`.
+"""Committed offsets of the groups of one coordinator: in memory, and in its partition of `__consumer_offsets`.
 
 An offset counts once its batch is in the log. Offsets committed inside a transaction wait as `pending` until the marker
 of their transaction stands in the same partition of the log (KIP-98, KIP-447).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from broker.coordination.internal_log import InternalLog, LoadedBatch, Producer
+from broker.coordination.internal_log import LoadedBatch, Producer, StateLog
 from broker.errors import BrokerError
 from broker.groups.formats import Committed, OffsetKey, offset_entry, read_offset
 from broker.groups.limits import OFFSET_METADATA_BYTES_MAX, OFFSETS_RETENTION_MS
@@ -68,11 +68,11 @@ def expired(offsets: GroupOffsets, *, empty_since_ms: int, now_ms: int) -> list[
 class OffsetStore:
     """All committed offsets. One writer: the group coordinator."""
 
-    def __init__(self, log: InternalLog) -> None:
+    def __init__(self, log: StateLog) -> None:
         self.log = log
         self._groups: dict[str, GroupOffsets] = {}
-        self._transactions: dict[tuple[int, int], set[str]] = {}
-        """(partition of the offsets topic, producer id) -> the groups that have offsets pending there."""
+        self._transactions: dict[int, set[str]] = {}
+        """By producer id the groups that have offsets pending."""
         self._owed: dict[str, set[TopicPartition]] = {}
         """Forgotten offsets whose tombstones are not in the log yet, by group."""
 
@@ -113,26 +113,24 @@ class OffsetStore:
             )
         except BrokerError as error:
             return results | dict.fromkeys(taken, error.error_code)
-        partition = self.log.partition_for(group_id)
         for delta, (where, offset) in enumerate(taken.items()):
-            self._note(partition, group_id, where, offset._replace(log_offset=base + delta), producer)
+            self._note(group_id, where, offset._replace(log_offset=base + delta), producer)
         return results | dict.fromkeys(taken, ErrorCode.NONE)
 
-    def _note(
-        self, partition: int, group_id: str, where: TopicPartition, offset: Committed, producer: Producer | None
-    ) -> None:
+    def _note(self, group_id: str, where: TopicPartition, offset: Committed, producer: Producer | None) -> None:
         group = self._groups.setdefault(group_id, GroupOffsets())
         if producer is None:
             group.committed[where] = offset
         else:
             group.pending.setdefault(producer.producer_id, {})[where] = offset
-            self._transactions.setdefault((partition, producer.producer_id), set()).add(group_id)
+            self._transactions.setdefault(producer.producer_id, set()).add(group_id)
 
-    def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """A marker was written to this partition of the offsets topic: what was pending counts, or is forgotten."""
-        for group_id in self._transactions.pop((partition, producer_id), set()):
+    def end_transaction(self, producer_id: int, *, commit: bool, end_offset: int) -> None:
+        """A marker was written right before `end_offset`: what was pending counts, or is forgotten."""
+        for group_id in self._transactions.pop(producer_id, set()):
             group = self._groups.get(group_id)
             if group is not None:
+                self.log.changed(group_id, end_offset)
                 group.settle(producer_id, commit=commit)
                 self._drop_if_empty(group_id)
 
@@ -183,10 +181,10 @@ class OffsetStore:
                 self._drop_if_empty(key.group_id)
             return
         producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
-        self._note(batch.partition, key.group_id, key.where, read_offset(value, log_offset), producer)
+        self._note(key.group_id, key.where, read_offset(value, log_offset), producer)
 
     def replay_marker(self, batch: LoadedBatch) -> None:
         """Take over the end of a transaction from the log."""
         if batch.control is not None and batch.control.kind in (ControlKind.COMMIT, ControlKind.ABORT):
             commit = batch.control.kind is ControlKind.COMMIT
-            self.end_transaction(batch.partition, batch.header.producer_id, commit=commit)
+            self.end_transaction(batch.header.producer_id, commit=commit, end_offset=batch.header.last_offset + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -35,3 +35,8 @@ class Waiters(Generic[R]):
         for waiting in self._waiting.pop((group_id, member_id), []):
             if not waiting.done():
                 waiting.set_result(result)
+
+    def answer_all(self, result_of: Callable[[str], R]) -> None:
+        """`result_of` gives the answer to a member."""
+        for group_id, member_id in list(self._waiting):
+            self.answer(group_id, member_id, result_of(member_id))

@@ -17,13 +17,12 @@ from broker.wire.vocabulary import TopicPartition
 
 
 async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
-    await broker.prepare(broker.groups.log, broker.transactions.log)
+    producer, name = Producer(request.producer_id, request.producer_epoch), request.transactional_id
     try:
-        partition = TopicPartition(OFFSETS_TOPIC, broker.groups.log.partition_for(request.group_id))
+        partition = TopicPartition(OFFSETS_TOPIC, await broker.groups.partition_for(request.group_id))
+        error = await broker.transactions.ask(name, lambda at: at.add_partitions(name, producer, [partition]))
     except BrokerError as failed:
         return AddOffsetsToTxnResponse(error_code=failed.error_code)
-    producer = Producer(request.producer_id, request.producer_epoch)
-    error = broker.transactions.add_partitions(request.transactional_id, producer, [partition])
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < 2:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return AddOffsetsToTxnResponse(error_code=error)

@@ -7,8 +7,10 @@ from typing import Final
 from uuid import UUID
 
 from broker.broker import Broker
+from broker.errors import BrokerError
 from broker.groups.consumer.model import NOTHING, ConsumerGroup, ConsumerMember, Slots
 from broker.groups.consumer.records import by_topic
+from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.describe_groups import GROUP_OPERATIONS
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.metadata import NOT_ASKED
@@ -34,15 +36,28 @@ async def handle(
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
     for group_id in dict.fromkeys(request.group_ids):
-        group = broker.groups.consumer.groups.get(group_id)
-        described.append(_unknown(broker, group_id) if group is None else _described(group, names, operations))
+        described.append(await _at_its_coordinator(broker, group_id, names, operations))
     return ConsumerGroupDescribeResponse(groups=described)
 
 
-def _unknown(broker: Broker, group_id: str) -> DescribedConsumerGroup:
+async def _at_its_coordinator(
+    broker: Broker, group_id: str, names: Mapping[UUID, str], operations: int
+) -> DescribedConsumerGroup:
     if not group_id:
         return DescribedConsumerGroup(ErrorCode.INVALID_GROUP_ID, "Group id must not be empty.", group_id)
-    text = f"Group {group_id} is not a consumer group." if broker.groups.exists(group_id) else None
+    try:
+        return await broker.groups.ask(group_id, lambda at: _describe(at, group_id, names, operations))
+    except BrokerError as error:
+        return DescribedConsumerGroup(error.error_code, str(error), group_id)
+
+
+def _describe(
+    at: GroupCoordinator, group_id: str, names: Mapping[UUID, str], operations: int
+) -> DescribedConsumerGroup:
+    group = at.consumer.groups.get(group_id)
+    if group is not None:
+        return _described(group, names, operations)
+    text = f"Group {group_id} is not a consumer group." if at.exists(group_id) else None
     return DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, text or f"Group {group_id} not found.", group_id)
 
 

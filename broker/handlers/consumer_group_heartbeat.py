@@ -8,7 +8,8 @@ from __future__ import annotations
 from uuid import uuid4
 
 from broker.broker import Broker
-from broker.groups.consumer.model import JOIN_EPOCH, HeartbeatAsk, HeartbeatRefused, Slot, Slots
+from broker.errors import BrokerError
+from broker.groups.consumer.model import JOIN_EPOCH, HeartbeatAsk, Slot, Slots
 from broker.groups.consumer.records import by_topic
 from broker.groups.limits import CONSUMER_HEARTBEAT_INTERVAL_MS
 from broker.handlers.handler import Handler, RequestContext
@@ -38,10 +39,9 @@ async def handle(
         assignor=request.server_assignor,
         owned=_owned(request),
     )
-    await broker.prepare(broker.groups.log)
     try:
-        result = broker.groups.consumer_heartbeat(request.group_id, ask)
-    except HeartbeatRefused as refused:
+        result = await broker.groups.ask(request.group_id, lambda at: at.consumer_heartbeat(request.group_id, ask))
+    except BrokerError as refused:
         return ConsumerGroupHeartbeatResponse(error_code=refused.error_code, error_message=str(refused))
     return ConsumerGroupHeartbeatResponse(
         member_id=result.member_id,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.broker import Broker
+from broker.errors import BrokerError
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import Group
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.metadata import NOT_ASKED
@@ -29,12 +31,19 @@ GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8))
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
-        groups=[_describe(broker, group_id, operations) for group_id in dict.fromkeys(request.groups)]
+        groups=[await _at_its_coordinator(broker, group_id, operations) for group_id in dict.fromkeys(request.groups)]
     )
 
 
-def _describe(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
-    group = broker.groups.groups.get(group_id)
+async def _at_its_coordinator(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
+    try:
+        return await broker.groups.ask(group_id, lambda at: _describe(at, group_id, operations))
+    except BrokerError as error:
+        return DescribedGroup(error.error_code, group_id, authorized_operations=operations)
+
+
+def _describe(at: GroupCoordinator, group_id: str, operations: int) -> DescribedGroup:
+    group = at.groups.get(group_id)
     if group is None:
         return DescribedGroup(ErrorCode.NONE, group_id, GroupState.DEAD.value, authorized_operations=operations)
     stable = group.state is GroupState.STABLE

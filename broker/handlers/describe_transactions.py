@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_transactions import (
@@ -18,14 +20,23 @@ async def handle(
     broker: Broker, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, name) for name in dict.fromkeys(request.transactional_ids)]
+        transaction_states=[
+            await _at_its_coordinator(broker, name) for name in dict.fromkeys(request.transactional_ids)
+        ]
     )
 
 
-def _describe(broker: Broker, transactional_id: str) -> TransactionState:
+async def _at_its_coordinator(broker: Broker, transactional_id: str) -> TransactionState:
     if not transactional_id:
         return TransactionState(ErrorCode.INVALID_REQUEST, transactional_id)
-    found = broker.transactions.transactions.get(transactional_id)
+    try:
+        return await broker.transactions.ask(transactional_id, lambda at: _describe(at, transactional_id))
+    except BrokerError as error:
+        return TransactionState(error.error_code, transactional_id)
+
+
+def _describe(at: TransactionCoordinator, transactional_id: str) -> TransactionState:
+    found = at.transactions.get(transactional_id)
     if found is None:
         return TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     topics: dict[str, list[int]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.coordination.internal_log import Producer
+from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -12,7 +13,13 @@ from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 async def handle(broker: Broker, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     producer = Producer(request.producer_id, request.producer_epoch)
-    error = broker.transactions.end(request.transactional_id, producer, commit=request.committed)
+    name = request.transactional_id
+    try:
+        error = await broker.transactions.wait_for(
+            name, lambda at: at.end_transaction(name, producer, commit=request.committed)
+        )
+    except BrokerError as failed:
+        error = failed.error_code
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < 2:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return EndTxnResponse(error_code=error)

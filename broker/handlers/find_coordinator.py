@@ -1,6 +1,7 @@
 """FindCoordinator, v0-4: which broker coordinates a group (key type 0) or a transactional id (1).
 
-This broker coordinates all of its cluster, so the answer is always itself, once the coordinator's topic is there.
+This broker coordinates all of its cluster, so the answer is always itself, once the coordinator's topic is there; but
+for keys of a partition that cannot be loaded.
 v1 key type; v4 many keys in one request. Share groups (key type 2, v6) are not served.
 """
 
@@ -33,9 +34,7 @@ async def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR):
         return _nowhere(key, ErrorCode.INVALID_REQUEST)
     try:
-        log = broker.groups.log if key_type == GROUP_COORDINATOR else broker.transactions.log
-        await broker.prepare(log)
-        log.ensure()
+        await (broker.groups if key_type == GROUP_COORDINATOR else broker.transactions).require(key)
     except BrokerError as error:
         # Clients ask again on this code, and on hardly any other.
         return _nowhere(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 async def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    error = broker.groups.heartbeat(
-        request.group_id, request.member_id, request.group_instance_id, request.generation_id
-    )
+    # It is told nothing that its next request would not find out: it does not wait for replicas, nor does its session.
+    try:
+        coordinator = await broker.groups.at(request.group_id)
+        error = coordinator.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+    except BrokerError as failed:
+        error = failed.error_code
     return HeartbeatResponse(error_code=error)
 
 

@@ -9,6 +9,7 @@ PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. v6 (two-phase commit for outs
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.transactions.model import InitAsk
@@ -22,26 +23,31 @@ async def handle(broker: Broker, request: InitProducerIdRequest, context: Reques
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH)
     try:
-        if request.transactional_id is not None:
-            await broker.prepare(broker.transactions.log)
-        await broker.prepare_producer_ids()
+        error, producer = await _init(broker, request)
     except BrokerError as failed:
         return InitProducerIdResponse(error_code=failed.error_code, producer_epoch=NO_PRODUCER_EPOCH)
-    ask = None
-    if request.transactional_id is not None:
-        ask = InitAsk(
-            request.transactional_id,
-            request.transaction_timeout_ms,
-            broker.config.transaction_max_timeout_ms,
-            request.producer_id,
-            request.producer_epoch,
-        )
-    error, producer = broker.transactions.init_producer_id(ask)
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < 4:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return InitProducerIdResponse(
         error_code=error, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
     )
+
+
+async def _init(broker: Broker, request: InitProducerIdRequest) -> tuple[ErrorCode, Producer]:
+    if request.transactional_id is None:
+        await broker.prepare_producer_ids()
+        return ErrorCode.NONE, Producer(broker.allocate_producer_id(), 0)
+    ask = InitAsk(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        broker.config.transaction_max_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+    )
+    # Whether it is kept here comes first: for an id that another broker keeps none is taken out of the block.
+    await broker.transactions.at(ask.transactional_id)
+    await broker.prepare_producer_ids()
+    return await broker.transactions.wait_for(ask.transactional_id, lambda at: at.init_producer_id(ask))
 
 
 HANDLER = Handler(api=ApiKey.INIT_PRODUCER_ID, versions=(0, 5), handle=handle)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from uuid import uuid4
 
 from broker.broker import Broker
-from broker.groups.model import GroupProtocol, JoinAsk
+from broker.errors import BrokerError
+from broker.groups.model import GroupProtocol, JoinAsk, JoinResult
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -31,8 +32,10 @@ async def handle(broker: Broker, request: JoinGroupRequest, context: RequestCont
         requires_known_member_id=context.api_version >= 4,
         supports_skipping_assignment=context.api_version >= 9,
     )
-    await broker.prepare(broker.groups.log)
-    result = await broker.groups.join(request.group_id, ask)
+    try:
+        result = await broker.groups.wait_for(request.group_id, lambda at: at.join(request.group_id, ask))
+    except BrokerError as failed:
+        result = JoinResult(failed.error_code, request.member_id)
     # Before v7 the protocol could not be null.
     name = result.protocol_name if context.api_version >= 7 else result.protocol_name or ""
     return JoinGroupResponse(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.errors import BrokerError
 from broker.groups.model import Leaver
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -13,11 +14,15 @@ from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRespon
 async def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    if context.api_version < 3:
-        (error,) = broker.groups.leave(request.group_id, [Leaver(request.member_id, None)])
-        return LeaveGroupResponse(error_code=error)
     leavers = [Leaver(each.member_id, each.group_instance_id) for each in request.members]
-    errors = broker.groups.leave(request.group_id, leavers)
+    if context.api_version < 3:
+        leavers = [Leaver(request.member_id, None)]
+    try:
+        errors = await broker.groups.ask(request.group_id, lambda at: at.leave(request.group_id, leavers))
+    except BrokerError as failed:
+        return LeaveGroupResponse(error_code=failed.error_code)
+    if context.api_version < 3:
+        return LeaveGroupResponse(error_code=errors[0])
     return LeaveGroupResponse(
         members=[
             MemberResponse(who.member_id, who.instance_id, error) for who, error in zip(leavers, errors, strict=True)

@@ -1,10 +1,13 @@
-"""ListGroups, v0-5: all groups of this broker. v4 filter by state, v5 by type ("classic", "consumer")."""
+"""ListGroups, v0-5: the groups that this broker coordinates; an error while one of its partitions is not loaded.
+
+v4 filter by state, v5 by type ("classic", "consumer").
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from broker.broker import Broker
+from broker.errors import BrokerError
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.subscriptions import CONSUMER_PROTOCOL
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -14,20 +17,28 @@ from broker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Lis
 async def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
+    try:
+        found = await broker.groups.ask_all(_all)
+    except BrokerError as error:
+        return ListGroupsResponse(error_code=error.error_code)
     return ListGroupsResponse(
         groups=[
             group
-            for group in _all(broker)
+            for part in found
+            for group in part
             if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
         ]
     )
 
 
-def _all(broker: Broker) -> Iterator[ListedGroup]:
-    for classic in broker.groups.groups.values():
-        yield ListedGroup(classic.group_id, classic.protocol_type or "", classic.state.value, "classic")
-    for group in broker.groups.consumer.groups.values():
-        yield ListedGroup(group.group_id, CONSUMER_PROTOCOL, group.state.value, "consumer")
+def _all(at: GroupCoordinator) -> list[ListedGroup]:
+    return [
+        ListedGroup(group.group_id, group.protocol_type or "", group.state.value, "classic")
+        for group in at.groups.values()
+    ] + [
+        ListedGroup(group.group_id, CONSUMER_PROTOCOL, group.state.value, "consumer")
+        for group in at.consumer.groups.values()
+    ]
 
 
 HANDLER = Handler(api=ApiKey.LIST_GROUPS, versions=(0, 5), handle=handle)

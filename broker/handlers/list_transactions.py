@@ -6,6 +6,7 @@ v1 a filter by how long a transaction is open (KIP-994).
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.transactions.model import Transaction, TransactionState
 from broker.wire.api import ApiKey
@@ -19,11 +20,16 @@ NEVER_SEEN = frozenset({"Dead", "PrepareEpochFence"})
 async def handle(broker: Broker, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     known = {state.label for state in TransactionState} | NEVER_SEEN
     now_ms = broker.clock.now_ms()
+    try:
+        parts = await broker.transactions.ask_all(lambda at: list(at.transactions.values()))
+    except BrokerError as error:
+        return ListTransactionsResponse(error_code=error.error_code)
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in dict.fromkeys(request.state_filters) if name not in known],
         transaction_states=[
             messages.TransactionState(found.transactional_id, found.producer_id, found.state.label)
-            for found in broker.transactions.transactions.values()
+            for part in parts
+            for found in part
             if _is_asked_for(found, request, now_ms)
         ],
     )

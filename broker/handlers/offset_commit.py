@@ -7,7 +7,13 @@ the generation's place (KIP-848).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from broker.broker import Broker
+from broker.coordination.host import has_partition
+from broker.errors import BrokerError
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.formats import Committed
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -20,26 +26,23 @@ from broker.wire.messages.offset_commit import (
 )
 from broker.wire.vocabulary import NO_TIMESTAMP, TopicPartition
 
+CommitResults = Mapping[TopicPartition, ErrorCode] | ErrorCode
+"""One for each partition, or one for all."""
+
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    await broker.prepare(broker.groups.log)
-    error = broker.groups.check_commit(
-        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
-    )
-    results: dict[TopicPartition, ErrorCode] = {}
-    if error is ErrorCode.NONE:
-        results = broker.groups.offsets.commit(
-            request.group_id,
-            _offsets(request, broker.clock.now_ms()),
-            is_known=lambda where: broker.partition(*where) is not None,
-        )
+    results: CommitResults
+    try:
+        results = await broker.groups.ask(request.group_id, partial(_commit, broker, request))
+    except BrokerError as failed:
+        results = failed.error_code
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 topic.name,
                 [
                     OffsetCommitResponsePartition(
-                        p.partition_index, results.get(TopicPartition(topic.name, p.partition_index), error)
+                        p.partition_index, of_each(results, TopicPartition(topic.name, p.partition_index))
                     )
                     for p in topic.partitions
                 ],
@@ -47,6 +50,20 @@ async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestC
             for topic in request.topics
         ]
     )
+
+
+def of_each(results: CommitResults, where: TopicPartition) -> ErrorCode:
+    return results if isinstance(results, ErrorCode) else results[where]
+
+
+def _commit(broker: Broker, request: OffsetCommitRequest, at: GroupCoordinator) -> CommitResults:
+    error = at.check_commit(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+    )
+    if error is not ErrorCode.NONE:
+        return error
+    offsets = _offsets(request, broker.clock.now_ms())
+    return at.offsets.commit(request.group_id, offsets, is_known=partial(has_partition, broker))
 
 
 def _offsets(request: OffsetCommitRequest, now_ms: int) -> dict[TopicPartition, Committed]:

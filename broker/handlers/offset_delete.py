@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.broker import Broker
+from broker.coordination.host import has_partition
 from broker.errors import BrokerError
+from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.offset_commit import CommitResults
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.offset_delete import (
@@ -19,21 +24,12 @@ from broker.wire.vocabulary import TopicPartition
 async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    if not broker.groups.exists(request.group_id):
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
-    subscribed = broker.groups.subscribed_topics(request.group_id)
-    if subscribed is None:
-        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
-    results = {
-        TopicPartition(topic.name, p.partition_index): _check(broker, topic.name, p.partition_index, subscribed)
-        for topic in request.topics
-        for p in topic.partitions
-    }
     try:
-        allowed = [where for where, error in results.items() if error is ErrorCode.NONE]
-        broker.groups.remove_offsets(request.group_id, allowed)
+        results = await broker.groups.ask(request.group_id, partial(_delete, broker, request))
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.error_code)
+    if isinstance(results, ErrorCode):
+        return OffsetDeleteResponse(error_code=results)
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
@@ -50,10 +46,23 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestC
     )
 
 
-def _check(broker: Broker, topic: str, index: int, subscribed: frozenset[str]) -> ErrorCode:
-    if broker.partition(topic, index) is None:
+def _delete(broker: Broker, request: OffsetDeleteRequest, at: GroupCoordinator) -> CommitResults:
+    """Raises BrokerError."""
+    if not at.exists(request.group_id):
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    subscribed = at.subscribed_topics(request.group_id)
+    if subscribed is None:
+        return ErrorCode.NON_EMPTY_GROUP
+    asked = [TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
+    results = {where: _check(broker, where, subscribed) for where in asked}
+    at.remove_offsets(request.group_id, [where for where, error in results.items() if error is ErrorCode.NONE])
+    return results
+
+
+def _check(broker: Broker, where: TopicPartition, subscribed: frozenset[str]) -> ErrorCode:
+    if not has_partition(broker, where):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else ErrorCode.NONE
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if where.topic in subscribed else ErrorCode.NONE
 
 
 HANDLER = Handler(api=ApiKey.OFFSET_DELETE, versions=(0, 0), handle=handle)

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from broker.broker import Broker
+from broker.errors import BrokerError
 from broker.groups.consumer.steps import check_epoch
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets import GroupOffsets
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
@@ -29,30 +31,51 @@ from broker.wire.messages.offset_fetch import (
 )
 from broker.wire.vocabulary import TopicPartition
 
-AskedTopics = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None
-
 
 async def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= 8:
         named = {group.group_id: group for group in request.groups}
-        return OffsetFetchResponse(groups=[_group(broker, group, request.require_stable) for group in named.values()])
-    found = _topics(broker.groups.offsets.of(request.group_id), request.topics, request.require_stable)
-    return OffsetFetchResponse(topics=[_as_v7(topic) for topic in found])
+        return OffsetFetchResponse(
+            groups=[await _at_its_coordinator(broker, group, request.require_stable) for group in named.values()]
+        )
+    alone = OffsetFetchRequestGroup(request.group_id, topics=_as_v8(request.topics))
+    found = await _at_its_coordinator(broker, alone, request.require_stable)
+    if found.error_code and context.api_version < 2:
+        asked = alone.topics or []
+        found.topics = [
+            OffsetFetchResponseTopics(t.name, _failed(t.partition_indexes, found.error_code)) for t in asked
+        ]
+    return OffsetFetchResponse(topics=[_as_v7(topic) for topic in found.topics], error_code=found.error_code)
 
 
-def _group(broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+async def _at_its_coordinator(
+    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    try:
+        return await broker.groups.ask(group.group_id, lambda at: _group(at, group, require_stable))
+    except BrokerError as error:
+        return OffsetFetchResponseGroup(group.group_id, error_code=error.error_code)
+
+
+def _failed(indexes: Iterable[int], error: int) -> list[OffsetFetchResponsePartitions]:
+    return [OffsetFetchResponsePartitions(index, -1, -1, "", error) for index in indexes]
+
+
+def _group(at: GroupCoordinator, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     """With a member's epoch only for that member as it now is: another's offsets may have moved on (KIP-848)."""
-    consumer = broker.groups.consumer.groups.get(group.group_id)
+    consumer = at.consumer.groups.get(group.group_id)
     if consumer is not None and group.member_epoch >= 0:
         error = check_epoch(consumer, group.member_id, group.member_epoch)
         if error:
             return OffsetFetchResponseGroup(group.group_id, error_code=error)
     return OffsetFetchResponseGroup(
-        group.group_id, _topics(broker.groups.offsets.of(group.group_id), group.topics, require_stable)
+        group.group_id, _topics(at.offsets.of(group.group_id), group.topics, require_stable)
     )
 
 
-def _topics(offsets: GroupOffsets, asked: AskedTopics, require_stable: bool) -> list[OffsetFetchResponseTopics]:
+def _topics(
+    offsets: GroupOffsets, asked: Sequence[OffsetFetchRequestTopics] | None, require_stable: bool
+) -> list[OffsetFetchResponseTopics]:
     by_topic: dict[str, list[int]] = {}
     if asked is None:
         for where in _all(offsets):
@@ -82,6 +105,10 @@ def _partition(offsets: GroupOffsets, where: TopicPartition, require_stable: boo
     return OffsetFetchResponsePartitions(
         where.partition, committed.offset, committed.leader_epoch, committed.metadata, ErrorCode.NONE
     )
+
+
+def _as_v8(topics: Sequence[OffsetFetchRequestTopic] | None) -> list[OffsetFetchRequestTopics] | None:
+    return None if topics is None else [OffsetFetchRequestTopics(t.name, t.partition_indexes) for t in topics]
 
 
 def _as_v7(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:

@@ -13,7 +13,9 @@ than the batch has is decoded and encoded again, as Kafka does.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Final
 
 from broker.broker import Broker
 from broker.cluster.metadata import TopicState
@@ -26,6 +28,8 @@ from broker.log.validation import check_records
 from broker.topics.configs import min_insync_replicas, value_of
 from broker.topics.errors import UnknownTopic
 from broker.topics.partition import Partition, Topic
+from broker.transactions.markers import MarkerGuard
+from broker.transactions.verification import verify
 from broker.wire.api import ApiKey
 from broker.wire.batch import (
     BATCH_LENGTH_OFFSET,
@@ -53,6 +57,7 @@ from broker.wire.vocabulary import ALL_REPLICAS, TopicPartition
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
 _KEPT_AS_IT_COMES = "producer"
+_UNGUARDED: Final = nullcontext(MarkerGuard())
 
 
 async def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
@@ -89,17 +94,20 @@ async def _produce(
             await broker.openings.run(partial(check_records, records))
         if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
             records = await broker.openings.run(partial(_with_codec, records, broker.topics[topic].state, context))
-        _check_transaction(broker, request, partition, _peek(records))
-        log_start_offset = partition.log.log_start_offset
-        checked = await broker.openings.run(partial(partition.log.check, records))
-        if len(records) > BYTES_PER_TURN:
-            await asyncio.sleep(0)
-        if broker.require_partition(topic, data.index) is not partition:
-            # Deleted while its batch was looked at, and made anew.
-            raise UnknownTopic(f"The partition {topic}-{data.index} is another one now.")
-        # Once more: its transaction may have ended meanwhile.
-        _check_transaction(broker, request, partition, checked)
-        result = partition.log.append(records, leader_epoch=partition.leader_epoch, checked=checked)
+        header = _peek(records)
+        with _guard(broker, partition, header) as guard:
+            if header.is_transactional:
+                await _check_transaction(broker, request, partition, header)
+            log_start_offset = partition.log.log_start_offset
+            checked = await broker.openings.run(partial(partition.log.check, records))
+            if len(records) > BYTES_PER_TURN:
+                await asyncio.sleep(0)
+            if broker.require_partition(topic, data.index) is not partition:
+                # Deleted while its batch was looked at, and made anew.
+                raise UnknownTopic(f"The partition {topic}-{data.index} is another one now.")
+            if guard.ended:
+                raise _not_in_transaction(header, partition, ErrorCode.INVALID_TXN_STATE)
+            result = partition.log.append(records, leader_epoch=partition.leader_epoch, checked=checked)
     except BrokerError as error:
         return PartitionProduceResponse(
             data.index,
@@ -182,27 +190,42 @@ def _with_codec(records: memoryview, topic: TopicState, context: RequestContext,
     )
 
 
-def _check_transaction(broker: Broker, request: ProduceRequest, partition: Partition, header: BatchHeader) -> None:
+async def _check_transaction(
+    broker: Broker, request: ProduceRequest, partition: Partition, header: BatchHeader
+) -> None:
     """Transactional records need an open transaction that knows this partition; else they would never be ended."""
-    if not header.is_transactional:
-        return
     if request.transactional_id is None:
         raise RecordsRefused(
             "a transactional batch without a transactional id",
             error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             hint="send the producer's transactional.id with the request",
         )
-    code = broker.transactions.check_append(
-        request.transactional_id,
+    producer, where = (
         Producer(header.producer_id, header.producer_epoch),
         TopicPartition(partition.topic, partition.index),
     )
+    try:
+        code = await verify(broker.transactions, request.transactional_id, producer, where)
+    except BrokerError as error:
+        # Of all that may be the matter with the coordinator, this is what a producer tries again for.
+        raise RecordsRefused(str(error), error_code=ErrorCode.NOT_ENOUGH_REPLICAS, hint=error.hint) from error
     if code:
-        raise RecordsRefused(
-            f"producer {header.producer_id} may not write transactional records to {partition.topic}-{partition.index}",
-            error_code=code,
-            hint="add the partition to the transaction first",
-        )
+        raise _not_in_transaction(header, partition, code)
+
+
+def _not_in_transaction(header: BatchHeader, partition: Partition, code: ErrorCode) -> RecordsRefused:
+    return RecordsRefused(
+        f"producer {header.producer_id} may not write transactional records to {partition.topic}-{partition.index}",
+        error_code=code,
+        hint="add the partition to the transaction first",
+    )
+
+
+def _guard(broker: Broker, partition: Partition, header: BatchHeader) -> AbstractContextManager[MarkerGuard]:
+    """Its transaction may end while its batch is looked at."""
+    if not header.is_transactional:
+        return _UNGUARDED
+    return broker.markers.guard(TopicPartition(partition.topic, partition.index), header.producer_id)
 
 
 def _peek(records: memoryview) -> BatchHeader:

@@ -6,7 +6,8 @@ v3 static members; v5 protocol type and name, which must be the group's.
 from __future__ import annotations
 
 from broker.broker import Broker
-from broker.groups.model import SyncAsk
+from broker.errors import BrokerError
+from broker.groups.model import SyncAsk, SyncResult
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -24,7 +25,10 @@ async def handle(broker: Broker, request: SyncGroupRequest, context: RequestCont
         protocol_name=request.protocol_name if context.api_version >= 5 else None,
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    result = await broker.groups.sync(request.group_id, ask)
+    try:
+        result = await broker.groups.wait_for(request.group_id, lambda at: at.sync(request.group_id, ask))
+    except BrokerError as failed:
+        result = SyncResult(failed.error_code)
     return SyncGroupResponse(
         error_code=result.error,
         protocol_type=result.protocol_type,

@@ -6,10 +6,17 @@ generation, which fence a zombie of the group too (KIP-447).
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.broker import Broker
+from broker.coordination.host import has_partition
 from broker.coordination.internal_log import Producer
+from broker.errors import BrokerError
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.formats import Committed
 from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.offset_commit import CommitResults, of_each
+from broker.transactions.verification import verify
 from broker.wire.api import ApiKey
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
@@ -23,30 +30,18 @@ from broker.wire.vocabulary import TopicPartition
 
 
 async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
-    await broker.prepare(broker.groups.log)
-    error = _check(broker, request)
-    results: dict[TopicPartition, ErrorCode] = {}
-    if error is ErrorCode.NONE:
-        now_ms = broker.clock.now_ms()
-        results = broker.groups.offsets.commit(
-            request.group_id,
-            {
-                TopicPartition(topic.name, p.partition_index): Committed(
-                    p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", now_ms
-                )
-                for topic in request.topics
-                for p in topic.partitions
-            },
-            is_known=lambda where: broker.partition(*where) is not None,
-            producer=Producer(request.producer_id, request.producer_epoch),
-        )
+    results: CommitResults
+    try:
+        results = await _commit(broker, request)
+    except BrokerError as failed:
+        results = failed.error_code
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 topic.name,
                 [
                     TxnOffsetCommitResponsePartition(
-                        p.partition_index, results.get(TopicPartition(topic.name, p.partition_index), error)
+                        p.partition_index, of_each(results, TopicPartition(topic.name, p.partition_index))
                     )
                     for p in topic.partitions
                 ],
@@ -56,19 +51,42 @@ async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Reque
     )
 
 
-def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
+async def _commit(broker: Broker, request: TxnOffsetCommitRequest) -> CommitResults:
+    """Raises BrokerError."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    error = broker.groups.check_commit(
+    producer = Producer(request.producer_id, request.producer_epoch)
+    where = TopicPartition(OFFSETS_TOPIC, await broker.groups.partition_for(request.group_id))
+    with broker.markers.guard(where, producer.producer_id) as guard:
+        error = await verify(broker.transactions, request.transactional_id, producer, where)
+        if error is not ErrorCode.NONE:
+            return error
+
+        def step(at: GroupCoordinator) -> CommitResults:
+            if guard.ended:
+                return ErrorCode.INVALID_TXN_STATE
+            return _commit_at(at, broker, request, producer)
+
+        return await broker.groups.ask(request.group_id, step)
+
+
+def _commit_at(
+    at: GroupCoordinator, broker: Broker, request: TxnOffsetCommitRequest, producer: Producer
+) -> CommitResults:
+    error = at.check_commit(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id, transactional=True
     )
     if error is not ErrorCode.NONE:
         return error
-    return broker.transactions.check_append(
-        request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
-        TopicPartition(OFFSETS_TOPIC, broker.groups.log.partition_for(request.group_id)),
-    )
+    now_ms = broker.clock.now_ms()
+    offsets = {
+        TopicPartition(topic.name, p.partition_index): Committed(
+            p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", now_ms
+        )
+        for topic in request.topics
+        for p in topic.partitions
+    }
+    return at.offsets.commit(request.group_id, offsets, is_known=partial(has_partition, broker), producer=producer)
 
 
 HANDLER = Handler(api=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 4), handle=handle)

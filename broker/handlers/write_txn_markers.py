@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker.broker import Broker
 from broker.coordination.internal_log import Producer
 from broker.handlers.handler import Handler, RequestContext
+from broker.transactions.markers import Marker
 from broker.wire.api import ApiKey
 from broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -22,23 +23,26 @@ from broker.wire.vocabulary import TopicPartition
 
 
 async def handle(broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(markers=[_write(broker, marker) for marker in request.markers])
+    return WriteTxnMarkersResponse(markers=[await _write(broker, marker) for marker in request.markers])
 
 
-def _write(broker: Broker, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
-    producer = Producer(marker.producer_id, marker.producer_epoch)
-    topics = []
-    for topic in marker.topics:
-        partitions = []
-        for index in topic.partition_indexes:
-            error = broker.transactions.write_marker(
-                TopicPartition(topic.name, index),
-                producer,
-                commit=marker.transaction_result,
-                coordinator_epoch=marker.coordinator_epoch,
-            )
-            partitions.append(WritableTxnMarkerPartitionResult(index, error))
-        topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
+async def _write(broker: Broker, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+    order = Marker(
+        Producer(marker.producer_id, marker.producer_epoch), marker.transaction_result, marker.coordinator_epoch
+    )
+    written = await broker.markers.write(
+        order, {TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes}
+    )
+    topics = [
+        WritableTxnMarkerTopicResult(
+            topic.name,
+            [
+                WritableTxnMarkerPartitionResult(index, written[TopicPartition(topic.name, index)])
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in marker.topics
+    ]
     return WritableTxnMarkerResult(marker.producer_id, topics)
 
 

@@ -69,6 +69,14 @@ class LeaderEpochMismatch(TopicError):
     hint = "refresh the metadata and ask again"
 
 
+class RequestTimedOut(TopicError):
+    """The replicas did not take in time what was written; they may still."""
+
+    error_code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+    hint = "ask again; see which replicas of the partition lag behind"
+
+
 class NotLeading(TopicError):
     """This broker's session with ZooKeeper may be over, and another broker the leader by now."""
 

@@ -23,29 +23,21 @@ from broker.base.clock import Clock
 from broker.cluster.metadata import ConfigResource, Configs, TopicState
 from broker.cluster.metadata_store import MetadataConflict, MetadataStore, OutcomeUnknown
 from broker.cluster.sole_controller import SoleController
-from broker.coordination.internal_log import TRANSACTIONS_TOPIC
 from broker.errors import BrokerError, LogStorageError
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.topics import configs as topic_configs
 from broker.topics.errors import InvalidPartitions, PartitionOffline, TopicExists, UnknownTopic
-from broker.topics.folders import PARTITION_METADATA, PartitionFolders
+from broker.topics.folders import PartitionFolders
 from broker.topics.leading import identified, lead_anew, leading
 from broker.topics.naming import INTERNAL_TOPICS, check_collision, check_name
 from broker.topics.partition import Partition, Topic
-from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode, WireError
+from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-_LOST_WITH_COORDINATOR = {
-    OFFSETS_TOPIC: "the groups kept there have no committed offsets, and begin where their auto.offset.reset says",
-    TRANSACTIONS_TOPIC: "the transactional ids kept there are unknown: their old producers are not fenced,"
-    " and what is open there hides records from read_committed consumers until kafka-transactions.sh aborts it",
-}
 
 
 class TopicManager:
@@ -53,6 +45,8 @@ class TopicManager:
         self.topics: dict[str, Topic] = {}
         self.deletion_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that is gone, so that committed offsets go too."""
+        self.leadership_listeners: list[Callable[[TopicPartition, int | None], None]] = []
+        """Called after a partition began to be led here, with its leader epoch, or ceased to be (None)."""
         self._by_id: dict[uuid.UUID, Topic] = {}
         self.controllership = SoleController(store, node_id)
         self._store = store
@@ -156,6 +150,7 @@ class TopicManager:
         del self.topics[name], self._by_id[topic.topic_id]
         for partition in topic.partitions:
             partition.wake()
+            self._tell_leadership(partition, None)
         try:
             for listener in self.deletion_listeners:
                 listener(name)
@@ -181,6 +176,8 @@ class TopicManager:
         topic.state = await self._named(made, self._store.set_assignment(controller, grown))
         topic.partitions.extend(made)
         _tell_states(topic)
+        for partition in made:
+            self._tell_leadership(partition, partition.leader_epoch)
 
     async def _catch_up(self, topic: Topic) -> None:
         """Takes over the partitions of a growth of which it was not known what became of it."""
@@ -192,6 +189,8 @@ class TopicManager:
         (topic.state,) = await lead_anew(self._store, controller, [known], since=here)
         topic.partitions.extend(self._load_partition(topic.state, i) for i in range(here, len(known.partitions)))
         _tell_states(topic)
+        for partition in topic.partitions[here:]:
+            self._tell_leadership(partition, partition.leader_epoch)
 
     async def _changing(self, name: str, change: Coroutine[Any, Any, T]) -> T:
         """One change of a topic at a time, and each to its end: whoever asked for it may be gone by then."""
@@ -298,7 +297,13 @@ class TopicManager:
         topic = Topic(state, partitions, state.name in INTERNAL_TOPICS)
         _tell_states(topic)
         self.topics[state.name] = self._by_id[state.topic_id] = topic
+        for partition in partitions:
+            self._tell_leadership(partition, partition.leader_epoch)
         return topic
+
+    def _tell_leadership(self, partition: Partition, leader_epoch: int | None) -> None:
+        for listener in self.leadership_listeners:
+            listener(TopicPartition(partition.topic, partition.index), leader_epoch)
 
     def _make(self, state: TopicState, indexes: range) -> list[Partition]:
         """New partitions, all or none; may run in a thread. Raises LogStorageError, TooFewDescriptors."""
@@ -346,22 +351,11 @@ class TopicManager:
             return self._opened(path, state, index, topic_configs.log_config(state.configs))
         except (BrokerError, OSError, WireError) as error:
             log.error("%s-%d is offline: %s", state.name, index, error)  # noqa: TRY400 - foreseen: the text says all
-            why = PartitionOffline(str(error), hint=self._hint_of_offline(state, index))
+            why = PartitionOffline(str(error))
         except Exception as error:  # whatever damaged files make the opening raise concerns this partition alone
             log.exception("%s-%d is offline", state.name, index)
-            why = PartitionOffline(repr(error), hint=self._hint_of_offline(state, index))
+            why = PartitionOffline(repr(error))
         return Partition(state.name, index, why, state.partitions[index])
-
-    def _hint_of_offline(self, state: TopicState, index: int) -> str | None:
-        """A coordinator's topic has no source to mirror it from again, and ends the start: what to do instead."""
-        lost = _LOST_WITH_COORDINATOR.get(state.name)
-        if lost is None:
-            return None
-        folder = self._folders.path / f"{state.name}-{index}"
-        return (
-            f"restore {folder} from a copy; or move it away and make it anew with only the file {PARTITION_METADATA}"
-            f" in it, of the lines 'version: 0' and 'topic_id: {state.topic_id}': then {lost}"
-        )
 
     def _opened(self, path: Path, state: TopicState, index: int, config: LogConfig) -> Partition:
         opened = PartitionLog.open(path, config, self._clock, self._folders.disk)

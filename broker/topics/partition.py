@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from broker.cluster.metadata import PartitionState, TopicState
 from broker.errors import LogDamaged
 from broker.log.partition_log import PartitionLog
-from broker.topics.errors import InvalidTopicRequest, LeaderEpochMismatch, PartitionOffline
+from broker.topics.errors import InvalidTopicRequest, LeaderEpochMismatch, PartitionOffline, RequestTimedOut
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import IsolationLevel
 
@@ -69,6 +69,13 @@ class Partition:
         self.offline = PartitionOffline(str(damage))
         self._log = None
         self.wake()
+
+    async def wait_replicated(self, offset: int, timeout_ms: int) -> None:
+        """Returns when everything before `offset` is below the high watermark. Raises RequestTimedOut,
+        PartitionOffline.
+        """
+        if self.log.high_watermark < offset:
+            raise RequestTimedOut(f"{self.topic}-{self.index} has no replica beyond {self.log.high_watermark}")
 
     def visible_end(self, isolation_level: int) -> int:
         """The offset before which a consumer of this isolation level may read."""

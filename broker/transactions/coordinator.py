@@ -1,29 +1,33 @@
 """The transaction coordinator: the shell around the decisions of `model`.
 
-A decision is written to `__transaction_state` before anything else follows from it. Once a transaction is prepared its
-markers are written at once, as all partitions are here; what could not be written (a full disk, an offline
-partition) is tried again by the timer, with growing pauses, and after a restart; until then the transactional id
-answers CONCURRENT_TRANSACTIONS.
+It keeps the transactional ids of one partition of `__transaction_state`. A decision is written there, and replicated,
+before a marker follows from it: what is prepared is decided, whoever leads the partition next. Where a marker could not
+be written (a full disk, an offline partition, a leader that is not known) it is tried again by the timer, with growing
+pauses, and by the next coordinator; until then the transactional id answers CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
 
 from broker.coordination.host import CoordinatorHost
-from broker.coordination.internal_log import TRANSACTIONS_TOPIC, InternalLog, Producer
+from broker.coordination.internal_log import Producer, StateLog
+from broker.coordination.limits import COORDINATOR_LOAD_RECORDS_PER_TURN
 from broker.errors import BrokerError, ProducerRefused
 from broker.transactions.formats import read_key, read_value, tombstone, transaction_entry
 from broker.transactions.limits import (
+    MARKER_PATIENCE_MS,
     MARKER_RETRY_MAX_MS,
     MARKER_RETRY_MS,
     TRANSACTIONAL_ID_CHECK_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
+from broker.transactions.markers import Marker, Markers
 from broker.transactions.model import (
     AbortFirst,
     InitAsk,
@@ -36,14 +40,10 @@ from broker.transactions.model import (
     decide_init,
     decide_timeout,
 )
-from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 log = logging.getLogger(__name__)
-
-OffsetsEnd = Callable[[int, int, bool], None]
-"""(partition of the offsets topic, producer id, commit): told of a marker in `__consumer_offsets`."""
 
 
 class MarkerRetry(NamedTuple):
@@ -52,12 +52,12 @@ class MarkerRetry(NamedTuple):
 
 
 class TransactionCoordinator:
-    """All transactional ids of this broker. `load` once, after the group coordinator's; then `run`."""
+    """The transactional ids of one partition, for as long as this broker leads it. `load` once, then `run`."""
 
-    def __init__(self, host: CoordinatorHost, end_offsets: OffsetsEnd) -> None:
+    def __init__(self, host: CoordinatorHost, log: StateLog, markers: Markers) -> None:
         self._host = host
-        self._end_offsets = end_offsets
-        self.log = InternalLog(host, TRANSACTIONS_TOPIC, host.config.transaction_state_log_num_partitions)
+        self._markers = markers
+        self.log = log
         self.transactions: dict[str, Transaction] = {}
         self._open: set[str] = set()
         """Ids whose transaction is ongoing or prepared: what the timer looks at."""
@@ -65,16 +65,16 @@ class TransactionCoordinator:
         """Prepared ids -> the partitions whose marker is still to be written."""
         self._retries: dict[str, MarkerRetry] = {}
         """Open ids whose end failed -> when it is tried again."""
+        self._attended: set[str] = set()
+        """Open ids that somebody is ending right now."""
         self._earlier_deadline = asyncio.Event()
 
     # -- start and time --------------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Read `__transaction_state` and complete what is prepared.
-
-        Raises BrokerError, CorruptBatch, MalformedMessage.
-        """
+    async def load(self) -> None:
+        """Read the partition; what is prepared is due then. Raises BrokerError, CorruptBatch, MalformedMessage."""
         values: dict[str, bytes] = {}
+        taken = 0
         for batch in self.log.replay():
             for record in batch.records:
                 transactional_id = read_key(record.key or b"")
@@ -84,43 +84,65 @@ class TransactionCoordinator:
                     values.pop(transactional_id, None)
                 else:
                     values[transactional_id] = record.value
-        for transactional_id, value in values.items():
+            taken += len(batch.records)
+            if taken >= COORDINATOR_LOAD_RECORDS_PER_TURN:
+                taken = 0
+                await asyncio.sleep(0)
+        for number, (transactional_id, value) in enumerate(values.items(), 1):
             self._note(read_value(transactional_id, value))
-        self.tick()
+            if number % COORDINATOR_LOAD_RECORDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    def end(self) -> None:
+        """The leadership is over: nothing is written any more, neither decisions nor markers."""
+        self.log.is_over = True
 
     async def run(self) -> None:
-        """Abort what is open for too long, retry markers, forget old ids; ends only by being cancelled."""
+        """Abort what is open for too long, end what is decided, forget old ids; ends only by being cancelled."""
         next_check_ms = self._now_ms() + TRANSACTIONAL_ID_CHECK_MS
-        while True:
-            self._earlier_deadline.clear()
-            wait_ms = min(self._next_deadline_ms(), next_check_ms) - self._now_ms()
-            try:
-                async with asyncio.timeout(max(wait_ms, 0) / 1000):
-                    await self._earlier_deadline.wait()
-            except TimeoutError:
-                self.tick()
-            if self._now_ms() >= next_check_ms:
-                next_check_ms = self._now_ms() + TRANSACTIONAL_ID_CHECK_MS
-                self.expire_ids()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._earlier_deadline.clear()
+                for transactional_id in self.due():
+                    # Each by itself: one that waits for its replicas holds up no other.
+                    tasks.create_task(self.attend(transactional_id))
+                    await asyncio.sleep(0)
+                wait_ms = min(self._next_deadline_ms(), next_check_ms) - self._now_ms()
+                try:
+                    async with asyncio.timeout(max(wait_ms, 0) / 1000):
+                        await self._earlier_deadline.wait()
+                except TimeoutError:
+                    pass
+                if self._now_ms() >= next_check_ms:
+                    next_check_ms = self._now_ms() + TRANSACTIONAL_ID_CHECK_MS
+                    self.expire_ids()
+
+    def _due_ms(self, transactional_id: str) -> float:
+        retry = self._retries.get(transactional_id)
+        if retry is not None:
+            return retry.at_ms
+        current = self.transactions[transactional_id]
+        return -inf if current.state.prepared else current.deadline_ms
 
     def _next_deadline_ms(self) -> float:
-        retries = [retry.at_ms for retry in self._retries.values()]
-        open_ones = (self.transactions[id_] for id_ in self._open - self._retries.keys())
-        return min(retries + [t.deadline_ms for t in open_ones if not t.state.prepared], default=inf)
+        return min((self._due_ms(id_) for id_ in self._open - self._attended), default=inf)
 
-    def tick(self) -> None:
-        """Do what is due now."""
-        for transactional_id in sorted(self._open):
-            retry = self._retries.get(transactional_id)
-            if retry is not None and retry.at_ms > self._now_ms():
-                continue
+    def due(self) -> list[str]:
+        """The ids that have to be attended to now."""
+        now_ms = self._now_ms()
+        return sorted(id_ for id_ in self._open - self._attended if self._due_ms(id_) <= now_ms)
+
+    async def attend(self, transactional_id: str) -> None:
+        """Abort what is open for too long, and end what is decided."""
+        if transactional_id in self._attended or transactional_id not in self._open:
+            return
+        with self._attending(transactional_id):
             try:
-                current = self.transactions[transactional_id]
-                timed_out = decide_timeout(current, self._now_ms())
+                timed_out = decide_timeout(self.transactions[transactional_id], self._now_ms())
                 if timed_out is not None:
                     self._store(timed_out)
                 if self.transactions[transactional_id].state.prepared:
-                    self._complete(transactional_id)
+                    await self._complete(transactional_id)
             except BrokerError as error:
                 # Tried again later; one broken disk must not stop the other transactions.
                 self._retry_later(transactional_id, error)
@@ -142,23 +164,22 @@ class TransactionCoordinator:
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def init_producer_id(self, ask: InitAsk | None) -> tuple[ErrorCode, Producer]:
-        """A producer's id and epoch; `None` asks for an id without a transactional id, always a fresh one."""
-        nobody = Producer(-1, -1)
+    async def init_producer_id(self, ask: InitAsk) -> tuple[ErrorCode, Producer]:
+        """The producer's id and epoch, after what an earlier one left open was aborted."""
+        nobody = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        transactional_id = ask.transactional_id
         try:
-            if ask is None:
-                return ErrorCode.NONE, Producer(self._host.allocate_producer_id(), 0)
             decision = self._decide_init(ask)
             if isinstance(decision, AbortFirst):
-                self._store(decision.prepared)
-                if not self._try_complete(ask.transactional_id):
+                if not await self._end_now(decision.prepared):
                     return ErrorCode.CONCURRENT_TRANSACTIONS, nobody
                 # The abort raised the epoch: a producer that named the old one is still the one that asked.
-                decision = self._decide_init(InitAsk(ask.transactional_id, ask.timeout_ms, ask.timeout_max_ms))
+                decision = self._decide_init(InitAsk(transactional_id, ask.timeout_ms, ask.timeout_max_ms))
+            if isinstance(decision, AbortFirst):
+                return ErrorCode.CONCURRENT_TRANSACTIONS, nobody
             if isinstance(decision, ErrorCode):
                 return decision, nobody
-            assert isinstance(decision, Transaction)
-            if decision is not self.transactions.get(ask.transactional_id):
+            if decision is not self.transactions.get(transactional_id):
                 self._store(decision)
             return ErrorCode.NONE, Producer(decision.producer_id, decision.producer_epoch)
         except BrokerError as error:
@@ -178,45 +199,30 @@ class TransactionCoordinator:
         decision = decide_add(current, *producer, partitions, self._now_ms())
         if isinstance(decision, ErrorCode):
             return decision
-        return ErrorCode.NONE if decision is current else self._try_store(decision)
+        if decision is not current:
+            try:
+                self._store(decision)
+            except BrokerError as error:
+                return error.error_code
+        return ErrorCode.NONE
 
-    def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> ErrorCode:
-        """Commit or abort. Answered once the decision is in the log; the markers follow, mostly at once."""
+    async def end_transaction(self, transactional_id: str, producer: Producer, *, commit: bool) -> ErrorCode:
+        """Commit or abort. A success once it is decided; the markers follow, mostly at once."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         current = self.transactions.get(transactional_id)
         decision = decide_end(current, *producer, commit=commit, now_ms=self._now_ms())
         if isinstance(decision, ErrorCode):
             return decision
-        error = self._try_store(decision)
-        if error is ErrorCode.NONE:
-            self._try_complete(transactional_id)
-        return error
+        try:
+            await self._end_now(decision)
+        except BrokerError as error:
+            return error.error_code
+        return ErrorCode.NONE
 
     def check_append(self, transactional_id: str | None, producer: Producer, where: TopicPartition) -> ErrorCode:
         """May transactional records of this producer go to the partition? Plain idempotent batches need no leave."""
         return check_append(self.transactions.get(transactional_id or ""), *producer, where)
-
-    def write_marker(
-        self, where: TopicPartition, producer: Producer, *, commit: bool, coordinator_epoch: int
-    ) -> ErrorCode:
-        """Write one marker, also at the order of another coordinator (WriteTxnMarkers)."""
-        partition = self._host.partition(where.topic, where.partition)
-        if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        try:
-            partition.log.write_marker(
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                commit=commit,
-                coordinator_epoch=coordinator_epoch,
-                leader_epoch=partition.leader_epoch,
-            )
-        except BrokerError as error:
-            return error.error_code
-        if where.topic == OFFSETS_TOPIC:
-            self._end_offsets(where.partition, producer.producer_id, commit)
-        return ErrorCode.NONE
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -229,13 +235,6 @@ class TransactionCoordinator:
         self.log.append(transaction.transactional_id, [transaction_entry(transaction)])
         self._note(transaction)
         self._earlier_deadline.set()
-
-    def _try_store(self, transaction: Transaction) -> ErrorCode:
-        try:
-            self._store(transaction)
-        except BrokerError as error:
-            return error.error_code
-        return ErrorCode.NONE
 
     def _note(self, transaction: Transaction) -> None:
         transactional_id = transaction.transactional_id
@@ -250,13 +249,32 @@ class TransactionCoordinator:
         else:
             self._unmarked.pop(transactional_id, None)
 
-    def _try_complete(self, transactional_id: str) -> bool:
+    @contextmanager
+    def _attending(self, transactional_id: str) -> Iterator[None]:
+        self._attended.add(transactional_id)
         try:
-            self._complete(transactional_id)
-        except BrokerError as error:
-            # The decision stands in the log; the timer completes it.
-            self._retry_later(transactional_id, error)
-            return False
+            yield
+        finally:
+            self._attended.discard(transactional_id)
+            self._earlier_deadline.set()
+
+    async def _end_now(self, prepared: Transaction) -> bool:
+        """Store the decision and, for as long as a client may be kept waiting, end the transaction -> whether it is.
+
+        Raises BrokerError where the decision could not be stored.
+        """
+        transactional_id = prepared.transactional_id
+        with self._attending(transactional_id):
+            self._store(prepared)
+            try:
+                async with asyncio.timeout(MARKER_PATIENCE_MS / 1000):
+                    await self._complete(transactional_id)
+            except TimeoutError:
+                return False
+            except BrokerError as error:
+                # The decision stands in the log; the timer completes it.
+                self._retry_later(transactional_id, error)
+                return False
         return True
 
     def _retry_later(self, transactional_id: str, error: BrokerError) -> None:
@@ -265,21 +283,21 @@ class TransactionCoordinator:
         self._retries[transactional_id] = MarkerRetry(self._now_ms() + pause_ms, pause_ms)
         log.warning("transaction of %s is not ended yet, tried again in %d ms: %s", transactional_id, pause_ms, error)
 
-    def _complete(self, transactional_id: str) -> None:
-        """Write the markers that are missing and store the end. Each partition is tried, as the records of one that
-        took its marker are to be read whatever became of another. Raises BrokerError, with what was written noted.
+    async def _complete(self, transactional_id: str) -> None:
+        """Have the markers written that are missing, and store the end. Raises BrokerError, with what was written
+        noted. Not before the decision is replicated: another coordinator might find the transaction open, and decide
+        otherwise.
         """
         prepared = self.transactions[transactional_id]
-        coordinator_epoch = self.log.leader_epoch(self.log.partition_for(transactional_id))
+        await self.log.replicated(transactional_id)
+        self.log.check_leading()
         commit = prepared.state is TransactionState.PREPARE_COMMIT
-        producer = Producer(prepared.producer_id, prepared.producer_epoch)
+        marker = Marker(Producer(prepared.producer_id, prepared.producer_epoch), commit, self.log.leader_epoch)
         unmarked = self._unmarked[transactional_id]
         failures: list[tuple[TopicPartition, ErrorCode]] = []
-        for where in sorted(unmarked):
-            error = self.write_marker(where, producer, commit=commit, coordinator_epoch=coordinator_epoch)
+        for where, error in (await self._markers.write(marker, unmarked)).items():
             # A deleted topic needs no marker, and a partition that knows a newer epoch had this transaction ended.
-            gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ProducerRefused.error_code)
-            if error in gone:
+            if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ProducerRefused.error_code):
                 unmarked.discard(where)
             else:
                 failures.append((where, error))

@@ -6,6 +6,8 @@ TRANSACTIONAL_ID_CHECK_MS = 60 * 60 * 1000
 # Markers that could not be written (a full disk) are tried again after this, and then after twice as long each time.
 MARKER_RETRY_MS = 500
 MARKER_RETRY_MAX_MS = 10 * 1000
+# So long a producer that ends its transaction waits for the markers; then it is told to ask again if it needs them.
+MARKER_PATIENCE_MS = 1_000
 # The epoch is an int16; one below its end the producer gets a new id, so that a fence can still raise the epoch.
 PRODUCER_EPOCH_MAX = 2**15 - 1
 

@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from broker.base.clock import Clock
 from broker.cluster.metadata import PartitionState
 from broker.config import BrokerConfig
-from broker.coordination.host import TopicShape
-from broker.coordination.internal_log import InternalLog
+from broker.coordination.coordinators import Coordinators
+from broker.coordination.host import InternalTopic, TopicShape
+from broker.coordination.internal_log import TRANSACTIONS_TOPIC
 from broker.groups.coordinator import GroupCoordinator
 from broker.log.config import LogConfig
 from broker.log.disk import OS_DISK, Disk
 from broker.log.partition_log import PartitionLog
-from broker.topics.errors import PartitionOffline
+from broker.topics.errors import PartitionOffline, UnknownTopic
 from broker.topics.partition import Partition as BrokerPartition
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.markers import LocalMarkers
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from tests.broker.clock import ManualClock
+
+T = TypeVar("T")
+
+
+def at_once(asked: Coroutine[Any, Any, T]) -> T:
+    """What it comes to, without an event loop: for what gives others their turn, and waits for nothing."""
+    while True:
+        try:
+            asked.send(None)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
 
 
 @dataclass
 class Partition:
     log: PartitionLog
     leader_epoch: int
+
+    async def wait_replicated(self, offset: int, timeout_ms: int) -> None:
+        """Without followers, everything is."""
+        assert offset <= self.log.log_end_offset
 
 
 class Host:
@@ -48,12 +66,33 @@ class Host:
         for folder in sorted(path for path in data_dir.iterdir() if path.is_dir()):
             topic, _, index = folder.name.rpartition("-")
             self._open(topic, int(index))
-        self.groups = GroupCoordinator(self)
-        self.transactions = TransactionCoordinator(
-            self, lambda partition, pid, commit: self.groups.offsets.end_transaction(partition, pid, commit=commit)
+        self.markers = LocalMarkers(self, self._end_offsets)
+        self.all_groups = Coordinators(self, InternalTopic(OFFSETS_TOPIC, 1), lambda log: GroupCoordinator(self, log))
+        self.all_transactions = Coordinators(
+            self, InternalTopic(TRANSACTIONS_TOPIC, 1), lambda log: TransactionCoordinator(self, log, self.markers)
         )
-        self.groups.load()
-        self.transactions.load()
+        for name, coordinators in ((OFFSETS_TOPIC, self.all_groups), (TRANSACTIONS_TOPIC, self.all_transactions)):
+            if (name, 0) not in self._partitions:
+                self.create_topic(name)
+            coordinators.leads(0, self._epoch)
+            at_once(coordinators.load())
+        for transactional_id in self.transactions.due():
+            at_once(self.transactions.attend(transactional_id))
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        found = self.all_groups.partition(0)
+        assert found is not None
+        return found
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        found = self.all_transactions.partition(0)
+        assert found is not None
+        return found
+
+    def _end_offsets(self, partition: int, producer_id: int, commit: bool, end_offset: int) -> None:
+        self.groups.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
 
     def _open(self, topic: str, index: int) -> None:
         compacted = frozenset({"compact"}) if topic.startswith("__") else frozenset({"delete"})
@@ -85,8 +124,11 @@ class Host:
         finally:
             self._partitions[topic, index] = online
 
-    def check_leading(self) -> None:
-        """Always."""
+    def require_partition(self, topic: str, index: int) -> Partition | BrokerPartition:
+        found = self.partition(topic, index)
+        if found is None:
+            raise UnknownTopic(f"no {topic}-{index}")
+        return found
 
     def topic_names(self) -> list[str]:
         return sorted({topic for topic, _ in self._partitions if not topic.startswith("__")})
@@ -99,13 +141,14 @@ class Host:
         count = sum(topic == name for topic, _ in self._partitions)
         return TopicShape(uuid.uuid5(uuid.NAMESPACE_DNS, name), count) if count else None
 
-    def ensure_internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        assert configs["cleanup.policy"] == "compact"
-        if self.partition(name, 0) is None:
-            self.create_topic(name, partitions)
+    async def gone_topics(self, names: Collection[str]) -> set[str]:
+        return {name for name in names if self.topic_shape(name) is None}
 
-    async def prepare(self, *logs: InternalLog) -> None:
-        """Here topics are made when they are needed."""
+    async def make_internal_topic(self, topic: InternalTopic) -> None:
+        """They are there from the start."""
+
+    def damage_hint(self, topic: str, index: int) -> str:
+        return f"mend {topic}-{index}"
 
     async def prepare_producer_ids(self) -> None:
         """Here there is always one."""

@@ -1,4 +1,4 @@
-"""The consumer groups of this broker: the shell around `steps.py` and `classic.py`.
+"""The consumer groups of one coordinator: the shell around `steps.py` and `classic.py`.
 
 A step is computed on values, written, and only then counts: a write that fails leaves the group as it was.
 """
@@ -13,7 +13,7 @@ from uuid import UUID
 import re2
 
 from broker.coordination.host import CoordinatorHost, TopicShape
-from broker.coordination.internal_log import Entry, InternalLog
+from broker.coordination.internal_log import Entry, StateLog
 from broker.errors import BrokerError
 from broker.groups.consumer import classic
 from broker.groups.consumer.model import (
@@ -61,7 +61,7 @@ class _Deadlines:
 class ConsumerGroups:
     """All groups of KIP-848. Everything happens between two awaits of the broker's event loop."""
 
-    def __init__(self, host: CoordinatorHost, log: InternalLog, watch: Watch, rules: GroupRules, adopt: Adopt) -> None:
+    def __init__(self, host: CoordinatorHost, log: StateLog, watch: Watch, rules: GroupRules, adopt: Adopt) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self.empty_since_ms: dict[str, int] = {}
         """Wall-clock time since when a group has had no member; since the start for one that was read."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.coordination.internal_log import Entry, InternalLog
+from broker.coordination.internal_log import Entry
 from broker.errors import LogDamaged
 from broker.wire.coordinator_keys import OFFSETS_TOPIC, java_string_hash, partition_for
 from tests.broker.coordinator_host import start
@@ -22,15 +22,14 @@ def test_partition_of_the_smallest_hash_is_zero() -> None:
 
 
 def test_a_replay_that_does_not_get_on_is_damage_and_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = start(tmp_path)
-    offsets = InternalLog(host, OFFSETS_TOPIC, 1)
+    state = start(tmp_path).groups.log
     for number in range(3):
-        offsets.append("group", [Entry(b"%d" % number, b"value")])
-    assert len(list(offsets.replay())) == 3
+        state.append("group", [Entry(b"%d" % number, b"value")])
+    assert len(list(state.replay())) == 3
     (path,) = (tmp_path / "data" / f"{OFFSETS_TOPIC}-0").glob("*.log")
     fd = os.open(path, os.O_WRONLY)
     os.pwrite(fd, b"\xff" * 8, 0)
     os.close(fd)
     monkeypatch.setattr("broker.coordination.internal_log.COORDINATOR_LOAD_BYTES", 100)
     with pytest.raises(LogDamaged, match=r"__consumer_offsets-0 cannot be read on from offset 0, it ends at 3"):
-        list(offsets.replay())
+        list(state.replay())

@@ -11,11 +11,12 @@ from broker.coordination.internal_log import Entry, Producer
 from broker.groups.formats import Committed
 from broker.groups.limits import OFFSETS_RETENTION_MS
 from broker.groups.model import GroupProtocol, JoinAsk, JoinResult, Leaver, SyncAsk
+from broker.transactions.markers import Marker
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState, TopicPartition
 from tests.broker.clock import ManualClock
-from tests.broker.coordinator_host import Host
+from tests.broker.coordinator_host import Host, at_once
 from tests.broker.coordinator_host import start as start_host
 from tests.broker.log.support import FaultyDisk
 
@@ -251,7 +252,7 @@ def test_offsets_of_a_transaction_count_when_it_commits(tmp_path: Path) -> None:
     again = host.restart(clean=False)
     assert again.groups.offsets.of("g").is_pending(FLIGHTS), "pending survives a restart"
     where = TopicPartition(OFFSETS_TOPIC, 0)
-    assert again.transactions.write_marker(where, producer, commit=True, coordinator_epoch=0) is ErrorCode.NONE
+    assert at_once(again.markers.write(Marker(producer, True, 0), [where])) == {where: ErrorCode.NONE}
     for host in (again, again.restart()):
         assert host.groups.offsets.of("g").committed[FLIGHTS].offset == 2
         assert not host.groups.offsets.of("g").is_pending(FLIGHTS)
@@ -264,7 +265,7 @@ def test_offsets_of_an_aborted_transaction_are_forgotten(tmp_path: Path) -> None
     commit(host, 1)
     commit(host, 2, producer=Producer(500, 0))
     where = TopicPartition(OFFSETS_TOPIC, 0)
-    host.transactions.write_marker(where, Producer(500, 0), commit=False, coordinator_epoch=0)
+    at_once(host.markers.write(Marker(Producer(500, 0), False, 0), [where]))
     again = host.restart()
     assert again.groups.offsets.of("g").committed[FLIGHTS].offset == 1
     assert not again.groups.offsets.of("g").is_pending(FLIGHTS)
@@ -276,7 +277,7 @@ def test_a_later_plain_commit_wins_over_an_earlier_one_in_a_transaction(tmp_path
     host.groups.check_commit("g", "", None, -1)
     commit(host, 2, producer=Producer(500, 0))
     commit(host, 3)
-    host.transactions.write_marker(TopicPartition(OFFSETS_TOPIC, 0), Producer(500, 0), commit=True, coordinator_epoch=0)
+    at_once(host.markers.write(Marker(Producer(500, 0), True, 0), [TopicPartition(OFFSETS_TOPIC, 0)]))
     assert host.groups.offsets.of("g").committed[FLIGHTS].offset == 3
     host.close()
 

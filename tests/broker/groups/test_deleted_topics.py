@@ -9,11 +9,12 @@ from broker.config import BrokerConfig
 from broker.coordination.internal_log import Producer
 from broker.groups.formats import Committed
 from broker.groups.limits import OFFSET_TOMBSTONE_RETRY_MS, OFFSETS_RETENTION_MS
+from broker.transactions.markers import Marker
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock
-from tests.broker.coordinator_host import Host
+from tests.broker.coordinator_host import Host, at_once
 from tests.broker.groups.test_coordinator import FLIGHTS, commit, start
 from tests.broker.log.support import FaultyDisk
 
@@ -38,7 +39,7 @@ def test_a_deleted_topic_takes_the_offsets_of_an_open_transaction_along(tmp_path
     if restarted:
         host = host.restart()
     assert not host.groups.offsets.has_any("g")
-    host.transactions.write_marker(TopicPartition(OFFSETS_TOPIC, 0), producer, commit=True, coordinator_epoch=9)
+    at_once(host.markers.write(Marker(producer, True, 9), [TopicPartition(OFFSETS_TOPIC, 0)]))
     assert host.groups.offsets.of("g").committed == {}
     assert host.restart().groups.offsets.of("g").committed == {}
 
@@ -50,7 +51,7 @@ def test_an_offset_after_the_topics_deletion_in_the_same_transaction_counts(tmp_
     commit(host, 9, producer=producer)
     host.groups.forget_topic("flights")
     commit(host, 2, producer=producer)
-    host.transactions.write_marker(TopicPartition(OFFSETS_TOPIC, 0), producer, commit=True, coordinator_epoch=9)
+    at_once(host.markers.write(Marker(producer, True, 9), [TopicPartition(OFFSETS_TOPIC, 0)]))
     for again in (host, host.restart()):
         assert again.groups.offsets.of("g").committed[FLIGHTS].offset == 2
 
@@ -64,7 +65,7 @@ def test_an_expired_offset_stays_while_a_transaction_replaces_it(tmp_path: Path)
     clock.advance(OFFSETS_RETENTION_MS)
     commit(host, 9, producer=producer)
     host.groups.expire_offsets()
-    host.transactions.write_marker(TopicPartition(OFFSETS_TOPIC, 0), producer, commit=True, coordinator_epoch=9)
+    at_once(host.markers.write(Marker(producer, True, 9), [TopicPartition(OFFSETS_TOPIC, 0)]))
     assert host.groups.offsets.of("g").committed[FLIGHTS].offset == 9
 
 

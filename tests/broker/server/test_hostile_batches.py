@@ -213,31 +213,6 @@ def test_a_deletion_removes_the_files_whatever_its_listeners_meet(tmp_path: Path
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("topic", "lost"), [("__consumer_offsets", "groups"), ("__transaction_state", "fenced")])
-def test_a_damaged_coordinator_names_the_folder_and_the_price_of_moving_it_away(
-    tmp_path: Path, topic: str, lost: str
-) -> None:
-    async def run() -> None:
-        async with running_server(tmp_path) as server:
-            await server.broker.manager.create(topic, 1, {"cleanup.policy": "compact"})
-        folder = tmp_path / f"{topic}-0"
-        (folder / "partition.metadata").write_bytes(b"")
-        with pytest.raises(BrokerError) as refused:
-            async with running_server(tmp_path):
-                pass
-        assert str(folder) in refused.value.hint
-        assert lost in refused.value.hint
-        assert "mirror" not in refused.value.hint, "there is nothing to mirror it from"
-        folder.rename(tmp_path.with_name(f"{tmp_path.name}-away"))
-        folder.mkdir()
-        lines = [line for line in refused.value.hint.split("'") if line.startswith(("version: ", "topic_id: "))]
-        (folder / "partition.metadata").write_text("\n".join(lines))
-        async with running_server(tmp_path) as server:
-            assert server.broker.require_partition(topic, 0).offline is None
-
-    asyncio.run(run())
-
-
 def test_a_lost_topic_id_takes_the_partition_offline_and_removes_nothing(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_server(tmp_path) as server, connect(server.address) as client:
