@@ -8,7 +8,7 @@ docs/adr/0010-the-sequence-carries-the-way.md.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -101,6 +101,23 @@ def find_run(runs: Sequence[OriginRun], sequence: int) -> OriginRun | None:
     """The run that a sequence stands in, of sorted ones."""
     at = bisect_right(runs, sequence, key=lambda run: run.first) - 1
     return runs[at] if at >= 0 and sequence < runs[at].end else None
+
+
+def add_run(runs: list[OriginRun], run: OriginRun) -> None:
+    """Put a run among sorted ones that do not overlap; those of the same way that it touches become one with it.
+
+    What is known stays: one that says otherwise of the same sequences is left out.
+    """
+    low = bisect_left(runs, run.first, key=lambda known: known.end)
+    high = bisect_right(runs, run.end, key=lambda known: known.first)
+    if low < high and runs[low].end == run.first and runs[low].way != run.way:
+        low += 1
+    if low < high and runs[high - 1].first == run.end and runs[high - 1].way != run.way:
+        high -= 1
+    touched = runs[low:high]
+    if all(known.way == run.way for known in touched):
+        all_of = [run, *touched]
+        runs[low:high] = [OriginRun(min(one.first for one in all_of), max(one.end for one in all_of), run.way)]
 
 
 def spent_origins(entries: Sequence[OriginRuns], log_start: int) -> list[OriginRuns]:

@@ -10,6 +10,8 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.origin_entries import spent_origins
+from mirror.offsets.origin_ledger import OriginLedger
 from mirror.offsets.state import StateEntries
 from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
@@ -58,9 +60,18 @@ class Ground:
         known = PartitionMap(list(opening.intervals), opening.end, opening.position)
         rules = Rules(self.writer, max_message_bytes, self.passage.judge(where), self.passage.names_origins)
         history = history_of(opening)
-        shared = self.link.shared_targets
+        told = self.entries.origins.get(where, ())
+        spent = set(map(id, spent_origins(told, found.tail.log_start)))
         replicator = Replicator(
-            where, self.pairs[where], known, rules, outlet, shared=shared, history=history, sequence=found.sequence
+            where,
+            self.pairs[where],
+            known,
+            rules,
+            outlet,
+            shared=self.link.shared_targets,
+            history=history,
+            sequence=found.sequence,
+            origins=OriginLedger(entry for entry in told if id(entry) not in spent),
         )
         replicator.gap = opening.gap
         replicator.source_end_offset = found.source.end

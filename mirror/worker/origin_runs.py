@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right, insort
+from bisect import bisect_right
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
@@ -14,7 +14,7 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import STATE_PREFIX
 from mirror.offsets.entries import decode_entry, decode_key
-from mirror.offsets.origin_entries import OriginRun, OriginRuns, Way, find_run, join_runs
+from mirror.offsets.origin_entries import OriginRun, OriginRuns, Way, add_run, find_run
 
 _Writer = tuple[TopicPartition, int, int]
 """A partition, a producer id and its epoch."""
@@ -86,10 +86,5 @@ class OriginReader:
             return
         if isinstance(entry, OriginRuns):
             runs = self._runs.setdefault((TopicPartition(entry.topic, entry.partition), *entry.writer), [])
-            for run in join_runs(entry.runs):
-                if not runs or runs[-1].end < run.first:
-                    runs.append(run)
-                elif runs[-1].end == run.first:
-                    runs[-1:] = join_runs([runs[-1], run])
-                elif find_run(runs, run.first) is None:
-                    insort(runs, run, key=lambda known: known.first)
+            for run in entry.runs:
+                add_run(runs, run)

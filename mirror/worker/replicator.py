@@ -30,6 +30,7 @@ from mirror.offsets.intervals import End, intervals_for
 from mirror.offsets.left_out import LeftOut, join_left_out
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import RUNS_MAX, OriginRun, OriginRuns, join_runs
+from mirror.offsets.origin_ledger import OriginLedger
 from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.offsets.state_writer import Change
 from mirror.worker.events import EventSink, tell_gap
@@ -114,6 +115,7 @@ class Replicator:
         "in_flight",
         "is_held",
         "map",
+        "origins",
         "ready",
         "rules",
         "source",
@@ -134,12 +136,14 @@ class Replicator:
         shared: bool,
         history: History | None = None,
         sequence: int = 0,
+        origins: OriginLedger | None = None,
     ) -> None:
         assert found.end is not None
         self.source = source
         self.target = target
         self.map = found
         self.rules = rules
+        self.origins = origins or OriginLedger()
         self.history = history = history or History()
         stand = history.epochs_stand and history.leader_epochs
         known = history.leader_epochs[-1].leader_epoch if stand else NO_LEADER_EPOCH
@@ -236,10 +240,13 @@ class Replicator:
         """What tells the readers of the target where these batches came from."""
         runs = join_runs(OriginRun(b.sequence, b.sequence + b.count, b.way) for b in batches)
         proved = (self._acknowledged_sequence, self.end.target_next)
-        return [
+        entries = [
             OriginRuns(*self.source, self.writer, tuple(runs[at : at + RUNS_MAX]), *proved)
             for at in range(0, len(runs), RUNS_MAX)
         ]
+        for entry in entries:
+            self.origins.add(entry)
+        return [*entries]
 
     def _release(self, count: int) -> None:
         """The first `count` waiting batches may be produced now; after a stop there are none."""

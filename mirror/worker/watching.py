@@ -103,6 +103,7 @@ async def run_topics(session: Session) -> None:
         if lost := await session.passage.find_lost_side(session.target):
             raise SessionOutdated(lost)
         refuse_other_origins(session)
+        await _tidy_origins(session)
         due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(_key(session, name))}
         if due:
             report = await sync_topics(link, session.source, session.target, due.__contains__)
@@ -114,6 +115,15 @@ async def run_topics(session: Session) -> None:
         await _review_holds(session, seen, failures)
         if clock.monotonic() - started > session.limits.fence_renewal_ms / 1000:
             raise SessionOutdated("the fence is old")
+
+
+async def _tidy_origins(session: Session) -> None:
+    """What the state says of how batches came goes with what the target's retention takes. Raises ClientError."""
+    told = {replicator.target: replicator for replicator in session.replicators.values() if replicator.origins.entries}
+    starts, _ = split_failures(await list_each_offset(session.target, dict.fromkeys(told, EARLIEST)))
+    changes = [change for where, start in starts.items() for change in told[where].origins.tidy(start.offset)]
+    if changes:
+        session.state_writer.submit(changes)
 
 
 def _key(session: Session, target_topic: str) -> tuple[str, None]:

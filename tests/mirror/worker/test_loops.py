@@ -134,6 +134,35 @@ async def test_ways_go_with_the_records_that_retention_took(sites: Mapping[str, 
     assert len((await read_entries(ring[0], north)).origins["flights", 0]) == 1
 
 
+async def test_ways_go_while_a_session_runs(sites: Mapping[str, Cluster]) -> None:
+    """They stayed until the next one began: a link that runs for months keeps no more than its target does."""
+    ring = declared([alone(sites, *way, topics="flights") for way in RING])
+    for site in sites.values():
+        await make_topic(site, "flights")
+    north, everything = sites["north"], expected()
+    async with running(*ring) as told:
+        for at in range(4):
+            for name, site in sites.items():
+                await write_values(site, f"{name}-{at}", 10)
+                everything += expected(f"{name}-{at}", count=10)
+            for site in sites.values():
+                await settled(site, everything)
+        before, started = (await read_entries(ring[0], north)).origins["flights", 0], told.count(Event.STARTED)
+        await delete_records(north, {FLIGHTS: (await log_end_offsets(north, [FLIGHTS]))[FLIGHTS]})
+
+        async def are_gone() -> bool:
+            return len((await read_entries(ring[0], north)).origins["flights", 0]) == 1
+
+        await eventually(are_gone, "the entries of what is gone")
+        assert len(before) > 3
+        for name, site in sites.items():
+            await write_values(site, f"{name}-later", 10)
+        later = expected(*(f"{name}-later" for name in sites), count=10)
+        await settled(north, later)
+        await settled(sites["west"], everything + later)
+        assert told.count(Event.STARTED) == started
+
+
 async def test_a_registry_that_a_hand_deletes_is_written_anew_by_who_writes_there(sites: Mapping[str, Cluster]) -> None:
     """Else the next session of the link back takes mirrored records for local ones, and they go round."""
     east, west = sites["east"], sites["west"]
