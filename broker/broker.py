@@ -120,6 +120,8 @@ class Broker:
         found = self.manager.partition(topic, index)
         if found is None:
             raise UnknownTopic(f"This broker has no partition {topic}-{index}.")
+        if found.leading is None and found.offline is None:
+            raise NotLeading(f"{topic}-{index} is led by broker {found.state.leader}")
         return found
 
     def topic_names(self) -> list[str]:

@@ -17,16 +17,13 @@ from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
 from broker.limits import UNSENT_ANSWERS_BYTES_MAX
-from broker.topics.errors import InvalidTopicRequest, TopicError
 from broker.topics.fetch_sessions import NO_SESSION, Fetched, FetchPlan, FetchSessionError, TopicKey
-from broker.topics.partition import Partition, check_isolation_level
+from broker.topics.partition import Partition
+from broker.topics.reading import Reader, read_partition, reader_of
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -35,7 +32,6 @@ from broker.wire.messages.fetch import (
 )
 from broker.wire.vocabulary import IsolationLevel
 
-LAST_FETCHED_EPOCH_UNKNOWN = -1
 TOPIC_IDS_SINCE_VERSION = 13
 LEADERS_SINCE_VERSION = 16
 LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -49,49 +45,78 @@ class _Answer:
 
     found: list[tuple[Fetched, PartitionData]] = field(default_factory=list)
     read: list[Partition] = field(default_factory=list)
+    reader: Reader | None = None
     size_bytes: int = 0
     urgent: bool = False
 
 
 async def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + request.max_wait_ms / 1000
     try:
         plan = broker.fetch_sessions.plan(request, by_id=context.api_version >= TOPIC_IDS_SINCE_VERSION)
     except FetchSessionError as error:
         return FetchResponse(error_code=error.error_code)
-    by_whom = context.api_version >= LEADERS_SINCE_VERSION
+    deadline: float | None = None
     while True:
-        answer = _read(broker, request, plan, by_whom)
-        if answer.urgent or answer.size_bytes >= request.min_bytes or loop.time() >= deadline:
+        answer = _read(broker, request, plan, context)
+        if answer.urgent or answer.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
+            break
+        now = asyncio.get_running_loop().time()
+        if deadline is None:
+            deadline = now + request.max_wait_ms / 1000
+        if now >= deadline:
             break
         if not await _wait_for_data(broker, request, answer, deadline):
-            answer = _read(broker, request, plan, by_whom)
+            answer = _read(broker, request, plan, context)
             break
     return _response(broker, plan, answer)
 
 
-def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, by_whom: bool) -> _Answer:
+def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: RequestContext) -> _Answer:
     answer = _Answer()
     room_bytes = max(0, UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes)
     limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
+    version, inter_broker = context.api_version, context.inter_broker
+    now_ms = broker.clock.monotonic() * 1000
     for fetched in plan.partitions.values():
+        asked = fetched.asked
         partition = None
         try:
             partition = _find(broker, fetched)
-            _check(request, fetched.asked)
-            data = _read_partition(partition, fetched.asked, request.isolation_level, limit_bytes, answer)
+            if answer.reader is None:
+                answer.reader = reader_of(request, api_version=version, inter_broker=inter_broker, now_ms=now_ms)
+            data, size_bytes = read_partition(
+                *(partition, asked, answer.reader),
+                room_bytes=limit_bytes - answer.size_bytes,
+                at_least_one=answer.size_bytes == 0,
+            )
+            answer.size_bytes += size_bytes
+            answer.urgent |= data.diverging_epoch is not None
             answer.read.append(partition)
         except BrokerError as error:
-            data = _refusal(partition, fetched.asked.partition, error)
-            if partition is not None and error.error_code in LED_ELSEWHERE and by_whom:
-                data.current_leader = LeaderIdAndEpoch(broker.config.node_id, partition.leader_epoch)
+            data = _refusal(partition, asked.partition, error)
+            if partition is not None:
+                _say_more(broker, partition, data, error, answer.reader, version)
             answer.urgent = True
         answer.found.append((fetched, data))
     if not plan.partitions:
         # Nothing can come: an empty request is answered at once, not after its whole wait.
         answer.urgent = True
     return answer
+
+
+def _say_more(
+    broker: Broker,
+    partition: Partition,
+    data: PartitionData,
+    error: BrokerError,
+    reader: Reader | None,
+    version: int,
+) -> None:
+    """What helps the reader on: the leader to ask; to a follower the start of the log, where it begins anew."""
+    if error.error_code in LED_ELSEWHERE and version >= LEADERS_SINCE_VERSION:
+        data.current_leader = LeaderIdAndEpoch(broker.config.node_id, partition.leader_epoch)
+    if reader is not None and reader.follows and isinstance(error, OffsetOutOfRange):
+        data.log_start_offset = partition.log.log_start_offset
 
 
 def _find(broker: Broker, fetched: Fetched) -> Partition:
@@ -128,65 +153,6 @@ def _response(broker: Broker, plan: FetchPlan, answer: _Answer) -> FetchResponse
     return response
 
 
-def _check(request: FetchRequest, asked: FetchPartition) -> None:
-    """Raises TopicError for what no reader may ask."""
-    check_isolation_level(request.isolation_level)
-    if request.max_bytes < 0 or asked.partition_max_bytes < 0:
-        raise InvalidTopicRequest("A fetch of less than 0 bytes.")
-    state = request.replica_state
-    replica_id = request.replica_id if state is None else state.replica_id
-    if replica_id >= 0:
-        raise TopicError(
-            f"Broker {replica_id} is no replica of the partition.",
-            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            hint="this cluster has one broker, and no followers",
-        )
-
-
-def _read_partition(
-    partition: Partition, asked: FetchPartition, isolation_level: int, limit_bytes: int, answer: _Answer
-) -> PartitionData:
-    """Raises BrokerError."""
-    partition.check_leader_epoch(asked.current_leader_epoch)
-    log = partition.log
-    end = partition.visible_end(isolation_level)
-    data = PartitionData(
-        asked.partition,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        records=b"",
-        aborted_transactions=[] if isolation_level == IsolationLevel.READ_COMMITTED else None,
-    )
-    if asked.last_fetched_epoch != LAST_FETCHED_EPOCH_UNKNOWN:
-        data.diverging_epoch = _divergence(partition, asked)
-        if data.diverging_epoch is not None:
-            answer.urgent = True
-            return data
-    room_bytes = min(asked.partition_max_bytes, limit_bytes - answer.size_bytes)
-    nothing_yet = end <= asked.fetch_offset <= log.log_end_offset
-    if nothing_yet or (room_bytes <= 0 and answer.size_bytes):
-        return data
-    found = log.read(asked.fetch_offset, room_bytes, up_to=end, at_least_one=answer.size_bytes == 0)
-    if found.records:
-        data.records = found.records
-        answer.size_bytes += found.size_bytes
-        if isolation_level == IsolationLevel.READ_COMMITTED:
-            aborted = log.aborted_transactions(asked.fetch_offset, found.next_offset)
-            data.aborted_transactions = [AbortedTransaction(*transaction) for transaction in aborted]
-    return data
-
-
-def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
-    """Where the client's log parts from ours, if it does. Raises OffsetOutOfRange when that is not known any more."""
-    epoch, end_offset = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
-    if epoch < 0 or end_offset < 0:
-        raise OffsetOutOfRange(f"epoch {asked.last_fetched_epoch} is not known")
-    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
-        return EpochEndOffset(epoch, end_offset)
-    return None
-
-
 def _refusal(partition: Partition | None, index: int, error: BrokerError) -> PartitionData:
     data = PartitionData(index, error.error_code, -1, records=b"")
     data.aborted_transactions = [] if partition is None else None
@@ -197,22 +163,28 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
     """Until the logs have grown by what is missing, or one of the partitions went; False when the time is up.
 
     The growth of the logs is compared, not read, so that many small appends cost a waiting fetch little. What a
-    read_committed fetch may see grows by a marker of a few bytes, so there any growth counts.
+    read_committed fetch may see grows by a marker of a few bytes, and what is behind a high watermark that lags is not
+    counted: there any news is looked at.
     """
     partitions = answer.read
+    follows = answer.reader is not None and answer.reader.follows
     missing_bytes = request.min_bytes - answer.size_bytes
     if request.isolation_level == IsolationLevel.READ_COMMITTED:
         missing_bytes = 1
+    elif not follows and any(p.log.high_watermark < p.log.log_end_offset for p in partitions):
+        missing_bytes = 0
     size_bytes = _size_bytes(partitions)
+    led = [partition.leading for partition in partitions]
     event = asyncio.Event()
-    for partition in partitions:
-        partition.waiters.add(event)
+    waited_on = [partition.replica_waiters if follows else partition.waiters for partition in partitions]
+    for waiters in waited_on:
+        waiters.add(event)
     try:
         async with asyncio.timeout_at(deadline):
             while True:
                 await event.wait()
                 event.clear()
-                if any(broker.partition(p.topic, p.index) is not p or p.offline is not None for p in partitions):
+                if [partition.leading for partition in partitions] != led:
                     return True
                 grown_bytes = _size_bytes(partitions) - size_bytes
                 if grown_bytes < 0 or grown_bytes >= missing_bytes:
@@ -220,8 +192,8 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
     except TimeoutError:
         return False
     finally:
-        for partition in partitions:
-            partition.waiters.discard(event)
+        for waiters in waited_on:
+            waiters.discard(event)
 
 
 def _size_bytes(partitions: list[Partition]) -> int:

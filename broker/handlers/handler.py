@@ -17,12 +17,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """Who asks, in which version, and what else could be asked: API key -> handler."""
+    """Who asks, in which version, and what else could be asked: API key -> handler. `inter_broker`: on the listener
+    between the brokers of a cluster, where whoever says that he is a replica is believed.
+    """
 
     api_version: int
     client_id: str | None
     client_host: str
     served: Mapping[int, Handler]
+    inter_broker: bool = False
 
 
 @dataclass(frozen=True, slots=True)

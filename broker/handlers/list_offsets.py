@@ -18,7 +18,7 @@ from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.log.lookup import Found, TimeLookup
 from broker.log.partition_log import PartitionLog
-from broker.topics.errors import InvalidTopicRequest, TopicError
+from broker.topics.errors import InvalidTopicRequest, OffsetNotAvailable, TopicError
 from broker.topics.partition import Partition, check_isolation_level
 from broker.wire.api import ApiKey
 from broker.wire.errors import BatchBeyondLimits, ErrorCode
@@ -41,6 +41,7 @@ from broker.wire.vocabulary import (
     NO_TIMESTAMP,
 )
 
+OFFSET_NOT_AVAILABLE_SINCE_VERSION: Final = 5
 NOT_FOUND: Final = (NO_OFFSET, NO_TIMESTAMP)
 _SINCE_VERSION: Final = {
     LATEST: 1,
@@ -83,6 +84,10 @@ async def _answer(
         partition.check_leader_epoch(asked.current_leader_epoch)
         _check_timestamp(asked.timestamp, context.api_version)
         offset, timestamp = await _find(broker, partition, asked.timestamp, isolation_level)
+    except OffsetNotAvailable as error:
+        known = context.api_version >= OFFSET_NOT_AVAILABLE_SINCE_VERSION
+        code = error.error_code if known else ErrorCode.LEADER_NOT_AVAILABLE
+        return ListOffsetsPartitionResponse(asked.partition_index, code)
     except BrokerError as error:
         return ListOffsetsPartitionResponse(asked.partition_index, error.error_code)
     return ListOffsetsPartitionResponse(
@@ -107,12 +112,14 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 async def _find(broker: Broker, partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int]:
     """(offset, timestamp); the timestamp is NO_TIMESTAMP for the ends of the log. Raises BrokerError."""
     if timestamp == LATEST:
+        partition.check_end_known()
         return partition.visible_end(isolation_level), NO_TIMESTAMP
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return partition.log.log_start_offset, NO_TIMESTAMP
     # The latest time as in Kafka: the newest of all records, if it may be read, and not the newest of those that may.
+    partition.check_end_known()
     up_to = partition.visible_end(isolation_level)
     found = await _find_by_time(broker, partition.log, timestamp, up_to)
     return found if found is not None and found[0] < up_to else NOT_FOUND

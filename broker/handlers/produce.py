@@ -4,7 +4,8 @@ Older versions (magic 0 and 1) are advertised all the same, because older librdk
 Produce does not begin at 0 (KAFKA-18659); using them closes the connection. v3 transactional id; v7 zstd (before:
 UNSUPPORTED_COMPRESSION_TYPE); v8 errors of single records (KIP-467); v12 is v11, as no feature is advertised that would
 give it another meaning (KIP-890); v13 topics by their ids (KIP-516). acks=0 has no answer: an error closes the
-connection, which makes the client look the leader up again. With one broker acks=1 and acks=all are the same.
+connection, which makes the client look the leader up again. acks=1 is answered when all batches are in the log,
+acks=all when all replicas in sync have them, each partition's by itself.
 
 The batch's bytes go from the frame to the log as they are; only a topic whose compression.type names another codec
 than the batch has is decoded and encoded again, as Kafka does.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.broker import Broker
 from broker.cluster.metadata import TopicState
@@ -25,8 +26,8 @@ from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTo
 from broker.handlers.handler import CloseConnection, Handler, RequestContext, in_turns
 from broker.limits import BYTES_PER_TURN
 from broker.log.validation import check_records
-from broker.topics.configs import min_insync_replicas, value_of
-from broker.topics.errors import UnknownTopic
+from broker.topics.configs import value_of
+from broker.topics.errors import NotEnoughReplicas, UnknownTopic
 from broker.topics.partition import Partition, Topic
 from broker.transactions.markers import MarkerGuard
 from broker.transactions.verification import verify
@@ -60,20 +61,50 @@ _KEPT_AS_IT_COMES = "producer"
 _UNGUARDED: Final = nullcontext(MarkerGuard())
 
 
+class _Appended(NamedTuple):
+    """A batch that is in the log: `end_offset` follows it."""
+
+    partition: Partition
+    leader_epoch: int
+    end_offset: int
+    answer: PartitionProduceResponse
+
+
 async def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
-    responses = []
+    responses, appended = [], []
     failed = ErrorCode.NONE
     for data in request.topic_data:
-        partitions = [
-            await _produce(broker, request, data, item, context) async for item in in_turns(data.partition_data)
-        ]
-        failed = next((ErrorCode.of(p.error_code) for p in partitions if p.error_code), failed)
-        responses.append(TopicProduceResponse(data.name, partitions, data.topic_id))
+        answers = []
+        async for item in in_turns(data.partition_data):
+            found = await _produce(broker, request, data, item, context)
+            if isinstance(found, _Appended):
+                appended.append(found)
+                found = found.answer
+            answers.append(found)
+        failed = next((ErrorCode.of(p.error_code) for p in answers if p.error_code), failed)
+        responses.append(TopicProduceResponse(data.name, answers, data.topic_id))
     if request.acks == 0:
         if failed:
             raise CloseConnection(f"a produce request with acks=0 failed: {failed.name}")
         return None
+    if request.acks == ALL_REPLICAS:
+        await _wait_replicated(appended, request.timeout_ms)
     return ProduceResponse(responses)
+
+
+async def _wait_replicated(appended: list[_Appended], timeout_ms: int) -> None:
+    """All batches of the request share the time; what keeps one from being acknowledged is said of that one."""
+    deadline: float | None = None
+    for batch in appended:
+        try:
+            if batch.partition.is_replicated(batch.end_offset, batch.leader_epoch):
+                continue
+            now = asyncio.get_running_loop().time()
+            deadline = deadline or now + timeout_ms / 1000
+            left_ms = max(0.0, deadline - now) * 1000
+            await batch.partition.wait_replicated(batch.end_offset, left_ms, batch.leader_epoch)
+        except BrokerError as error:
+            batch.answer.error_code, batch.answer.error_message = error.error_code, str(error)
 
 
 async def _produce(
@@ -82,7 +113,7 @@ async def _produce(
     named: TopicProduceData,
     data: PartitionProduceData,
     context: RequestContext,
-) -> PartitionProduceResponse:
+) -> PartitionProduceResponse | _Appended:
     log_start_offset = -1
     try:
         by_id = context.api_version >= TOPIC_IDS_SINCE_VERSION
@@ -117,9 +148,10 @@ async def _produce(
             record_errors=_record_errors(error),
             error_message=str(error) or None,
         )
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         data.index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
     )
+    return _Appended(partition, partition.leader_epoch, result.last_offset + 1, answer)
 
 
 def _check_acks(acks: int, partition: Partition, topic: Topic) -> None:
@@ -131,14 +163,9 @@ def _check_acks(acks: int, partition: Partition, topic: Topic) -> None:
             error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
             hint="commit offsets or end transactions through the protocol",
         )
-    # More replicas than there are cannot be in sync: the smaller number counts, as in Kafka.
-    needed = min(min_insync_replicas(topic.state.configs), len(partition.replicas))
-    if acks == ALL_REPLICAS and needed > len(partition.isr):
-        raise RecordsRefused(
-            f"{topic.name} needs {needed} in-sync replicas, there are {len(partition.isr)}",
-            error_code=ErrorCode.NOT_ENOUGH_REPLICAS,
-            hint="bring the missing replicas back, or lower min.insync.replicas of the topic",
-        )
+    leading, needed = partition.leading, partition.log.config.min_insync_replicas
+    if acks == ALL_REPLICAS and leading is not None and not leading.may_append(needed):
+        raise NotEnoughReplicas(f"{topic.name} needs {needed} in-sync replicas, there are {len(leading.isr)}")
 
 
 def _batch(data: PartitionProduceData) -> memoryview:

@@ -26,6 +26,7 @@ class LogConfig:
     delete_retention_ms: int = 24 * 60 * 60 * 1000
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
+    min_insync_replicas: int = 1
 
     def __post_init__(self) -> None:
         """Raises ValueError: values no log can be kept with. The topic catalogue refuses them earlier, by name."""

@@ -8,9 +8,8 @@ Invariants: what `append` returned is in the file whole; offsets never go back, 
 deleted; a failed append leaves no trace.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from broker.log import compaction, lookup
 from broker.log.compaction import CompactionJob
 from broker.log.config import UNLIMITED, LogConfig
 from broker.log.disk import OS_DISK, Disk
+from broker.log.guard import StorageGuard
 from broker.log.lookup import Found, TimeLookup
 from broker.log.producers import ProducerState
 from broker.log.results import AppendResult, LogSlice
@@ -33,11 +33,6 @@ from broker.wire.records import ControlKind, OpeningLimits, control_batch
 __all__ = ["AppendOrigin", "PartitionLog"]
 
 NO_TIME_MS = -1
-DISK_FAILED = (
-    "%s: the disk failed: %s; partition %s keeps what it acknowledged and refuses records with KAFKA_STORAGE_ERROR, "
-    "which clients try again, until the disk takes them"
-)
-log = logging.getLogger(__name__)
 
 
 class PartitionLog:
@@ -45,13 +40,11 @@ class PartitionLog:
         """Use `open`."""
         # Called after every append and every marker, to wake fetches that wait for data.
         self.append_listeners: list[Callable[[], None]] = []
-        # Called once, when files turn out not to be as they were written: this log has ended.
-        self.damage_listeners: list[Callable[[LogDamaged], None]] = []
         self._store = store
         self._config = config
         self._clock = clock
         self._high_watermark: int | None = None
-        self._disk_failed = False
+        self._guard = StorageGuard(store.directory, store.release)
 
     @classmethod
     def open(cls, directory: Path, config: LogConfig, clock: Clock, disk: Disk = OS_DISK) -> "PartitionLog":
@@ -63,6 +56,11 @@ class PartitionLog:
         except OSError as error:
             raise LogStorageError(f"cannot open {directory}: {error}") from error
         return cls(store, config, clock)
+
+    @property
+    def damage_listeners(self) -> list[Callable[[LogDamaged], None]]:
+        """Called once, when files turn out not to be as they were written: this log has ended."""
+        return self._guard.damage_listeners
 
     # -- what it holds -------------------------------------------------------------------------------------------
 
@@ -88,19 +86,28 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """The log end until something sets it: without followers every record is replicated."""
+        """What is before it is replicated. The log end until somebody sets it, who then does so with every append."""
         end = self.log_end_offset
         return end if self._high_watermark is None else min(self._high_watermark, end)
 
     @high_watermark.setter
     def high_watermark(self, offset: int) -> None:
         self._high_watermark = offset
+        self._store.producers.replicated(offset)
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the oldest open transaction begins, at most the high watermark: the end for read_committed."""
-        unstable = self._store.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        """Where the oldest transaction begins whose end is not replicated, at most the high watermark: the end for
+        read_committed.
+        """
+        producers, stable = self._store.producers, self.high_watermark
+        if self._high_watermark is None:
+            producers.replicated(stable)
+        if (unstable := producers.first_unstable_offset) is not None:
+            stable = min(stable, unstable)
+        if (unreplicated := producers.first_unreplicated_offset) is not None:
+            stable = min(stable, unreplicated)
+        return stable
 
     @property
     def size_bytes(self) -> int:
@@ -183,7 +190,7 @@ class PartitionLog:
         try:
             self._store.lead(leader_epoch)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self._guard.failed(error) from error
 
     def _write(self, batch: memoryview, leader_epoch: int) -> BatchHeader:
         """Puts the batch at the log end, then notes it; a failed write is as if it had not been asked for."""
@@ -197,10 +204,8 @@ class PartitionLog:
             self._store.begin_epoch(leader_epoch)
             segment.append(batch, header, self._config.index_interval_bytes)
         except OSError as error:
-            raise self._storage_error(error) from error
-        if self._disk_failed:
-            self._disk_failed = False
-            log.warning("%s: the disk takes records again", self.directory)
+            raise self._guard.failed(error) from error
+        self._guard.written()
         if header.producer_id >= 0:
             aborted = self._store.producers.apply(header, lambda: batch, self._clock.now_ms())
             if aborted is not None:
@@ -237,7 +242,7 @@ class PartitionLog:
         for segment in self._store.segments[self._store.segment_at(offset) :]:
             if segment.base_offset >= up_to or next_offset >= up_to:
                 break
-            with self._storage_errors():
+            with self._guard.errors():
                 data, reached = segment.read(
                     next_offset, left_bytes, up_to=up_to, at_least_one=at_least_one and not buffers
                 )
@@ -261,7 +266,7 @@ class PartitionLog:
 
     def find_time(self, look: Callable[[TimeLookup], Found]) -> Found:
         """What a lookup in the event loop finds. Raises BatchBeyondLimits (lookup.py), LogDamaged, LogStorageError."""
-        with self._storage_errors():
+        with self._guard.errors():
             return look(TimeLookup(self._store.segments, log_start_offset=self.log_start_offset, at_once=True))
 
     def time_lookups_apart(self, timestamp_ms: int) -> Iterator[TimeLookup]:
@@ -270,7 +275,8 @@ class PartitionLog:
 
     def reading_apart(self) -> AbstractContextManager[None]:
         """Around what a thread reads in files opened for it: damage is this log's while it still has its segments."""
-        return self._storage_errors(list(self._store.segments))
+        held = list(self._store.segments)
+        return self._guard.errors(lambda: self._store.segments[: len(held)] == held)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its end offset), (-1, -1) where unknown (OffsetForLeaderEpoch)."""
@@ -285,7 +291,7 @@ class PartitionLog:
         if offset > self.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is above the high watermark {self.high_watermark}")
         if offset > self.log_start_offset:
-            with self._storage_errors():
+            with self._guard.errors():
                 self._store.advance_log_start(offset)
             self._delete_segments(replace(self._config, retention_ms=UNLIMITED, retention_bytes=UNLIMITED))
         return self.log_start_offset
@@ -295,12 +301,12 @@ class PartitionLog:
         LogStorageError.
         """
         self._store.producers.expire(self._clock.now_ms())
-        with self._storage_errors():
+        with self._guard.errors():
             self._store.save_recovery_point()
         return self._delete_segments(self._config)
 
     def _delete_segments(self, config: LogConfig) -> int:
-        with self._storage_errors():
+        with self._guard.errors():
             count = segments_to_delete(
                 self._store.facts(),
                 config,
@@ -322,13 +328,13 @@ class PartitionLog:
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(f"cannot truncate to {offset}, below the log start {self.log_start_offset}")
         if offset < self.log_end_offset:
-            with self._storage_errors():
+            with self._guard.errors():
                 self._store.truncate_to(offset, self._config, self._clock.now_ms())
         return self.log_end_offset
 
     def begin_compaction(self) -> CompactionJob | None:
         """The compaction that is due, or None; to be `run` (in a thread within `reading_apart`) and finished."""
-        with self._storage_errors():
+        with self._guard.errors():
             return compaction.plan(
                 self._store.segments,
                 self._config,
@@ -343,7 +349,7 @@ class PartitionLog:
         if self._store.closed:
             job.discard()
             return False
-        with self._storage_errors():
+        with self._guard.errors():
             # The file says, from before the first gap on, that this log has had a compaction.
             self._store.save_first_dirty(self._store.first_dirty_offset)
             if not compaction.install(self._store.segments, job):
@@ -355,44 +361,21 @@ class PartitionLog:
         """Runs the compaction that is due, if any, here and now. Raises LogStorageError."""
         if (job := self.begin_compaction()) is None:
             return False
-        with self._storage_errors():
+        with self._guard.errors():
             job.run()
         return self.finish_compaction(job)
 
     def flush(self) -> None:
         """Waits until everything appended so far is on the disk. Raises LogStorageError."""
-        with self._storage_errors():
+        with self._guard.errors():
             self._store.flush()
 
     def close(self) -> None:
         """Flushes and marks the files as whole, so that the next start need not check them. May be called again."""
-        with self._storage_errors():
+        with self._guard.errors():
             self._store.close()
 
     def retire(self) -> Path:
         """Ends the log: its directory has another name now, and may be removed. Raises LogStorageError."""
-        with self._storage_errors():
+        with self._guard.errors():
             return self._store.retire()
-
-    @contextmanager
-    def _storage_errors(self, held: Sequence[Segment] = ()) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._storage_error(error) from error
-        except LogDamaged as error:
-            if self._store.segments[: len(held)] == list(held):
-                self._end_damaged(error)
-            raise
-
-    def _end_damaged(self, error: LogDamaged) -> None:
-        self._store.release()
-        while self.damage_listeners:
-            self.damage_listeners.pop()(error)
-
-    def _storage_error(self, error: OSError) -> LogStorageError:
-        """The line in the log comes once, and one more when it is over."""
-        if not self._disk_failed:
-            self._disk_failed = True
-            log.error(DISK_FAILED, self.directory, error, self.directory.name)
-        return LogStorageError(f"{self.directory}: {error}")

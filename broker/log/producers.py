@@ -86,6 +86,8 @@ class ProducerStates:
             if state.in_transaction
         )
         self._open = {producer_id: first_offset for first_offset, producer_id in open_ones}
+        # Offset of the marker -> where its transaction began: ended here, perhaps not yet at the other replicas.
+        self._ended: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._states)
@@ -100,6 +102,18 @@ class ProducerStates:
     def first_unstable_offset(self) -> int | None:
         """Where the oldest open transaction begins; None when none is open."""
         return next(iter(self._open.values()), None)
+
+    @property
+    def first_unreplicated_offset(self) -> int | None:
+        """Where the oldest transaction begins whose end was not yet said to be `replicated`: another leader may end it
+        differently. None when there is none.
+        """
+        return min(self._ended.values(), default=None)
+
+    def replicated(self, high_watermark: int) -> None:
+        """Markers before the high watermark stay, whoever leads."""
+        while self._ended and (marker_offset := next(iter(self._ended))) < high_watermark:
+            del self._ended[marker_offset]
 
     def duplicate_of(self, header: BatchHeader) -> ProducedBatch | None:
         """The remembered batch that `header` repeats exactly."""
@@ -185,6 +199,8 @@ class ProducerStates:
         state.last_timestamp_ms = now_ms
         first_offset, state.transaction_first_offset = state.transaction_first_offset, NO_OFFSET
         self._open.pop(header.producer_id, None)
+        if first_offset != NO_OFFSET:
+            self._ended[header.base_offset] = first_offset
         if marker.kind is not ControlKind.ABORT or first_offset == NO_OFFSET:
             return None
         unstable = self.first_unstable_offset

@@ -66,10 +66,6 @@ def value_of(configs: Mapping[str, str], name: str) -> str:
     return configs.get(name, CATALOGUE[name].default)
 
 
-def min_insync_replicas(configs: Mapping[str, str]) -> int:
-    return int(value_of(configs, "min.insync.replicas"))
-
-
 def log_config(configs: Mapping[str, str]) -> LogConfig:
     """The LogConfig that checked configs amount to. Raises InvalidTopicConfig where they contradict each other."""
     if int(value_of(configs, "min.compaction.lag.ms")) > int(value_of(configs, "max.compaction.lag.ms")):

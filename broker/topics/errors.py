@@ -78,8 +78,32 @@ class RequestTimedOut(TopicError):
 
 
 class NotLeading(TopicError):
-    """This broker's session with ZooKeeper may be over, and another broker the leader by now."""
+    """Another broker is the leader, or may be by now: this one's session with ZooKeeper may be over."""
 
     error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     retriable = True
-    hint = "ask again: the broker goes on when it is registered with ZooKeeper again"
+    hint = "refresh the metadata and ask the leader; a broker goes on when it is registered with ZooKeeper again"
+
+
+class NotEnoughReplicas(TopicError):
+    """Fewer replicas are in sync than `min.insync.replicas`: nothing was appended."""
+
+    error_code = ErrorCode.NOT_ENOUGH_REPLICAS
+    retriable = True
+    hint = "bring the missing replicas back, or lower min.insync.replicas of the topic"
+
+
+class NotEnoughReplicasAfterAppend(TopicError):
+    """The records are in the log, but at fewer replicas than `min.insync.replicas`."""
+
+    error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    retriable = True
+    hint = "send them again with idempotence on, once the missing replicas are back"
+
+
+class OffsetNotAvailable(TopicError):
+    """A new leader does not know yet how far the one before it had acknowledged."""
+
+    error_code = ErrorCode.OFFSET_NOT_AVAILABLE
+    retriable = True
+    hint = "ask again: the leader knows as soon as the replicas in sync have fetched from it"

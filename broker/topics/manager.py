@@ -149,7 +149,7 @@ class TopicManager:
                 raise
         del self.topics[name], self._by_id[topic.topic_id]
         for partition in topic.partitions:
-            partition.wake()
+            partition.stop_leading()
             self._tell_leadership(partition, None)
         try:
             for listener in self.deletion_listeners:
@@ -175,7 +175,7 @@ class TopicManager:
         made = await asyncio.to_thread(self._make, grown, range(now, count))
         topic.state = await self._named(made, self._store.set_assignment(controller, grown))
         topic.partitions.extend(made)
-        _tell_states(topic)
+        self._tell_states(topic)
         for partition in made:
             self._tell_leadership(partition, partition.leader_epoch)
 
@@ -188,7 +188,7 @@ class TopicManager:
         controller = await self.controllership.current()
         (topic.state,) = await lead_anew(self._store, controller, [known], since=here)
         topic.partitions.extend(self._load_partition(topic.state, i) for i in range(here, len(known.partitions)))
-        _tell_states(topic)
+        self._tell_states(topic)
         for partition in topic.partitions[here:]:
             self._tell_leadership(partition, partition.leader_epoch)
 
@@ -295,7 +295,7 @@ class TopicManager:
 
     def _adopt(self, state: TopicState, partitions: list[Partition]) -> Topic:
         topic = Topic(state, partitions, state.name in INTERNAL_TOPICS)
-        _tell_states(topic)
+        self._tell_states(topic)
         self.topics[state.name] = self._by_id[state.topic_id] = topic
         for partition in partitions:
             self._tell_leadership(partition, partition.leader_epoch)
@@ -304,6 +304,10 @@ class TopicManager:
     def _tell_leadership(self, partition: Partition, leader_epoch: int | None) -> None:
         for listener in self.leadership_listeners:
             listener(TopicPartition(partition.topic, partition.index), leader_epoch)
+
+    def _tell_states(self, topic: Topic) -> None:
+        for partition, state in zip(topic.partitions, topic.state.partitions, strict=True):
+            partition.take_state(state, self._clock.monotonic() * 1000)
 
     def _make(self, state: TopicState, indexes: range) -> list[Partition]:
         """New partitions, all or none; may run in a thread. Raises LogStorageError, TooFewDescriptors."""
@@ -359,8 +363,9 @@ class TopicManager:
 
     def _opened(self, path: Path, state: TopicState, index: int, config: LogConfig) -> Partition:
         opened = PartitionLog.open(path, config, self._clock, self._folders.disk)
-        opened.begin_leader_epoch(state.partitions[index].leader_epoch)
-        return Partition(state.name, index, opened, state.partitions[index])
+        partition = Partition(state.name, index, opened, state.partitions[index])
+        partition.lead(state.partitions[index], self._clock.monotonic() * 1000)
+        return partition
 
     def _retire(self, partition: Partition) -> list[Path]:
         """Raises LogStorageError."""
@@ -384,8 +389,3 @@ def _close_all(partitions: list[Partition]) -> None:
     """May run in a thread, as `_retire_all`. Raises LogStorageError."""
     for partition in partitions:
         partition.log.close()
-
-
-def _tell_states(topic: Topic) -> None:
-    for partition, state in zip(topic.partitions, topic.state.partitions, strict=True):
-        partition.state = state

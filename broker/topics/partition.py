@@ -1,4 +1,8 @@
-"""A partition on this broker: its log, its leadership, and who waits for its next records."""
+"""A partition on this broker: its log, whether it leads, and who waits for its next records.
+
+A partition is led here, followed here, or offline. Only a leader has an end that consumers may be told: its high
+watermark (`broker/replication/leading.py`), which on the only replica is the log's end.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,16 @@ from dataclasses import dataclass
 from broker.cluster.metadata import PartitionState, TopicState
 from broker.errors import LogDamaged
 from broker.log.partition_log import PartitionLog
-from broker.topics.errors import InvalidTopicRequest, LeaderEpochMismatch, PartitionOffline, RequestTimedOut
+from broker.replication.leading import Leading
+from broker.topics.errors import (
+    InvalidTopicRequest,
+    LeaderEpochMismatch,
+    NotEnoughReplicasAfterAppend,
+    NotLeading,
+    OffsetNotAvailable,
+    PartitionOffline,
+    RequestTimedOut,
+)
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import IsolationLevel
 
@@ -18,26 +31,42 @@ log = logging.getLogger(__name__)
 
 
 class Partition:
-    """`state` is what the metadata store holds. `waiters` are set whenever the log grew, or the partition went away.
+    """`state` is what the metadata store holds. `leading` is what this broker knows as the leader, None where it does
+    not lead.
 
-    A partition whose files cannot be opened, or turn out to be damaged later, is offline until the broker is started
-    again: it is there, its log is not.
+    `waiters` are set whenever consumers may see more, `replica_waiters` whenever the log grew, and both when the
+    partition is no longer led here, or went away. A partition whose files cannot be opened, or turn out to be damaged
+    later, is offline until the broker is started again: it is there, its log is not.
     """
 
-    __slots__ = ("_log", "index", "offline", "state", "topic", "waiters")
+    __slots__ = (
+        "_awaited", "_log", "index", "leading", "offline", "replica_waiters", "state", "topic", "waiters",
+    )  # fmt: skip
 
-    def __init__(self, topic: str, index: int, opened: PartitionLog | PartitionOffline, state: PartitionState) -> None:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        opened: PartitionLog | PartitionOffline,
+        state: PartitionState,
+        high_watermark: int = 0,
+    ) -> None:
+        """`high_watermark` is what the broker noted of it (`broker/replication/checkpoint.py`)."""
         self.topic = topic
         self.index = index
         self.state = state
+        self.leading: Leading | None = None
         self.waiters: set[asyncio.Event] = set()
+        self.replica_waiters: set[asyncio.Event] = set()
         self.offline: PartitionOffline | None = None
+        self._awaited: dict[asyncio.Future[None], int] = {}
         self._log: PartitionLog | None = None
         if isinstance(opened, PartitionOffline):
             self.offline = opened
         else:
             self._log = opened
-            opened.append_listeners.append(self.wake)
+            opened.high_watermark = max(high_watermark, opened.log_start_offset)
+            opened.append_listeners.append(self._appended)
             opened.damage_listeners.append(self._go_offline)
 
     @property
@@ -60,27 +89,148 @@ class Partition:
     def isr(self) -> tuple[int, ...]:
         return self.state.isr
 
+    # -- roles -----------------------------------------------------------------------------------------------------
+
+    def lead(self, state: PartitionState, now_ms: float) -> None:
+        """`state.leader` is this broker, from this leader epoch on; `now_ms` is steady time. Once more in the same
+        epoch it takes over what changed beside. Raises LogStorageError, PartitionOffline.
+        """
+        if self.leading is not None and self.leading.epoch == state.leader_epoch:
+            self.take_state(state, now_ms)
+            return
+        log = self.log
+        self.stop_leading()
+        log.begin_leader_epoch(state.leader_epoch)
+        self.state = state
+        leading = self.leading = Leading(
+            state.leader,
+            state,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            now_ms=now_ms,
+        )
+        log.high_watermark = leading.high_watermark
+
+    def follow(self, state: PartitionState) -> None:
+        """Another broker leads, or nobody."""
+        self.stop_leading()
+        self.state = state
+
+    def take_state(self, state: PartitionState, now_ms: float) -> None:
+        """What the metadata store holds now, of the same leader epoch: an ISR that was written, a change that was
+        refused, other replicas.
+        """
+        self.state = state
+        if self.leading is not None and self.leading.written(state, self.log.log_end_offset, now_ms):
+            self._advanced(self.leading)
+
+    def stop_leading(self) -> None:
+        """Whoever waits for records, or for their replicas, is told to look elsewhere."""
+        self.leading = None
+        self.wake()
+
+    def follower_fetched(self, node_id: int, end_offset: int, log_start_offset: int, now_ms: float) -> None:
+        """See `Leading.fetched`; only while this broker leads."""
+        leading, log_end_offset = self.leading, self.log.log_end_offset
+        assert leading is not None
+        if leading.fetched(
+            node_id, end_offset, log_start_offset=log_start_offset, log_end_offset=log_end_offset, now_ms=now_ms
+        ):
+            self._advanced(leading)
+
+    # -- who waits -------------------------------------------------------------------------------------------------
+
+    def is_replicated(self, offset: int, leader_epoch: int) -> bool:
+        """Whether everything before `offset`, appended in this leader epoch, is before the high watermark, and so
+        acknowledged.
+
+        Raises NotLeading, PartitionOffline when that will not be known here, NotEnoughReplicasAfterAppend.
+        """
+        log, leading = self.log, self.leading
+        if leading is None or leading.epoch != leader_epoch:
+            raise NotLeading(f"{self.topic}-{self.index} is not led here in leader epoch {leader_epoch} any more")
+        if leading.high_watermark < offset:
+            return False
+        if not leading.has_enough_in_sync(log.config.min_insync_replicas):
+            raise NotEnoughReplicasAfterAppend(
+                f"{self.topic}-{self.index} has the records at {len(leading.maximal_isr)} replicas, "
+                f"{log.config.min_insync_replicas} are needed"
+            )
+        return True
+
+    async def wait_replicated(self, offset: int, timeout_ms: float, leader_epoch: int | None = None) -> None:
+        """Returns when everything before `offset` is before the high watermark; at once where it is, as it always is
+        where no replica follows. `leader_epoch` is that of the append, None: the present one.
+
+        Raises as `is_replicated`, and RequestTimedOut.
+        """
+        epoch = self.leader_epoch if leader_epoch is None else leader_epoch
+        if self.is_replicated(offset, epoch):
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not self.is_replicated(offset, epoch):
+                    await self._next_advance(offset)
+        except TimeoutError as error:
+            raise RequestTimedOut(
+                f"{self.topic}-{self.index} is not replicated up to offset {offset} within {timeout_ms:.0f} ms"
+            ) from error
+
+    async def _next_advance(self, offset: int) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited[future] = offset
+        try:
+            await future
+        finally:
+            self._awaited.pop(future, None)
+
     def wake(self) -> None:
+        """Everybody who waits looks again."""
+        self._tell_awaited(2**63)
         for event in self.waiters:
             event.set()
+        for event in self.replica_waiters:
+            event.set()
+
+    def _appended(self) -> None:
+        leading = self.leading
+        if leading is not None and leading.advance(self.log.log_end_offset):
+            self._advanced(leading)
+        for event in self.replica_waiters:
+            event.set()
+
+    def _advanced(self, leading: Leading) -> None:
+        self.log.high_watermark = leading.high_watermark
+        if self._awaited:
+            self._tell_awaited(leading.high_watermark)
+        for event in self.waiters:
+            event.set()
+
+    def _tell_awaited(self, high_watermark: int) -> None:
+        for future, offset in self._awaited.items():
+            if offset <= high_watermark and not future.done():
+                future.set_result(None)
 
     def _go_offline(self, damage: LogDamaged) -> None:
         log.error("%s-%d is offline: %s", self.topic, self.index, damage)
         self.offline = PartitionOffline(str(damage))
         self._log = None
-        self.wake()
+        self.stop_leading()
 
-    async def wait_replicated(self, offset: int, timeout_ms: int) -> None:
-        """Returns when everything before `offset` is below the high watermark. Raises RequestTimedOut,
-        PartitionOffline.
-        """
-        if self.log.high_watermark < offset:
-            raise RequestTimedOut(f"{self.topic}-{self.index} has no replica beyond {self.log.high_watermark}")
+    # -- what readers may see --------------------------------------------------------------------------------------
 
     def visible_end(self, isolation_level: int) -> int:
         """The offset before which a consumer of this isolation level may read."""
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         return self.log.last_stable_offset if committed else self.log.high_watermark
+
+    def check_end_known(self) -> None:
+        """Before an end of the log is told, which must never go back. Raises OffsetNotAvailable (KIP-207)."""
+        if self.leading is not None and not self.leading.knows_end:
+            raise OffsetNotAvailable(
+                f"{self.topic}-{self.index} has a new leader, whose high watermark {self.leading.high_watermark} has "
+                f"not reached the start of its epoch, {self.leading.epoch_start_offset}"
+            )
 
     def check_leader_epoch(self, client_epoch: int) -> None:
         """Raises LeaderEpochMismatch (KIP-320); -1 is a client that does not say."""

@@ -100,7 +100,7 @@ async def test_acks_are_checked(tmp_path: Path) -> None:
         # One replica is all there can be in sync of one.
         assert (await client.produce("t", batch_of("a"), acks=-1)).error_code == 0
         partition = server.broker.require_partition("t", 0)
-        partition.state = replace(partition.state, replicas=(1, 2, 3), isr=(1,))
+        partition.take_state(replace(partition.state, replicas=(1, 2, 3), isr=(1,)), now_ms=0)
         assert (await client.produce("t", batch_of("a"), acks=-1)).error_code == 19
         assert (await client.produce("t", batch_of("a"), acks=1)).error_code == 0
 

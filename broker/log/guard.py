@@ -1,0 +1,55 @@
+"""What a log does when its disk fails, or its files turn out not to be as they were written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from broker.errors import LogDamaged, LogStorageError
+
+DISK_FAILED = (
+    "%s: the disk failed: %s; partition %s keeps what it acknowledged and refuses records with KAFKA_STORAGE_ERROR, "
+    "which clients try again, until the disk takes them"
+)
+log = logging.getLogger(__name__)
+
+
+class StorageGuard:
+    """`release` lets go of the files. `damage_listeners` are called once: the log has ended then."""
+
+    def __init__(self, directory: Path, release: Callable[[], None]) -> None:
+        self.damage_listeners: list[Callable[[LogDamaged], None]] = []
+        self._directory = directory
+        self._release = release
+        self._disk_failed = False
+
+    @contextmanager
+    def errors(self, concerns_log: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """Raises LogStorageError for OSError; LogDamaged ends the log, where it concerns what the log now has."""
+        try:
+            yield
+        except OSError as error:
+            raise self.failed(error) from error
+        except LogDamaged as error:
+            if concerns_log():
+                self.end_damaged(error)
+            raise
+
+    def end_damaged(self, error: LogDamaged) -> None:
+        self._release()
+        while self.damage_listeners:
+            self.damage_listeners.pop()(error)
+
+    def failed(self, error: OSError) -> LogStorageError:
+        """The line in the log comes once, and one more when it is over."""
+        if not self._disk_failed:
+            self._disk_failed = True
+            log.error(DISK_FAILED, self._directory, error, self._directory.name)
+        return LogStorageError(f"{self._directory}: {error}")
+
+    def written(self) -> None:
+        if self._disk_failed:
+            self._disk_failed = False
+            log.warning("%s: the disk takes records again", self._directory)

@@ -1,0 +1,221 @@
+"""A partition with followers: who may follow, what consumers see, and when producers are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.broker import Broker
+from broker.handlers import fetch, list_offsets, produce
+from broker.handlers.handler import RequestContext
+from broker.topics.partition import Partition
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from broker.wire.messages.produce import PartitionProduceResponse, ProduceResponse
+from broker.wire.vocabulary import LATEST
+from tests.broker.running import running_server
+from tests.broker.wire_client import batch_of, connect, fetch_request, produce_request
+
+LONG_MS = 60_000
+
+
+@asynccontextmanager
+async def replicated(path: Path, min_insync_replicas: int = 1) -> AsyncIterator[tuple[Broker, Partition]]:
+    """Topic t of one partition, led by broker 1, with 2 and 3 in sync that ask for nothing by themselves."""
+    async with running_server(path) as server, connect(server.address) as client:
+        await client.create_topic("t", min_insync_replicas=str(min_insync_replicas))
+        partition = server.broker.require_partition("t", 0)
+        partition.take_state(replace(partition.state, replicas=(1, 2, 3), isr=(1, 2, 3)), now_ms=0)
+        yield server.broker, partition
+
+
+def context(version: int, *, inter_broker: bool = False) -> RequestContext:
+    return RequestContext(version, "test", "127.0.0.1", {}, inter_broker)
+
+
+async def asked(
+    broker: Broker, request: FetchRequest, *, version: int = 12, inter_broker: bool = True
+) -> PartitionData:
+    answer: FetchResponse = await fetch.handle(broker, request, context(version, inter_broker=inter_broker))
+    return answer.responses[0].partitions[0]
+
+
+def following(node_id: int, offset: int, *, epoch: int = 0, last_epoch: int = -1, **fields: int) -> FetchRequest:
+    request = fetch_request("t", offset, **fields)
+    request.replica_id = node_id
+    where = request.topics[0].partitions[0]
+    where.current_leader_epoch, where.last_fetched_epoch, where.log_start_offset = epoch, last_epoch, 0
+    return request
+
+
+async def follow(broker: Broker, offset: int, *nodes: int) -> None:
+    for node_id in nodes:
+        data = await asked(broker, following(node_id, offset, last_epoch=0 if offset else -1, max_wait_ms=0))
+        assert not data.error_code
+
+
+async def produced(broker: Broker, *, acks: int = -1, timeout_ms: int = LONG_MS) -> PartitionProduceResponse:
+    request = produce_request("t", batch_of("a"), acks=acks)
+    request.timeout_ms = timeout_ms
+    answer = await produce.handle(broker, request, context(11))
+    assert isinstance(answer, ProduceResponse)
+    return answer.responses[0].partition_responses[0]
+
+
+def size_of(data: PartitionData) -> int:
+    assert isinstance(data.records, list)
+    return sum(len(buffer) for buffer in data.records)
+
+
+async def parked(work: Coroutine[Any, Any, Any], tasks: asyncio.TaskGroup) -> asyncio.Task[Any]:
+    """Begun, and waiting for something."""
+    task = tasks.create_task(work)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not task.done()
+    return task
+
+
+async def test_only_acks_all_waits_until_all_in_sync_have_the_batch(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as (broker, partition), asyncio.TaskGroup() as tasks:
+        assert not (await produced(broker, acks=1)).error_code
+        task = await parked(produced(broker), tasks)
+        await follow(broker, 2, 2)
+        assert partition.log.high_watermark == 0
+        await follow(broker, 1, 3)
+        await asyncio.sleep(0)
+        assert partition.log.high_watermark == 1
+        assert not task.done()
+        await follow(broker, 2, 3)
+        answer = await task
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+async def test_a_batch_that_is_not_replicated_in_time_is_said_to_be(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as (broker, partition):
+        assert (await produced(broker, timeout_ms=1)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert partition.log.log_end_offset == 1
+
+
+async def test_the_loss_of_leadership_ends_the_wait(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as (broker, partition), asyncio.TaskGroup() as tasks:
+        task = await parked(produced(broker), tasks)
+        reader = await parked(asked(broker, fetch_request("t", 0, max_wait_ms=LONG_MS), inter_broker=False), tasks)
+        follower = await parked(asked(broker, following(2, 1, last_epoch=0, max_wait_ms=LONG_MS)), tasks)
+        epoch = partition.leader_epoch
+        partition.follow(replace(partition.state, leader=2, leader_epoch=epoch + 1))
+        for waiting in (task, reader, follower):
+            assert (await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await produced(broker)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # And though it leads again, with as many records: those may be others.
+        partition.lead(replace(partition.state, leader=1, leader_epoch=epoch + 2, isr=(1,)), now_ms=0)
+        assert partition.is_replicated(1, epoch + 2)
+        with pytest.raises(Exception, match="not led here in leader epoch"):
+            partition.is_replicated(1, epoch)
+
+
+async def test_too_few_in_sync_after_the_append(tmp_path: Path) -> None:
+    async with replicated(tmp_path, min_insync_replicas=2) as (broker, partition), asyncio.TaskGroup() as tasks:
+        task = await parked(produced(broker), tasks)
+        partition.take_state(replace(partition.state, isr=(1,)), now_ms=0)
+        assert (await task).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert (await produced(broker)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert partition.log.log_end_offset == 1, "and nothing more was appended"
+
+
+async def test_consumers_see_what_is_before_the_high_watermark_and_wake_when_it_rises(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as (broker, _), asyncio.TaskGroup() as tasks:
+        await produced(broker, acks=1)
+        wanted = fetch_request("t", 0, max_wait_ms=LONG_MS, min_bytes=1)
+        reader = await parked(asked(broker, wanted, inter_broker=False), tasks)
+        await follow(broker, 1, 2)
+        await asyncio.sleep(0)
+        assert not reader.done()
+        await follow(broker, 1, 3)
+        data = await reader
+        assert (data.high_watermark, size_of(data)) == (1, len(batch_of("a")))
+
+
+async def test_a_follower_reads_to_the_end_of_the_log_and_wakes_with_an_append(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as (broker, _), asyncio.TaskGroup() as tasks:
+        follower = await parked(asked(broker, following(2, 0, max_wait_ms=LONG_MS, min_bytes=1)), tasks)
+        await produced(broker, acks=1)
+        data = await follower
+        assert (data.high_watermark, size_of(data)) == (0, len(batch_of("a")))
+
+
+@pytest.mark.parametrize("version", [11, 12, 15])
+async def test_who_says_that_he_is_a_replica_is_believed_between_brokers_only(tmp_path: Path, version: int) -> None:
+    async with replicated(tmp_path) as (broker, partition):
+        for inter_broker in (False, True):
+            request = following(2, 0)
+            if version >= 15:
+                request.replica_id, request.replica_state = -1, ReplicaState(2, 7)
+                request.topics[0].topic_id = broker.topics["t"].topic_id
+            data = await asked(broker, request, version=version, inter_broker=inter_broker)
+            accepted = inter_broker and version >= 12
+            assert data.error_code == (0 if accepted else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            assert partition.leading is not None
+            known = partition.leading.follower(2)
+            assert known is not None
+            assert known.end_offset == (0 if accepted else -1)
+
+
+async def test_a_position_that_is_not_known_to_be_ours_does_not_count(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as (broker, partition):
+        await produced(broker, acks=1)
+        leading = partition.leading
+        assert leading is not None
+        for request, code in (
+            (following(2, 1, epoch=-1, last_epoch=0), ErrorCode.INVALID_REQUEST),
+            (following(2, 2, epoch=0), ErrorCode.OFFSET_OUT_OF_RANGE),
+            (following(9, 1, last_epoch=0), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            (following(2, 1, epoch=1, last_epoch=0), ErrorCode.UNKNOWN_LEADER_EPOCH),
+            (following(2, 5, last_epoch=0), ErrorCode.NONE),
+        ):
+            data = await asked(broker, request)
+            assert data.error_code == code
+            assert (data.log_start_offset == 0) == (code in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE))
+            follower = leading.follower(2)
+            assert follower is not None
+            assert follower.end_offset == -1
+        assert data.diverging_epoch is not None
+        assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+async def test_a_new_leader_tells_no_end_that_may_be_too_low(tmp_path: Path, version: int, code: ErrorCode) -> None:
+    async with replicated(tmp_path) as (broker, partition):
+        await produced(broker, acks=1)
+        partition.lead(replace(partition.state, leader_epoch=1), now_ms=0)
+        question = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=LATEST)])])
+
+        async def end() -> tuple[int, int]:
+            answer = (await list_offsets.handle(broker, question, context(version))).topics[0].partitions[0]
+            return answer.error_code, answer.offset
+
+        assert await end() == (code, -1)
+        for node_id in (2, 3):
+            data = await asked(broker, following(node_id, 1, epoch=1, last_epoch=0, max_wait_ms=0))
+            assert not data.error_code
+        assert await end() == (0, 1)
+
+
+async def test_a_transaction_has_ended_for_consumers_when_its_marker_is_replicated(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as (broker, partition):
+        batch = batch_of("a", transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
+        partition.log.append(batch, leader_epoch=0)
+        partition.log.write_marker(producer_id=5, producer_epoch=0, commit=True, coordinator_epoch=0, leader_epoch=0)
+        await follow(broker, 1, 2, 3)
+        assert (partition.log.high_watermark, partition.log.last_stable_offset) == (1, 0)
+        await follow(broker, 2, 2, 3)
+        assert partition.log.last_stable_offset == 2
