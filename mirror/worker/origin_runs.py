@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from uuid import UUID
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
@@ -29,7 +30,10 @@ class OriginReader:
         self._state = TopicPartition(f"{STATE_PREFIX}{link}", 0)
         self._runs: dict[_Writer, list[OriginRun]] = {}
         self._untold: set[tuple[_Writer, int]] = set()
+        self._forgotten_to: dict[_Writer, int] = {}
+        """Sequences before it may have been told, and are not known any more."""
         self._read_to = 0
+        self._topic_id: UUID | None = None
         self._turn = asyncio.Lock()
 
     def find(self, where: TopicPartition, header: BatchHeader) -> Way | None:
@@ -41,22 +45,26 @@ class OriginReader:
     async def learn(self, where: TopicPartition, headers: list[BatchHeader]) -> None:
         """Make sure that all is known that the link has said of these batches. Raises ClientError.
 
-        It says so before it sends them. Where something is missing all is read once more: the topic may be another.
-        What is known stays known meanwhile, for it stays true, and others plan by it.
+        It says so before it sends them, so reading on from where it was read tells. What was forgotten is read once
+        more, and so is a topic that was made anew. What is known stays known meanwhile, for it stays true, and others
+        plan by it.
         """
         async with self._turn:
-            if not self._lacks(where, headers):
-                return
-            if await self._read_on() and self._lacks(where, headers):
-                self._read_to = 0
+            lacking = self._lacks(where, headers)
+            if any(sequence < self._forgotten_to.get(writer, 0) for writer, sequence in lacking):
+                self._begin()
+            if lacking:
                 await self._read_on()
-            self._untold.update(self._lacks(where, headers))
+                self._untold.update(self._lacks(where, headers))
 
     def forget_before(self, where: TopicPartition, header: BatchHeader) -> None:
         """The partition is read from this batch on: what was said of earlier ones by its writer is not needed."""
         writer = (where, header.producer_id, header.producer_epoch)
         runs = self._runs.get(writer, [])
-        del runs[: bisect_right(runs, header.base_sequence, key=lambda run: run.end)]
+        gone = bisect_right(runs, header.base_sequence, key=lambda run: run.end)
+        if gone:
+            self._forgotten_to[writer] = runs[gone - 1].end
+            del runs[:gone]
 
     def _lacks(self, where: TopicPartition, headers: list[BatchHeader]) -> list[tuple[_Writer, int]]:
         batches = [
@@ -64,17 +72,21 @@ class OriginReader:
         ]
         return [batch for batch in batches if batch not in self._untold]
 
-    async def _read_on(self) -> bool:
-        """Read to the present end -> whether there was something read before, which may have been another topic's."""
-        was_read = self._read_to > 0
-        if not await describe_topics(self._cluster, [self._state.topic]):
-            return was_read
+    async def _read_on(self) -> None:
+        """Read to the present end; from the start, where the topic is another than before."""
+        topic = (await describe_topics(self._cluster, [self._state.topic])).get(self._state.topic)
+        if topic is None:
+            return
         end = (await log_end_offsets(self._cluster, [self._state]))[self._state]
-        if end < self._read_to:
-            self._read_to = 0
+        if end < self._read_to or topic.topic_id != self._topic_id:
+            self._begin()
+            self._topic_id = topic.topic_id
         await scan_records(self._cluster, self._state, OffsetSpan(self._read_to, end), self._apply)
         self._read_to = max(self._read_to, end)
-        return was_read
+
+    def _begin(self) -> None:
+        self._read_to = 0
+        self._forgotten_to.clear()
 
     def _apply(self, record: Record) -> None:
         """What cannot be read tells nothing: its batches are not clear, and stop their partition alone."""

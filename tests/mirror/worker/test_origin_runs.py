@@ -26,6 +26,7 @@ from mirror.offsets.origin_entries import OriginRun, OriginRuns, Way
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.origins import Registration, SiteIdentity, Verdict, encode_registration
 from mirror.worker.budget import Budget, Lease
+from mirror.worker.origin_runs import OriginReader
 from mirror.worker.origins import Passage
 from mirror.worker.plan import Cursor, Rules, plan_batches
 from mirror.worker.registry import REGISTRY
@@ -255,6 +256,38 @@ async def test_what_is_known_stays_known_while_all_is_read_once_more(west: Clust
     await passage.learn(FLIGHTS, batch_of(21))
     assert await verdict(passage, batch_of(0)) is Verdict.CARRY, "what was forgotten is read again"
     assert await verdict(passage, batch_of(8)) is Verdict.LEAVE_OUT
+
+
+class CountingReader(OriginReader):
+    """With how many entries it was given."""
+
+    entries = 0
+
+    def _apply(self, record: Record) -> None:
+        self.entries += 1
+        super()._apply(record)
+
+
+async def test_batches_of_which_nothing_is_told_do_not_make_all_be_read_again(west: Cluster) -> None:
+    """Each fetch that brought such a batch read the whole state, which may be long, before any other went on."""
+    for epoch in range(2, 40, 2):
+        await tell(west, *RUNS, epoch=epoch)
+    reader = CountingReader(west, "north-west")
+    await reader.learn(FLIGHTS, [peek(batch_of(0))])
+    written = reader.entries
+    for sequence in (20, 30, 40):
+        await reader.learn(FLIGHTS, [peek(batch_of(sequence))])
+    assert reader.entries == written
+    await tell(west, OriginRun(50, 60, Way(EAST, EAST | NORTH)))
+    await reader.learn(FLIGHTS, [peek(batch_of(50)), peek(batch_of(70))])
+    assert reader.entries == written + 1
+    assert reader.find(FLIGHTS, peek(batch_of(55))) is not None
+    reader.forget_before(FLIGHTS, peek(batch_of(50)))
+    await reader.learn(FLIGHTS, [peek(batch_of(50)), peek(batch_of(71))])
+    assert reader.entries == written + 1
+    await reader.learn(FLIGHTS, [peek(batch_of(3))])
+    assert reader.entries == 2 * (written + 1), "it had been forgotten"
+    assert reader.find(FLIGHTS, peek(batch_of(3))) is not None
 
 
 async def test_an_entry_that_cannot_be_read_stops_nothing_but_its_batches(west: Cluster) -> None:
