@@ -30,15 +30,14 @@ from tests.mutants.planting import Bug, draw, every_bug, plant
 from tests.mutants.reach import Reach, measure
 from tests.mutants.trial import OPTIONS, End, attempt, in_child
 
-BROKER = ("tests/broker/log", "tests/broker/groups", "tests/broker/transactions")
 AREAS = {
-    "broker/log": BROKER,
-    "broker/groups": BROKER,
-    "broker/transactions": BROKER,
+    "broker/groups": ("tests/broker/groups",),
+    "broker/transactions": ("tests/broker/transactions",),
     "failover": ("tests/failover",),
     "mirror/groups": ("tests/mirror",),
     "mirror/offsets": ("tests/mirror",),
     "mirror/worker": ("tests/mirror",),
+    "broker/log": ("tests/broker/log",),
 }
 """Where bugs are planted, and the tests beside it."""
 NOT_ASKED = (

@@ -272,6 +272,20 @@ def test_offsets_of_an_aborted_transaction_are_forgotten(tmp_path: Path) -> None
     again.close()
 
 
+def test_a_group_whose_only_offsets_were_aborted_is_not_there_after_a_restart(tmp_path: Path) -> None:
+    host = start(tmp_path)
+    for group in ("aborted", "pending"):
+        host.groups.check_commit(group, "", None, -1)
+    commit(host, 1, group="aborted", producer=Producer(500, 0))
+    where = TopicPartition(OFFSETS_TOPIC, 0)
+    host.transactions.write_marker(where, Producer(500, 0), commit=False, coordinator_epoch=0)
+    commit(host, 1, group="pending", producer=Producer(501, 0))
+    again = host.restart()
+    assert not again.groups.exists("aborted")
+    assert again.groups.exists("pending")
+    again.close()
+
+
 def test_a_later_plain_commit_wins_over_an_earlier_one_in_a_transaction(tmp_path: Path) -> None:
     host = start(tmp_path)
     host.groups.check_commit("g", "", None, -1)

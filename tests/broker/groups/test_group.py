@@ -230,6 +230,19 @@ def test_static_members_are_waited_for_until_their_session_ends() -> None:
     assert "s" not in story.group.members
 
 
+def test_who_joins_while_all_static_members_are_away_waits_for_one_rebalance_at_most() -> None:
+    story = Story()
+    story.join(named="s", instance="reader-1", session_ms=60_000, rebalance_ms=5_000)
+    story.sync("s", 1, {"s": b"all"})
+    story.join(named="b", rebalance_ms=5_000)
+    story.leave("b")
+    story.pass_time(5_000)
+    assert "s" in story.group.members, "it keeps its place"
+    assert story.join(named="c", rebalance_ms=5_000) is None
+    story.pass_time(5_000)
+    assert story.joined["c"].error is ErrorCode.NONE
+
+
 def test_a_static_member_leaves_by_its_instance_id() -> None:
     story = Story()
     story.join(named="s", instance="reader-1")

@@ -84,6 +84,16 @@ def test_uniform_knows_nothing_better_than_to_leave_all_as_it_is() -> None:
     assert assign_uniform(wants, target) == target
 
 
+def test_uniform_leaves_what_is_even_also_where_not_all_want_the_same() -> None:
+    wants = wants_of({"a": {"flights", "weather"}, "b": {"flights"}}, {"flights": 5, "weather": 1})
+    flights, weather = ([Slot(TOPICS[name], index) for index in range(5)] for name in ("flights", "weather"))
+    before = {"a": frozenset({weather[0], flights[4], flights[2]}), "b": frozenset({flights[n] for n in (0, 1, 3)})}
+    assert assign_uniform(wants, before) == before
+    more = wants_of({"a": {"flights", "weather"}, "b": {"flights"}}, {"flights": 7, "weather": 1})
+    after = assign_uniform(more, before)
+    assert all(after[member] >= before[member] for member in before)
+
+
 def test_range_gives_neighbours_and_cuts_equal_topics_alike() -> None:
     shapes = {name: TopicShape(TOPICS[name], 5) for name in ("flights", "weather")}
     target = assign_range({"b": shapes, "a": shapes}, {})

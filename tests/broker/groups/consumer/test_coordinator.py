@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.config import BrokerConfig
 from broker.coordination.host import TopicShape
 from broker.groups.consumer.model import (
     JOIN_EPOCH,
@@ -18,12 +19,18 @@ from broker.groups.consumer.model import (
     HeartbeatResult,
 )
 from broker.groups.formats import Committed
-from broker.groups.limits import CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_TOPICS_LOOK_MS, OFFSETS_RETENTION_MS
+from broker.groups.limits import (
+    CONSUMER_HEARTBEAT_INTERVAL_MS,
+    CONSUMER_SESSION_TIMEOUT_MS,
+    CONSUMER_TOPICS_LOOK_MS,
+    OFFSETS_RETENTION_MS,
+)
 from broker.groups.model import GroupProtocol, JoinAsk
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock
 from tests.broker.coordinator_host import Host, start
+from tests.broker.log.support import FaultyDisk
 
 ASK = HeartbeatAsk("a", JOIN_EPOCH, None, None, "client", "/host", 30_000, ["flights"], None, None, NOTHING)
 CLASSIC = JoinAsk("", None, "client", "/host", "consumer", (GroupProtocol("range", b""),), 10_000, 30_000, "old-1")
@@ -77,6 +84,24 @@ def test_a_silent_member_is_dropped_and_others_take_over(host: Host, clock: Manu
     assert told is not None
     assert len(told) == 4
     assert refused(host, stay(2)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_silent_member_that_a_full_disk_keeps_is_dropped_when_there_is_room(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    host = Host(tmp_path / "full", clock, BrokerConfig(tmp_path / "full"), disk)
+    host.create_topic("flights", 4)
+    beat(host)
+    disk.room_bytes = 0
+    clock.advance(CONSUMER_SESSION_TIMEOUT_MS)
+    host.groups.tick()
+    assert "members of group readers could not be dropped: " in caplog.text
+    disk.room_bytes = None
+    clock.advance(CONSUMER_HEARTBEAT_INTERVAL_MS)
+    host.groups.tick()
+    assert not host.groups.consumer.groups["readers"].members
+    host.close()
 
 
 def test_who_does_not_let_go_in_time_is_dropped(host: Host, clock: ManualClock) -> None:
