@@ -211,13 +211,20 @@ def try_bug(bug: Bug, reach: Reach, log: Path) -> Outcome:
     tests = reach.tests(bug)
     if not tests:
         return Outcome(bug.name, NOT_REACHED)
+    found = _run(bug, tests, reach, log)
+    if found.what == LATE:
+        others = _run(bug, [test for test in tests if test != found.test], reach, log)
+        return others if others.what == FAILED else found
+    return found
+
+
+def _run(bug: Bug, tests: list[str], reach: Reach, log: Path) -> Outcome:
     for patience in PATIENCE:
         end = attempt(tests, reach.seconds, log, lambda: plant(bug), patience)
         if not end.found:
             return _outcome(bug, NOT_FOUND, end, tests)
-        clean = attempt(
-            [end.test or tests[0]], reach.seconds, log, lambda: None, patience / 2 if end.late else patience
-        )
+        well_within = patience / 2 if end.late else patience
+        clean = attempt([end.test or tests[0]], reach.seconds, log, lambda: None, well_within)
         if not clean.found:
             return _outcome(bug, LATE if end.late else FAILED, end, tests)
     return _outcome(bug, UNCLEAR, end, tests)

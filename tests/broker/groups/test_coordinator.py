@@ -278,7 +278,7 @@ def test_a_group_whose_only_offsets_were_aborted_is_not_there_after_a_restart(tm
         host.groups.check_commit(group, "", None, -1)
     commit(host, 1, group="aborted", producer=Producer(500, 0))
     where = TopicPartition(OFFSETS_TOPIC, 0)
-    host.transactions.write_marker(where, Producer(500, 0), commit=False, coordinator_epoch=0)
+    at_once(host.markers.write(Marker(Producer(500, 0), False, 0), [where]))
     commit(host, 1, group="pending", producer=Producer(501, 0))
     again = host.restart()
     assert not again.groups.exists("aborted")
