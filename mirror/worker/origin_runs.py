@@ -7,6 +7,7 @@ from bisect import bisect_right
 from uuid import UUID
 
 from broker.client.cluster import Cluster
+from broker.client.errors import LogUnreadable
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
 from broker.client.topics import describe_topics
@@ -81,7 +82,10 @@ class OriginReader:
         if end < self._read_to or topic.topic_id != self._topic_id:
             self._begin()
             self._topic_id = topic.topic_id
-        await scan_records(self._cluster, self._state, OffsetSpan(self._read_to, end), self._apply)
+        try:
+            await scan_records(self._cluster, self._state, OffsetSpan(self._read_to, end), self._apply)
+        except LogUnreadable:
+            return  # what is behind the damage is not told: its batches stop their partition, and say so
         self._read_to = max(self._read_to, end)
 
     def _begin(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
-from broker.client.errors import KafkaError
+from broker.client.errors import KafkaError, LogUnreadable
 from broker.client.fanout import both
 from broker.client.log import append
 from broker.client.topics import describe_topics
@@ -290,7 +290,7 @@ async def _pulse(link: Link, target: Cluster) -> Pulse | None:
     """Whether another link's worker lives; None: nothing stands in its state. Raises ClientError."""
     try:
         entries = await read_entries(link, target)
-    except StateDamaged:
+    except (StateDamaged, LogUnreadable):  # as its worker does, which stops at that
         return Pulse.SILENT
     if entries.owner is None and not entries.checkpoints:
         return None

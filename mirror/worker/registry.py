@@ -11,9 +11,9 @@ from contextlib import suppress
 from uuid import UUID
 
 from broker.client.cluster import Cluster
+from broker.client.errors import LogUnreadable
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
-from broker.client.site import Site
 from broker.client.topics import describe_topics, list_topics
 from broker.wire.batch import only_from
 from broker.wire.errors import WireError
@@ -21,8 +21,7 @@ from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import RegistryLost, StateDamaged
-from mirror.link import PRODUCERS_TOPIC, STATE_PREFIX, Link
-from mirror.offsets.state import read_entries
+from mirror.link import PRODUCERS_TOPIC, STATE_PREFIX
 from mirror.offsets.state_writer import REGISTRY_CONTENT, check_compacted
 from mirror.origins import Registration, SiteIdentity, decode_producer_id, decode_registration
 
@@ -33,6 +32,10 @@ def identify(cluster: Cluster) -> SiteIdentity:
     """The cluster as it is called here, and as what it says of itself."""
     addresses = frozenset(f"{node.host}:{node.port}" for node in cluster.nodes.values())
     return SiteIdentity(cluster.site.name, cluster.cluster_id, addresses)
+
+
+_POSITION_KEY = b'["position",'
+"""How the keys begin, in a link's state, of what is proved of a partition."""
 
 
 class OriginRegistry:
@@ -111,23 +114,25 @@ class OriginRegistry:
     async def refuse_unknown_writers(self) -> None:
         """Raise RegistryLost where a link mirrored to this cluster, as its state there says, that is not registered.
 
-        Its records would be taken for local ones.
+        Its records would be taken for local ones. An entry of that state that cannot be understood hides no other; of a
+        log that cannot be read nobody knows what it says.
         """
         known = {registered.link for registered in self.registered()}
+        site = self._cluster.site.name
         for name in await list_topics(self._cluster):
             link = name.removeprefix(STATE_PREFIX)
             if name.startswith(STATE_PREFIX) and link not in known:
+                what = f"link {link} mirrored to {site}"
                 try:
-                    entries = await read_entries(Link(link, Site("", ""), self._cluster.site, ()), self._cluster)
-                except StateDamaged:
-                    continue  # what cannot be read does not show that anything was mirrored
-                if entries.checkpoints:
-                    site = self._cluster.site.name
-                    raise RegistryLost(
-                        f"link {link} mirrored to {site}, and {PRODUCERS_TOPIC} there does not say so",
-                        hint=f"run {link}: it registers at its start, and then this one goes on; or, if it is gone"
-                        f" for good, delete {name} at {site}: what it brought then counts as {site}'s own",
-                    )
+                    if not await _has_positions(self._cluster, TopicPartition(name, 0)):
+                        continue
+                except LogUnreadable as error:
+                    what = f"whether {what} cannot be read ({error})"
+                raise RegistryLost(
+                    f"{what}, and {PRODUCERS_TOPIC} there does not say so",
+                    hint=f"run {link}: it registers at its start, and then this one goes on; or, if it is gone"
+                    f" for good, delete {name} at {site}: what it brought then counts as {site}'s own",
+                )
 
     def _apply(self, record: Record) -> None:
         try:
@@ -143,3 +148,17 @@ class OriginRegistry:
         for site in self._seen_by:
             registered = registered.as_seen_by(site)
         self._registered[producer_id] = registered
+
+
+async def _has_positions(cluster: Cluster, state: TopicPartition) -> bool:
+    """Whether a link's state has a position of any partition, by its keys alone. Raises ClientError."""
+    found: set[bytes] = set()
+
+    def take(record: Record) -> None:
+        key = record.key or b""
+        if key.startswith(_POSITION_KEY):
+            (found.discard if record.value is None else found.add)(key)
+
+    end = (await log_end_offsets(cluster, [state]))[state]
+    await scan_records(cluster, state, OffsetSpan(0, end), take)
+    return bool(found)

@@ -17,7 +17,7 @@ from broker.client.topics import delete_topics
 from broker.wire.batch import peek
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
-from mirror.errors import LinkFenced
+from mirror.errors import LinkFenced, RegistryLost
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import Writer, encode_key, encode_value
 from mirror.offsets.fence import fence_link
@@ -29,10 +29,12 @@ from mirror.worker.budget import Budget, Lease
 from mirror.worker.origin_runs import OriginReader
 from mirror.worker.origins import Passage
 from mirror.worker.plan import Cursor, Rules, plan_batches
-from mirror.worker.registry import REGISTRY
+from mirror.worker.registry import REGISTRY, OriginRegistry
 from tests.broker.running import running_broker
 
 FLIGHTS = TopicPartition("flights", 0)
+RECORDS_AT = 61
+"""Of a batch in its segment, by bytes."""
 EAST, NORTH = (frozenset({name}) for name in ("east", "north"))
 RUNS = (OriginRun(0, 5, Way(NORTH, NORTH)), OriginRun(5, 9, Way(EAST, EAST | NORTH)))
 
@@ -314,3 +316,50 @@ async def test_another_link_s_damaged_state_ends_no_link(west: Cluster) -> None:
     beside = Passage(Link("south-west", Site("south", "127.0.0.1:1"), west.site, ("flights",)), west, west)
     await beside.look(west)
     await beside.refuse_rivals(west)
+
+
+def make_unreadable(folder: Path, topic: str) -> None:
+    """The first record's length lies, on the disk: what is behind it can be read by nobody."""
+    (segment,) = folder.rglob(f"{topic}-0/*.log")
+    with segment.open("r+b") as file:
+        file.seek(RECORDS_AT)
+        file.write(b"\x01")
+
+
+async def test_another_link_s_unreadable_state_ends_no_link(west: Cluster, tmp_path: Path) -> None:
+    """Its batches stop their partition, which says so; a link beside it does not wait for it."""
+    await register(west, Writer(7, 4), "north", "east")
+    await tell(west, *RUNS)
+    make_unreadable(tmp_path, into(west).state_topic)
+    passage = onward(west, "east")
+    assert await verdict(passage, batch_of(0)) is Verdict.UNCLEAR
+    assert passage.judge(FLIGHTS)(peek(batch_of(0))).untold == "north-west"
+    beside = Passage(Link("south-west", Site("south", "127.0.0.1:1"), west.site, ("flights",)), west, west)
+    await beside.look(west)
+    await beside.refuse_rivals(west)
+
+
+async def test_a_damaged_state_that_shows_that_its_link_mirrored_is_not_passed_over(west: Cluster) -> None:
+    """The registry does not know the link: to go on would be to take its records for local ones, silently."""
+    registry, where = OriginRegistry(west), TopicPartition(into(west).state_topic, 0)
+    await append(west, where, encode_batch([Record(0, 1, b"no key of ours", b"not json")]))
+    await registry.refuse_unknown_writers()  # nothing shows that anything was mirrored
+    await append(west, where, encode_batch([Record(0, 1, b'["position","flights",0]', b"not json")]))
+    with pytest.raises(RegistryLost, match="link north-west mirrored to west"):
+        await registry.refuse_unknown_writers()
+    await append(west, where, encode_batch([Record(0, 1, b'["position","flights",0]', None)]))
+    await registry.refuse_unknown_writers()
+
+
+async def test_of_a_state_that_cannot_be_read_nobody_knows_whether_its_link_mirrored(
+    west: Cluster, tmp_path: Path
+) -> None:
+    await tell(west, *RUNS)
+    make_unreadable(tmp_path, into(west).state_topic)
+    with pytest.raises(RegistryLost, match="whether link north-west mirrored to west cannot be read") as raised:
+        await OriginRegistry(west).refuse_unknown_writers()
+    assert f"delete {into(west).state_topic}" in raised.value.hint
+    await register(west, Writer(7, 4), "north")
+    registered = OriginRegistry(west)
+    await registered.refresh()
+    await registered.refuse_unknown_writers()  # whose batches are whose is known
