@@ -26,9 +26,11 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 LOG_START = "log-start-offset"
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
+# Segments that begin before this may lack offsets, as their leader's do (replicated.py).
+GAPS = "replicated-gaps-checkpoint"
 CLEAN_SHUTDOWN = "clean-shutdown"
 
-_CHECKPOINTS = frozenset({LEADER_EPOCHS, LOG_START, RECOVERY_POINT, CLEANER, CLEAN_SHUTDOWN})
+_CHECKPOINTS = frozenset({LEADER_EPOCHS, LOG_START, RECOVERY_POINT, CLEANER, GAPS, CLEAN_SHUTDOWN})
 
 
 def holds_a_log(directory: Path) -> bool:

@@ -66,9 +66,12 @@ def open_log(directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> Ope
     log_start_offset = read_offset(directory / layout.LOG_START, disk)
     recovery_point = read_offset(directory / layout.RECOVERY_POINT, disk)
     epochs, complete = _read_epochs(directory, disk)
-    # Where a compaction ran once, records may be missing between any two batches before the segment that is written.
-    compacted = config.compacted or (directory / layout.CLEANER).exists()
-    gaps_before = read_offset(directory / layout.CLEANER, disk) if compacted else None
+    # Where a compaction ran once, records may be missing between any two batches before the segment that is written;
+    # where it ran at the leader, in that segment too.
+    compacted = config.compacted or any((directory / name).exists() for name in (layout.CLEANER, layout.GAPS))
+    gaps_before = (
+        max(read_offset(directory / name, disk) for name in (layout.CLEANER, layout.GAPS)) if compacted else None
+    )
     read = _open_segments(
         *(directory, config, disk, None if clean else recovery_point), gaps_before, epochs if complete else None
     )

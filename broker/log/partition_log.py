@@ -8,26 +8,25 @@ Invariants: what `append` returned is in the file whole; offsets never go back, 
 deleted; a failed append leaves no trace.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from broker.base.clock import Clock
-from broker.errors import LogDamaged, LogStorageError, OffsetOutOfRange
-from broker.log import compaction, lookup
+from broker.errors import CorruptRecords, LogStorageError, OffsetOutOfRange
+from broker.log import compaction
 from broker.log.compaction import CompactionJob
 from broker.log.config import UNLIMITED, LogConfig
 from broker.log.disk import OS_DISK, Disk
-from broker.log.guard import StorageGuard
-from broker.log.lookup import Found, TimeLookup
-from broker.log.producers import ProducerState
-from broker.log.results import AppendResult, LogSlice
+from broker.log.readable import ReadableLog
+from broker.log.replicated import checked_batches, runs, write_run
+from broker.log.results import AppendResult
 from broker.log.retention import is_full, segments_to_delete
 from broker.log.segment import Segment
 from broker.log.store import LogStore
 from broker.log.validation import AppendOrigin, check_batch
 from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch, patch_log_append_time, peek
+from broker.wire.buffers import Buffer
 from broker.wire.records import ControlKind, OpeningLimits, control_batch
 
 __all__ = ["AppendOrigin", "PartitionLog"]
@@ -35,16 +34,13 @@ __all__ = ["AppendOrigin", "PartitionLog"]
 NO_TIME_MS = -1
 
 
-class PartitionLog:
+class PartitionLog(ReadableLog):
     def __init__(self, store: LogStore, config: LogConfig, clock: Clock) -> None:
         """Use `open`."""
+        super().__init__(store, config)
         # Called after every append and every marker, to wake fetches that wait for data.
         self.append_listeners: list[Callable[[], None]] = []
-        self._store = store
-        self._config = config
         self._clock = clock
-        self._high_watermark: int | None = None
-        self._guard = StorageGuard(store.directory, store.release)
 
     @classmethod
     def open(cls, directory: Path, config: LogConfig, clock: Clock, disk: Disk = OS_DISK) -> "PartitionLog":
@@ -57,73 +53,9 @@ class PartitionLog:
             raise LogStorageError(f"cannot open {directory}: {error}") from error
         return cls(store, config, clock)
 
-    @property
-    def damage_listeners(self) -> list[Callable[[LogDamaged], None]]:
-        """Called once, when files turn out not to be as they were written: this log has ended."""
-        return self._guard.damage_listeners
-
-    # -- what it holds -------------------------------------------------------------------------------------------
-
-    @property
-    def directory(self) -> Path:
-        return self._store.directory
-
-    @property
-    def config(self) -> LogConfig:
-        return self._config
-
     def update_config(self, config: LogConfig) -> None:
         """Holds from the next append, retention or compaction on."""
         self._config = config
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._store.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._store.segments[-1].next_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """What is before it is replicated. The log end until somebody sets it, who then does so with every append."""
-        end = self.log_end_offset
-        return end if self._high_watermark is None else min(self._high_watermark, end)
-
-    @high_watermark.setter
-    def high_watermark(self, offset: int) -> None:
-        self._high_watermark = offset
-        self._store.producers.replicated(offset)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where the oldest transaction begins whose end is not replicated, at most the high watermark: the end for
-        read_committed.
-        """
-        producers, stable = self._store.producers, self.high_watermark
-        if self._high_watermark is None:
-            producers.replicated(stable)
-        if (unstable := producers.first_unstable_offset) is not None:
-            stable = min(stable, unstable)
-        if (unreplicated := producers.first_unreplicated_offset) is not None:
-            stable = min(stable, unreplicated)
-        return stable
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._store.segments)
-
-    @property
-    def leader_epoch(self) -> int:
-        """The newest epoch that this log knows, -1 for none."""
-        return self._store.epochs.latest
-
-    @property
-    def producers(self) -> Iterable[ProducerState]:
-        return self._store.producers
-
-    def producer(self, producer_id: int) -> ProducerState | None:
-        return self._store.producers.get(producer_id)
 
     # -- appending -----------------------------------------------------------------------------------------------
 
@@ -214,6 +146,29 @@ class PartitionLog:
             listener()
         return header
 
+    def append_as_follower(self, records: Buffer, *, leader_epoch: int) -> int:
+        """Appends the batches that a leader gave, as they are, and leaves out what the log has already: the log end.
+
+        Raises CorruptRecords with nothing written; LogStorageError when the disk failed, with what it took before kept.
+        """
+        batches = checked_batches(memoryview(records), leader_epoch=leader_epoch)
+        if batches and self.is_empty and batches[0].header.base_offset < self.log_end_offset:
+            # The leader's log start lies inside of its first batch, and batches are kept whole.
+            self.start_anew(batches[0].header.base_offset)
+        batches = [batch for batch in batches if batch.header.base_offset >= self.log_end_offset]
+        if batches and batches[0].header.partition_leader_epoch < self.leader_epoch:
+            raise CorruptRecords(
+                f"a batch of leader epoch {batches[0].header.partition_leader_epoch} behind one of {self.leader_epoch}"
+            )
+        for run in runs(batches, self._store.segments[-1], self._config):
+            with self._guard.errors():
+                write_run(self._store, run, self._config, self._clock.now_ms())
+        if batches:
+            self._guard.written()
+            for listener in self.append_listeners:
+                listener()
+        return self.log_end_offset
+
     def _segment_for(self, header: BatchHeader) -> Segment:
         active = self._store.segments[-1]
         full = is_full(
@@ -226,62 +181,6 @@ class PartitionLog:
         )
         return self._store.roll() if full else active
 
-    # -- reading -------------------------------------------------------------------------------------------------
-
-    def read(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> LogSlice:
-        """Whole batches, the first of which contains `offset`, of at most `max_bytes` together and before `up_to`.
-
-        With `at_least_one` the first batch comes whatever its size (KIP-74). `up_to` must be the log end, the high
-        watermark or the last stable offset: the start of a batch. Raises OffsetOutOfRange, LogDamaged,
-        LogStorageError.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(f"offset {offset} is outside of {self.log_start_offset}..{self.log_end_offset}")
-        buffers: list[memoryview | bytes] = []
-        next_offset, left_bytes = offset, max_bytes
-        for segment in self._store.segments[self._store.segment_at(offset) :]:
-            if segment.base_offset >= up_to or next_offset >= up_to:
-                break
-            with self._guard.errors():
-                data, reached = segment.read(
-                    next_offset, left_bytes, up_to=up_to, at_least_one=at_least_one and not buffers
-                )
-            next_offset = max(next_offset, reached)
-            if len(data):
-                buffers.append(data)
-                left_bytes -= len(data)
-            if left_bytes <= 0 or next_offset < segment.next_offset:
-                break
-        return LogSlice(buffers, next_offset)
-
-    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of every aborted transaction that overlaps [start, end), by first offset."""
-        found = [
-            (entry.first_offset, entry.producer_id)
-            for segment in self._store.segments[self._store.segment_at(start) :]
-            for entry in segment.aborted
-            if entry.last_offset >= start and entry.first_offset < end
-        ]
-        return [(producer_id, first_offset) for first_offset, producer_id in sorted(found)]
-
-    def find_time(self, look: Callable[[TimeLookup], Found]) -> Found:
-        """What a lookup in the event loop finds. Raises BatchBeyondLimits (lookup.py), LogDamaged, LogStorageError."""
-        with self._guard.errors():
-            return look(TimeLookup(self._store.segments, log_start_offset=self.log_start_offset, at_once=True))
-
-    def time_lookups_apart(self, timestamp_ms: int) -> Iterator[TimeLookup]:
-        """For lookups in a thread (lookup.py), to be taken and made within `reading_apart`. Raises OSError."""
-        return lookup.lookups_apart(self._store, timestamp_ms)
-
-    def reading_apart(self) -> AbstractContextManager[None]:
-        """Around what a thread reads in files opened for it: damage is this log's while it still has its segments."""
-        held = list(self._store.segments)
-        return self._guard.errors(lambda: self._store.segments[: len(held)] == held)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest known epoch <= `epoch`, its end offset), (-1, -1) where unknown (OffsetForLeaderEpoch)."""
-        return self._store.epochs.end_offset_for(epoch, self.log_end_offset)
-
     # -- what goes -----------------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
@@ -290,11 +189,18 @@ class PartitionLog:
         """
         if offset > self.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is above the high watermark {self.high_watermark}")
+        self._advance_log_start(offset, durable=True)
+        return self.log_start_offset
+
+    def follow_log_start(self, offset: int) -> None:
+        """As the leader's moved, of which it is told again after a crash. Raises LogStorageError."""
+        self._advance_log_start(min(offset, self.high_watermark), durable=False)
+
+    def _advance_log_start(self, offset: int, *, durable: bool) -> None:
         if offset > self.log_start_offset:
             with self._guard.errors():
-                self._store.advance_log_start(offset)
+                self._store.advance_log_start(offset, durable=durable)
             self._delete_segments(replace(self._config, retention_ms=UNLIMITED, retention_bytes=UNLIMITED))
-        return self.log_start_offset
 
     def enforce_retention(self) -> int:
         """Deletes the segments whose time has come and forgets expired producers: how many segments. Raises
@@ -321,16 +227,29 @@ class PartitionLog:
         return count
 
     def truncate_to(self, offset: int) -> int:
-        """Removes every batch that reaches `offset` or beyond (a follower whose leader lacks them): the log end.
+        """Removes every batch that reaches `offset` or beyond (a follower whose leader lacks them): the log end. Epochs
+        that begin there are forgotten, also where they wrote nothing.
 
         Raises OffsetOutOfRange below the log start, LogStorageError.
         """
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(f"cannot truncate to {offset}, below the log start {self.log_start_offset}")
-        if offset < self.log_end_offset:
-            with self._guard.errors():
+        with self._guard.errors():
+            if offset < self.log_end_offset:
                 self._store.truncate_to(offset, self._config, self._clock.now_ms())
+            self._store.forget_epochs_from(self.log_end_offset)
+        if self._high_watermark is not None:
+            self.high_watermark = min(self._high_watermark, self.log_end_offset)
         return self.log_end_offset
+
+    def start_anew(self, offset: int) -> None:
+        """Removes everything, and goes on as an empty log from `offset` on (a follower whose leader has nothing before
+        it). Raises LogStorageError.
+        """
+        with self._guard.errors():
+            self._store.start_anew(offset, self._config, self._clock.now_ms())
+        if self._high_watermark is not None:
+            self.high_watermark = offset
 
     def begin_compaction(self) -> CompactionJob | None:
         """The compaction that is due, or None; to be `run` (in a thread within `reading_apart`) and finished."""

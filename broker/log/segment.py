@@ -6,7 +6,7 @@ a whole batch as far as this process knows; what a crash tears is cut off by ope
 
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -66,17 +66,28 @@ class Segment:
     def append(self, batch: memoryview, header: BatchHeader, index_interval_bytes: int) -> None:
         """Writes one batch at the end. Raises OSError; the segment is then as it was."""
         position = self.size_bytes
+        self._write(batch, position)
+        self.note(header, position, index_interval_bytes)
+
+    def append_all(self, batches: memoryview, headers: Iterable[BatchHeader], index_interval_bytes: int) -> None:
+        """As `append`, for batches that follow each other."""
+        position = self.size_bytes
+        self._write(batches, position)
+        for header in headers:
+            self.note(header, position, index_interval_bytes)
+            position += header.size_bytes
+
+    def _write(self, data: memoryview, position: int) -> None:
         try:
-            written = self._disk.pwrite(self._fd, batch, position)
-            if written != len(batch):
-                write_all(self._pwrite, batch[written:], position + written)
+            written = self._disk.pwrite(self._fd, data, position)
+            if written != len(data):
+                write_all(self._pwrite, data[written:], position + written)
         except OSError:
             # Where even this fails the torn bytes stay behind `size_bytes`: never read, overwritten by the next append.
             with suppress(OSError):
                 self._disk.truncate(self._fd, position)
             raise
         self._sync = None
-        self.note(header, position, index_interval_bytes)
 
     def note(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
         """Takes the batch at `position`, which is in the file, into the indexes and the totals."""

@@ -11,7 +11,7 @@ from broker.log import layout
 from broker.log.config import LogConfig
 from broker.log.disk import Disk
 from broker.log.epochs import LeaderEpochs
-from broker.log.opening import clean_marker, open_log, write_offset
+from broker.log.opening import clean_marker, open_log, read_offset, write_offset
 from broker.log.retention import SegmentFacts
 from broker.log.segment import Segment
 from broker.log.snapshots import encode_snapshot
@@ -36,6 +36,7 @@ class LogStore:
         self.log_start_offset = opened.log_start_offset
         self.first_dirty_offset = opened.first_dirty_offset
         self._recovery_point = opened.recovery_point
+        self._gaps_before = read_offset(self.directory / layout.GAPS, self.disk)
         self.save_recovery_point()
 
     @property
@@ -74,21 +75,28 @@ class LogStore:
         elif self.epochs.assign(leader_epoch, 0):
             self._epochs_saved = False
 
-    def begin_epoch(self, leader_epoch: int) -> None:
-        """Notes, before any batch of it, from where on an epoch writes; older ones are no news.
+    def begin_epoch(self, leader_epoch: int, start_offset: int | None = None) -> None:
+        """Notes, before any batch of it, from where on an epoch writes (None: the log end); older ones are no news.
 
         Not waited for: every broker start does this for every partition, and batches tell what a torn file does not.
         """
         if self._epochs_saved and leader_epoch <= self.epochs.latest:
             return
         known = LeaderEpochs(list(self.epochs.entries))
-        known.assign(leader_epoch, self.log_end_offset)
+        known.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset)
         self.disk.write_file(self.directory / layout.LEADER_EPOCHS, known.text(), durable=False)
         self.epochs = known
         self._epochs_saved = True
 
-    def advance_log_start(self, offset: int) -> None:
-        write_offset(self.directory / layout.LOG_START, self.disk, offset, durable=True)
+    def note_gaps(self) -> None:
+        """Before the first gap is written to the newest segment."""
+        base_offset = self.segments[-1].base_offset
+        if base_offset >= self._gaps_before:
+            write_offset(self.directory / layout.GAPS, self.disk, base_offset + 1, durable=True)
+            self._gaps_before = base_offset + 1
+
+    def advance_log_start(self, offset: int, *, durable: bool) -> None:
+        write_offset(self.directory / layout.LOG_START, self.disk, offset, durable=durable)
         self.log_start_offset = offset
         self._start_moved()
 
@@ -113,6 +121,29 @@ class LogStore:
         for segment in self.segments[: keep + 1]:
             segment.close()
         self._open(config, now_ms)
+
+    def forget_epochs_from(self, offset: int) -> None:
+        """Epochs that begin at or after `offset`, the log end, wrote nothing: as if they had not been."""
+        if self.epochs.truncate_from_end(offset) and self._epochs_saved:
+            self.disk.write_file(self.directory / layout.LEADER_EPOCHS, self.epochs.text(), durable=False)
+
+    def start_anew(self, offset: int, config: LogConfig, now_ms: int) -> None:
+        """Removes all there is, and begins an empty log at `offset`.
+
+        Newest first, so that a crash leaves a prefix, or an empty log at the old start or at the new one. Snapshots
+        before it all: none may tell of producers of a log that is gone.
+        """
+        for at in layout.offsets_of(self.directory, layout.SNAPSHOT):
+            self.disk.unlink(layout.file_at(self.directory, at, layout.SNAPSHOT))
+        self._recovery_point = 0
+        write_offset(self.directory / layout.RECOVERY_POINT, self.disk, 0, durable=True)
+        for segment in reversed(self.segments):
+            segment.delete()
+        for name in (layout.LEADER_EPOCHS, layout.CLEANER, layout.GAPS):
+            self.disk.unlink(self.directory / name)
+        write_offset(self.directory / layout.LOG_START, self.disk, offset, durable=True)
+        self._open(config, now_ms)
+        self._epochs_saved = True
 
     def save_recovery_point(self) -> None:
         """Moves the recovery point to the first segment that is not known to be on the disk; old snapshots go."""
