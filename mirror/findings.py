@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from broker.base.durations import human_seconds
+from broker.client.errors import ClientError
 from mirror.heartbeat import Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
 from mirror.link import STATE_PREFIX, Link
 from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, GapKind, RunState
+from mirror.offsets.fence import fence_hint
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import StateEntries
 
@@ -33,6 +35,8 @@ class LinkFindingKind(StrEnum):
     PARTITION_STOPPED = "partition_stopped"
     PARTITION_HELD = "partition_held"
     """A partition (or all of a topic) should be mirrored and is not for now; the others are."""
+    FENCE_WAITS = "fence_waits"
+    """Until this partition has a leader again no session of the link, and no failover over it, can begin."""
     LAG_UNKNOWN = "lag_unknown"
     """Records are missing at the target, and how many or how old they are could not be seen."""
     LEFT_TO_SILENT = "left_to_silent"
@@ -87,6 +91,7 @@ def link_findings(
         found += stopped_partitions(link, entries)
     if look is None:
         return tuple(found)
+    found += _of_fence(link, look)
     found += [_held(hold) for hold in look.holds]
     found += [_left_to_silent(link, *left) for left in look.left_to]
     stopped = entries.open_gaps().keys() if entries is not None else set()
@@ -150,6 +155,16 @@ def _of_groups(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
         if entry.failure:
             step = f"farshore group describe --link {link.name} --group {group}"
             yield LinkFinding(LinkFindingKind.GROUP_FAILED, None, None, f"group {group}: {entry.failure}", step)
+
+
+def _of_fence(link: Link, look: LinkLook) -> Iterable[LinkFinding]:
+    if isinstance(look.unmarked, ClientError):
+        text = f"whether a fence of the link waits for a partition is not known: {look.unmarked}"
+        yield LinkFinding(LinkFindingKind.TROUBLE, None, None, text, look.unmarked.hint or "")
+        return
+    for where, why in sorted(look.unmarked.items()):
+        text = f"no session and no failover can begin before its marker is written: {why}"
+        yield LinkFinding(LinkFindingKind.FENCE_WAITS, *where, text, fence_hint(link, [where]))
 
 
 def _stopped(link: Link, gap: Gap) -> LinkFinding:

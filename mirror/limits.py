@@ -14,6 +14,9 @@ GROUP_TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After that a broker takes back what a worker has staged that died amid a commit. A successor does so at once."""
 GROUP_FENCE_PATIENCE_MS: Final = 10_000
 """What the markers of the last commit may take. Kafka has fenced before it waits for them."""
+FENCE_PATIENCE_MS: Final = 2_000
+"""What the markers of the link's fence may take before it is looked at who holds it up, and then between two looks."""
+FENCE_AWAITS_NAMED_MAX: Final = 10
 GROUP_SYNC_TIMEOUT_MS: Final = 4_000
 """What one group's offsets may take to be read or to be staged: a bad one does not hold up the others."""
 GROUPS_NOT_SEEN_AFTER_MS: Final = 60_000

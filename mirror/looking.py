@@ -6,13 +6,16 @@ in answer to a write) is said as of when it said so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.wire.vocabulary import TopicPartition
 from mirror.lag import LagReport, partial_lag
 from mirror.link import Link
 from mirror.offsets.entries import RunState
+from mirror.offsets.fence import find_unmarked
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import LinkState, StateEntries
 from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
@@ -25,11 +28,14 @@ class LinkLook:
     """What both sites showed of a link; `holds` by topic and partition.
 
     `left_to` are links to which it leaves records, and that do not run: each with the site whose records they are.
+    `unmarked` are the partitions of the target that the link's fence waits for, and why they take no marker; or why
+    that is not known.
     """
 
     lags: LagReport
     holds: tuple[Hold, ...]
     left_to: tuple[tuple[str, str], ...] = ()
+    unmarked: Mapping[TopicPartition, ClientError] | ClientError = field(default_factory=dict)
 
 
 async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
@@ -37,7 +43,19 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
     lags = await partial_lag(link, source, target, state)
     seen = await look_at_topics(link, source, target)
     holds = merge_holds(link, seen, state.entries, target.clock.now_ms())
-    return LinkLook(lags, holds, await _left_to_silent(link, source, target, state.entries))
+    left_to = await _left_to_silent(link, source, target, state.entries)
+    return LinkLook(lags, holds, left_to, await _unmarked(link, target, state.entries))
+
+
+async def _unmarked(
+    link: Link, target: Cluster, entries: StateEntries
+) -> Mapping[TopicPartition, ClientError] | ClientError:
+    if entries.owner is None:  # nobody ever fenced: asking would have the cluster make a coordinator's topic
+        return {}
+    try:
+        return await find_unmarked(target, link)
+    except ClientError as error:
+        return error
 
 
 async def _left_to_silent(

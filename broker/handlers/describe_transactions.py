@@ -1,4 +1,7 @@
-"""DescribeTransactions, v0 (KIP-664): state, producer and partitions of transactional ids."""
+"""DescribeTransactions, v0 (KIP-664): state, producer and partitions of transactional ids.
+
+Of a transaction that is being ended those whose marker is still to be written, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def _describe(at: TransactionCoordinator, transactional_id: str) -> TransactionS
     if found is None:
         return TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(found.partitions):
+    for topic, partition in sorted(at.awaited(found)):
         topics.setdefault(topic, []).append(partition)
     return TransactionState(
         transactional_id=transactional_id,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
@@ -219,6 +219,10 @@ class TransactionCoordinator:
         except BrokerError as error:
             return error.error_code
         return ErrorCode.NONE
+
+    def awaited(self, transaction: Transaction) -> Collection[TopicPartition]:
+        """The partitions of a transaction, without those that have their marker."""
+        return self._unmarked.get(transaction.transactional_id, transaction.partitions)
 
     def check_append(self, transactional_id: str | None, producer: Producer, where: TopicPartition) -> ErrorCode:
         """May transactional records of this producer go to the partition? Plain idempotent batches need no leave."""

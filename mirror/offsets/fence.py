@@ -6,6 +6,10 @@ all those markers are written, and gives the epoch to write with, from sequence 
 final. It names the first one's epoch, and fails where that was overtaken: while it waits, another owner may fence and
 begin to write, and an epoch above that owner's without markers of its own would fence nobody. Works on Apache Kafka
 from 2.8 and on farshore's broker; plain idempotent batches may be sent with this id.
+
+A partition that loses its leader after it was found well takes no marker, and the transaction cannot end before. The
+others do not wait for it: the coordinator says whose marker is still to come (KIP-664), and where all others have
+theirs, the transaction's own epoch is good there. See docs/adr/0012-a-fence-goes-on-without-whom-it-waits-for.md.
 """
 
 from __future__ import annotations
@@ -19,27 +23,60 @@ from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
 from broker.client.model import Partition
 from broker.client.offsets import list_each_offset
-from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
+from broker.client.producers import (
+    ConcurrentTransaction,
+    OpenTransaction,
+    ProducerIdAndEpoch,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+    open_transaction,
+)
 from broker.client.topics import describe_each_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
 from mirror.errors import LinkFenced
-from mirror.limits import GROUP_FENCE_PATIENCE_MS, GROUP_TRANSACTION_TIMEOUT_MS
+from mirror.limits import (
+    FENCE_AWAITS_NAMED_MAX,
+    FENCE_PATIENCE_MS,
+    GROUP_FENCE_PATIENCE_MS,
+    GROUP_TRANSACTION_TIMEOUT_MS,
+)
 from mirror.link import Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.state import writable_partitions
 from mirror.offsets.state_writer import FENCED_CODES
 
 
+class FenceAwaits(ConcurrentTransaction):
+    """An earlier fence of the link waits for markers, and until they are written nobody can take the link over."""
+
+    def __init__(self, link: Link, unmarked: Mapping[TopicPartition, ClientError]) -> None:
+        places = ", ".join(f"{where} ({why})" for where, why in sorted(unmarked.items())[:FENCE_AWAITS_NAMED_MAX])
+        super().__init__(f"link {link.name}: its last fence waits for {len(unmarked)} partitions, {places}")
+        self.hint = fence_hint(link, unmarked)
+
+
+def fence_hint(link: Link, unmarked: Iterable[TopicPartition]) -> str:
+    """What lets a fence go on that waits for these partitions."""
+    first = min(unmarked)
+    return (
+        f"bring back a broker of {link.target.name} that has a replica of {first}, or delete topic {first.topic} there:"
+        " the link goes on by itself"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Fence:
     """Who may write now, and the partitions that this fence does not reach, with the reason: nobody may write there.
 
+    `awaited` are those of them that its transaction waits for: until they have a leader, nobody can fence anew.
     `groups_error`: why an earlier owner's commits of groups' offsets are not fenced; None where they are.
     """
 
     writer: Writer
     left_out: Mapping[TopicPartition, ClientError]
+    awaited: frozenset[TopicPartition] = frozenset()
     groups_error: KafkaError | None = None
 
 
@@ -50,8 +87,10 @@ async def fence_link(
 
     Without `partitions`: all of the target's partitions that the link could write to. The state topic must exist.
     A partition that can take no marker now is left out: the fence would wait for it, and every later fence, too.
-    `since` is the writer that an earlier fence gave: nobody may have taken the link over after that.
-    Raises LinkFenced when somebody else takes the link over at the same time, and ClientError.
+    `since` is the writer that an earlier fence gave: nobody may have taken the link over after that. It is the writer
+    still, in the state topic too, where the fence goes on without a partition that it waits for.
+    Raises LinkFenced when somebody else takes the link over at the same time, FenceAwaits where an earlier fence still
+    waits for a partition, and ClientError.
     """
     wanted = list(await writable_partitions(target, link) if partitions is None else partitions)
     state = TopicPartition(link.state_topic, 0)
@@ -65,13 +104,52 @@ async def fence_link(
         if state in refused:
             raise refused[state]
         await end_txn(target, transactional_id, producer, commit=False)
-        writer = Writer(*await init_producer_id(target, transactional_id, producer))
-        return Fence(writer, left_out | refused)
+        writer, awaited = await _until_marked(target, link, producer)
+        return Fence(writer, left_out | refused | awaited, frozenset(awaited))
+    except ConcurrentTransaction as error:
+        unmarked = await find_unmarked(target, link)
+        if unmarked:
+            raise FenceAwaits(link, unmarked) from error
+        raise
     except KafkaError as error:
         if error.code in FENCED_CODES:
             text = f"link {link.name} was taken over by another owner while it was starting"
             raise LinkFenced(text, writer=producer) from error
         raise
+
+
+async def _until_marked(
+    target: Cluster, link: Link, producer: ProducerIdAndEpoch
+) -> tuple[Writer, dict[TopicPartition, ClientError]]:
+    """Who may write once the markers of the transaction of `producer` are written, and the partitions that have none.
+
+    While the transaction is not ended nobody is given an epoch, so that of the transaction is the newest one, and only
+    `producer` has it: it may write wherever its marker is. Raises ConcurrentTransaction, KafkaError as it was fenced.
+    """
+    retry = target.retry()
+    while True:
+        try:
+            patience_ms = FENCE_PATIENCE_MS
+            found = await init_producer_id(target, link.transactional_id, producer, patience_ms=patience_ms)
+            return Writer(*found), {}
+        except ConcurrentTransaction as error:
+            ending = await _ending(target, link)
+            if ending is not None and ending.producer == producer:
+                without = await find_unmarkable(target, ending.partitions)
+                if without.keys() == ending.partitions and TopicPartition(link.state_topic, 0) not in without:
+                    return Writer(*producer), without
+            await retry.pause(error)
+
+
+async def find_unmarked(target: Cluster, link: Link) -> dict[TopicPartition, ClientError]:
+    """The partitions that a fence of the link waits for and that take no marker now, and why. Raises ClientError."""
+    ending = await _ending(target, link)
+    return await find_unmarkable(target, ending.partitions) if ending is not None else {}
+
+
+async def _ending(target: Cluster, link: Link) -> OpenTransaction | None:
+    found = await open_transaction(target, link.transactional_id)
+    return found if found is not None and found.is_ending else None
 
 
 async def fence_groups(target: Cluster, link: Link) -> ProducerIdAndEpoch:

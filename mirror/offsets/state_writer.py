@@ -44,6 +44,10 @@ class StateLog:
         self._writer = writer
         self._sequence = 0
 
+    def of(self, writer: Writer) -> StateLog:
+        """The log of this writer: itself, whose sequences go on, where the writer is the same."""
+        return self if writer == self._writer else StateLog(self._target, self._link, writer)
+
     async def append(self, changes: Iterable[Change]) -> None:
         """Write and wait for the acknowledgement. Raises LinkFenced, ClientError."""
         records: list[Record] = []

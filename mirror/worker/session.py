@@ -60,6 +60,8 @@ class Session:
         self.look_due = asyncio.Event()
         self.fenced = opened.ground.pairs.keys()
         """The source partitions whose targets the session's fence reaches, whether they are moved or held."""
+        self.awaited = opened.fence.awaited
+        """Partitions of the target that the session's fence waited for when it was last asked."""
         self.replicators = opened.replicators
         self.by_target = {replicator.target: replicator for replicator in opened.replicators.values()}
         self.offset_map = OffsetMap(

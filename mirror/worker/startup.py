@@ -13,11 +13,11 @@ from broker.client.errors import KafkaError
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
-from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry, Writer
-from mirror.offsets.fence import fence_groups_of_earlier, fence_link
+from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
+from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.state import StateEntries, read_entries
-from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
+from mirror.offsets.state_writer import Change, StateWriter, ensure_own_topics
 from mirror.offsets.taking_over import Claim, claim_link
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
@@ -55,6 +55,7 @@ class Opened:
     holds: Holds
     ground: Ground
     outlet: Outlet
+    fence: Fence
     max_message_bytes: Mapping[str, int]
     """Per source topic, of its target."""
     deleted: tuple[Gap, ...] = ()
@@ -123,12 +124,13 @@ async def open_link(
         for where, there in partition_pairs(topics.mirrored).items()
         if where not in holds.current or is_at_source(holds.current[where])  # the fence reaches the target alone
     }
-    claim, writer = await _take_over(link, target, pairs, restarts, holds)
+    claim, fence = await _take_over(link, target, pairs, restarts, holds)
+    writer = fence.writer
     entries = await read_entries(link, target)
     refuse_promoted(entries)
     writers = await passage.register(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
-    state_log = StateLog(target, link, writer)
+    state_log = claim.log.of(writer)
     ground = Ground(link, passage, topics.mirrored, pairs, writer, entries, writers)
     free = {where: there for where, there in pairs.items() if where not in holds.current}
     evidence = await ground.look((source, target), free, holds, patience_ms)
@@ -142,7 +144,7 @@ async def open_link(
     limits = await _max_message_bytes(target, topics.mirrored)
     state_writer = StateWriter(state_log)
     outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
-    opened = Opened(owner, state_writer, entries, topics, holds, ground, outlet, limits, deletions.stopped)
+    opened = Opened(owner, state_writer, entries, topics, holds, ground, outlet, fence, limits, deletions.stopped)
     opened.passed += deletions.passed
     for where, opening in openings.items():
         opened.replicators[where] = ground.replicator(evidence[where], opening, limits[where.topic], outlet)
@@ -156,7 +158,7 @@ async def _take_over(
     pairs: dict[TopicPartition, TopicPartition],
     restarts: Restarts,
     holds: Holds,
-) -> tuple[Claim, Writer]:
+) -> tuple[Claim, Fence]:
     """Fence the state, groups, the registry and partitions. Those that can take no marker leave `pairs`, and are held.
 
     Raises also what keeps the registry from taking one: nothing can be said of the link's batches then.
@@ -172,7 +174,7 @@ async def _take_over(
         left_out = fence.left_out[pairs.pop(where)]
         if where not in holds.current:
             holds.add_error(where, left_out, at_source=False)
-    return claim, fence.writer
+    return claim, fence
 
 
 def _opening_changes(

@@ -14,7 +14,7 @@ from broker.client.offsets import list_each_offset
 from broker.wire.vocabulary import EARLIEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
-from mirror.offsets.fence import find_unmarkable
+from mirror.offsets.fence import find_unmarkable, find_unmarked
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.origin_entries import SEQUENCES_MAX
 from mirror.offsets.shared import GroupMap, load_group_map
@@ -97,7 +97,9 @@ async def run_topics(session: Session) -> None:
     while True:
         await _until_look(session, failures)
         seen = await look_at_topics(link, session.source, session.target)
-        _refuse_change(session, seen)
+        may_follow = await _may_follow(session)
+        if may_follow or replaced_topics(link, session.topics.seen, seen):
+            _refuse_change(session, seen)
         await session.passage.at_source.refresh()
         await session.passage.keep_registered(session.target)
         if lost := await session.passage.find_lost_side(session.target):
@@ -105,15 +107,15 @@ async def run_topics(session: Session) -> None:
         refuse_other_origins(session)
         await _tidy_origins(session)
         due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(_key(session, name))}
-        if due:
+        if due and may_follow:
             report = await sync_topics(link, session.source, session.target, due.__contains__)
             session.tell_topics(report)
             session.holds.note_topics({_key(session, name)[0]: error for name, error in report.failures.items()})
             failures = {name: error for name, error in failures.items() if name not in due} | dict(report.failures)
             seen = report.seen
             _refuse_change(session, seen)
-        await _review_holds(session, seen, failures)
-        if clock.monotonic() - started > session.limits.fence_renewal_ms / 1000:
+        await _review_holds(session, seen, failures, may_follow=may_follow)
+        if may_follow and clock.monotonic() - started > session.limits.fence_renewal_ms / 1000:
             raise SessionOutdated("the fence is old")
 
 
@@ -124,6 +126,13 @@ async def _tidy_origins(session: Session) -> None:
     changes = [change for where, start in starts.items() for change in told[where].origins.tidy(start.offset)]
     if changes:
         session.state_writer.submit(changes)
+
+
+async def _may_follow(session: Session) -> bool:
+    """Whether another session could fence now. While it could not, this one goes on without what it would take in."""
+    if session.awaited:
+        session.awaited = frozenset(await find_unmarked(session.target, session.link))
+    return not session.awaited
 
 
 def _key(session: Session, target_topic: str) -> tuple[str, None]:
@@ -163,8 +172,11 @@ def refuse_used_sequences(session: Session, replicator: Replicator) -> None:
         raise SessionOutdated(f"the sequences of {replicator.target} are used up")
 
 
-async def _review_holds(session: Session, seen: TopicsSeen, failures: Mapping[str, KafkaError]) -> None:
-    """Hold what lost its leader, say what is in the way now, and begin anew where nothing is any more.
+async def _review_holds(
+    session: Session, seen: TopicsSeen, failures: Mapping[str, KafkaError], *, may_follow: bool
+) -> None:
+    """Hold what lost its leader, say what is in the way now, and begin anew where nothing is any more, if that is
+    possible.
 
     Raises SessionOutdated, ClientError.
     """
@@ -185,8 +197,9 @@ async def _review_holds(session: Session, seen: TopicsSeen, failures: Mapping[st
     ready = [where for where in asked if where not in in_the_way and holds.attempts.is_due(where)]
     for where in ready:
         if session.needs_fence(where):
-            raise SessionOutdated(f"{where} can be mirrored again")
-        if session.is_settled(where):
+            if may_follow:
+                raise SessionOutdated(f"{where} can be mirrored again")
+        elif session.is_settled(where):
             holds.make_late(where)
     moving = {where for where, replicator in session.replicators.items() if not replicator.is_held}
     # What was taken in since the look is not held by it: it would be taken in a second time, beside the one that moves.

@@ -18,6 +18,7 @@ import broker.connection
 from broker.broker import Broker
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.table import HANDLERS
+from broker.topics.errors import PartitionOffline
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_partitions_to_txn import (
@@ -57,6 +58,8 @@ class Faults:
     asked: Counter[ApiKey] = field(default_factory=Counter)
     marked: set[TopicPartition] = field(default_factory=set)
     """In the transaction that is open or being ended."""
+    moments: dict[ApiKey, Callable[[Any], None]] = field(default_factory=dict)
+    """Called with each request of that API before it is handled."""
 
     def refuse(self, where: TopicPartition, code: ErrorCode, *apis: ApiKey) -> None:
         self.partitions |= {(api, where): code for api in apis or PARTITION_APIS}
@@ -76,6 +79,8 @@ class Faults:
         if context.client_id == SPARED:
             return await handler.handle(served, request, context)
         self.asked[handler.api] += 1
+        if handler.api in self.moments:
+            self.moments[handler.api](request)
         if around is None:
             return await handler.handle(served, request, context)
         before, after = around
@@ -245,6 +250,17 @@ _AROUND: Mapping[ApiKey, tuple[Callable[[Faults, Any], Any], Callable[[Faults, A
     ApiKey.CREATE_TOPICS: (_create_before, _create_after),
     ApiKey.DESCRIBE_CONFIGS: (_nothing, _configs_after),
 }
+
+
+@contextmanager
+def leaderless(served: Broker, where: TopicPartition) -> Iterator[None]:
+    """The broker truly does not lead the partition meanwhile: it takes no record and no marker."""
+    partition = served.require_partition(*where)
+    log, partition._log, partition.offline = partition.log, None, PartitionOffline("lost its leader")
+    try:
+        yield
+    finally:
+        partition._log, partition.offline = log, None
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from mirror.errors import OffsetDeclined
 from mirror.lag import partial_lag
 from mirror.link import Link
 from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, LinkRun, Owner, RunState
-from mirror.offsets.fence import fence_link
+from mirror.offsets.fence import Fence, fence_link
 from mirror.offsets.group_entries import GroupAction
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End, Interval
@@ -115,7 +115,8 @@ async def open_session(stage: Stage) -> Session:
     outlet = Outlet(stage.link.name, writer.submit, lambda *_, **__: None, stage.target.clock)
     passage = Passage(stage.link, stage.source, stage.target)
     ground = Ground(stage.link, passage, topics.mirrored, {}, owner.writer, state.entries, {})
-    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, {})
+    fence = Fence(owner.writer, {})
+    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, fence, {})
     for at in state.map.partitions():
         where = TopicPartition(*at)
         found = PartitionMap([Interval(0, 0)], End(RECORDS, RECORDS), RECORDS)

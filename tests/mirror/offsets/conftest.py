@@ -9,14 +9,21 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
+from broker.server import Server
 from mirror.link import Link
-from tests.broker.running import running_broker
+from tests.broker.running import running_server
 
 
 @pytest.fixture
-async def target(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running_server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def target(server: Server) -> AsyncIterator[Cluster]:
     """A cluster of one, empty, and connected."""
-    async with running_broker(tmp_path) as address, Cluster(Site("west", address)) as cluster:
+    async with Cluster(Site("west", server.address)) as cluster:
         yield cluster
 
 

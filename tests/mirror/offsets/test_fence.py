@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from broker.client.cluster import Cluster
@@ -9,6 +11,8 @@ from broker.client.errors import KafkaError
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
+from broker.server import Server
+from broker.wire.api import ApiKey
 from broker.wire.batch import BatchHeader
 from broker.wire.errors import ErrorCode
 from broker.wire.records import ControlKind, Record, decode_control, encode_batch
@@ -18,6 +22,7 @@ from mirror.link import Link
 from mirror.offsets.entries import TopicIdentity, Writer
 from mirror.offsets.fence import fence_link
 from mirror.offsets.state_writer import FENCED_CODES, StateLog, ensure_own_topics
+from tests.broker.faults import Faults, injected, leaderless
 from tests.mirror.harness import make_topic
 
 ENTRY = TopicIdentity("flights", "an-id")
@@ -89,6 +94,37 @@ async def test_only_the_partitions_that_were_named_are_fenced(target: Cluster, l
     await fence_link(target, link, [named])
     ends = await log_end_offsets(target, [TopicPartition("flights", 0), named, TopicPartition(link.state_topic, 0)])
     assert list(ends.values()) == [0, 1, 1]
+
+
+async def test_where_a_leader_is_lost_meanwhile_the_others_are_fenced_and_can_be_written(
+    target: Cluster, link: Link, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(target, "flights", 2)
+    await ensure_own_topics(target, link)
+    lost, kept = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    first = (await fence_link(target, link)).writer
+    await write_as(target, first, kept)
+    own = (await fence_link(target, link, [])).writer
+    log = StateLog(target, link, own)
+    await log.append([ENTRY])
+    faults, until_found = Faults(), ExitStack()
+    faults.moments[ApiKey.END_TXN] = lambda _: until_found.enter_context(leaderless(server.broker, lost))
+    with until_found:
+        with injected(monkeypatch, {server.broker: faults}):
+            fence = await fence_link(target, link, since=own)
+        assert fence.writer == own
+        assert fence.awaited == fence.left_out.keys() == {lost}
+        with pytest.raises(KafkaError) as refused:
+            await write_as(target, first, kept, 1)
+        assert refused.value.code in FENCED_CODES
+        await write_as(target, fence.writer, kept)
+        await log.append([ENTRY])
+        before = await log_end_offsets(target, [kept])
+    assert not (await fence_link(target, link)).left_out
+    with pytest.raises(KafkaError) as refused:
+        await write_as(target, fence.writer, kept, 1)
+    assert refused.value.code in FENCED_CODES
+    assert (await log_end_offsets(target, [kept]))[kept] == before[kept] + 1, "and the first marker came once"
 
 
 async def test_two_links_do_not_fence_each_other(target: Cluster, link: Link) -> None:

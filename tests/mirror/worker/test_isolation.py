@@ -9,97 +9,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
-from broker.client.site import Site
 from broker.client.topics import delete_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
-from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.shared import load_group_map
 from mirror.offsets.state import load_link_state, read_entries
-from mirror.status import link_status
 from mirror.worker.events import Event
-from tests.broker.faults import SPARED, Faults, injected
-from tests.broker.running import running_server
 from tests.mirror.harness import (
-    QUICK,
     Told,
     accept_all,
-    contents,
     eventually,
     make_topic,
     read_all,
     running,
-    some_records,
-    wait_for_records,
-    write,
 )
-
-BAD, NEXT, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("gates", 0)
-GOOD = (NEXT, OTHER)
-BOUND_S = 60.0
-LIMITS = replace(QUICK, hold_pause_ms=200, hold_refused_pause_ms=300_000)  # far beyond BOUND_S
-
-
-@dataclass
-class Stage:
-    """Two brokers, a link of all topics, and what is in the way."""
-
-    link: Link
-    source: Cluster
-    target: Cluster
-    east: Faults
-    west: Faults
-    written: dict[TopicPartition, int] = field(default_factory=dict)
-
-    async def write(self, *partitions: TopicPartition) -> None:
-        for where in partitions:
-            start = self.written.get(where, 0)
-            await write(self.source, where, some_records(start, 10))
-            self.written[where] = start + 10
-
-    def fences(self) -> float:
-        """By the transactions that were ended: each fence has one for the link's state and one for the partitions."""
-        return self.west.asked[ApiKey.END_TXN] / 2
-
-    async def wait_for(self, *partitions: TopicPartition) -> None:
-        """All that was written, as it was written, and nothing twice."""
-        async with asyncio.timeout(BOUND_S):
-            for where in partitions:
-                there = where._replace(topic=self.link.target_topic(where.topic))
-                found = await wait_for_records(self.target, there, self.written[where])
-                assert contents(found) == contents(some_records(0, self.written[where])), f"{where}"
-
-    async def reason(self) -> HoldReason | None:
-        """As the link's state says it, of the bad partition or its topic."""
-        holds = (await read_entries(self.link, self.target)).holds
-        found = holds.get(BAD) or holds.get((BAD.topic, None))
-        return found.reason if found is not None else None
+from tests.mirror.worker.stage import BAD, BOUND_S, GOOD, LIMITS, NEXT, OTHER, Stage, is_held, open_stage
 
 
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    east, west = Faults(), Faults()
-    async with running_server(tmp_path / "east") as one, running_server(tmp_path / "west") as two:
-        link = Link("east-west", Site("east", one.address), Site("west", two.address), (".*",))
-        with injected(monkeypatch, {one.broker: east, two.broker: west}):
-            async with (
-                Cluster(link.source, client_id=SPARED) as source,
-                Cluster(link.target, client_id=SPARED) as target,
-            ):
-                await make_topic(source, "flights", 2)
-                await make_topic(source, "gates")
-                yield Stage(link, source, target, east, west)
+    async with open_stage(tmp_path, monkeypatch) as opened:
+        yield opened
 
 
 Fault = Callable[[Stage], None]
@@ -145,7 +85,7 @@ async def test_a_fault_from_the_start_stops_its_partition_only(stage: Stage, nam
     fault(stage)
     async with running(stage.link, limits=LIMITS) as told:
         await stage.wait_for(*GOOD)
-        await _is_held(stage, told, reason)
+        await is_held(stage, told, reason)
         await stage.write(BAD, *GOOD)
         await stage.wait_for(*GOOD)
         assert stage.fences() == 1
@@ -164,28 +104,12 @@ async def test_a_fault_that_comes_stops_its_partition_only(stage: Stage, name: s
         fault(stage)
         await stage.write(BAD, *GOOD)
         await stage.wait_for(*GOOD)
-        await _is_held(stage, told, reason)
+        await is_held(stage, told, reason)
         await stage.write(*GOOD)
         await stage.wait_for(*GOOD)
         assert (stage.fences(), told.of(Event.RESTARTING)) == (1, [])
         await _heal(stage, told)
         assert stage.fences() == (1 if name in HEALED_IN_THE_SESSION else 2), told.of(Event.RENEWED)
-
-
-async def _is_held(stage: Stage, told: Told, reason: HoldReason) -> None:
-    """In the state, in an event, and in what status says of it, which goes on for the others."""
-
-    async def there() -> bool:
-        return await stage.reason() is reason
-
-    await eventually(there, f"{reason} in the state", BOUND_S)
-    held = told.of(Event.PARTITION_HELD)
-    assert held, "nobody was told"
-    assert {(fields["topic"], fields["partition"]) for fields in held} == {BAD}
-    status = await link_status(stage.link, HeartbeatWatch(SystemClock()))
-    assert [(hold.topic, hold.partition, hold.reason) for hold in status.holds or ()] == [(*BAD, reason)]
-    assert {finding.topic for finding in status.findings} == {BAD.topic}
-    assert {(lag.topic, lag.partition) for lag in status.partition_lags} >= set(GOOD)
 
 
 async def _heal(stage: Stage, told: Told) -> None:
@@ -210,7 +134,7 @@ async def test_too_few_replicas_in_sync_take_no_marker(stage: Stage) -> None:
     stage.west.short_isr.add(BAD)
     async with running(stage.link, limits=LIMITS) as told:
         await stage.wait_for(OTHER)
-        await _is_held(stage, told, HoldReason.ERROR_AT_TARGET)
+        await is_held(stage, told, HoldReason.ERROR_AT_TARGET)
         assert stage.fences() == 1
 
 
