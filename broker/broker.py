@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import secrets
 from collections.abc import Collection
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from broker import descriptors
 from broker.base.clock import Clock
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
-from broker.cluster.metadata import CLIENT_LISTENER, BrokerRegistration, ChangeKind, Endpoint
-from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
+from broker.cluster.metadata import CLIENT_LISTENER, BrokerRegistration, ChangeKind, Endpoint, LiveBroker
+from broker.cluster.metadata_store import MetadataStore
+from broker.cluster.orders import BrokerOrders
+from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper.session import OpenSession
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import BrokerConfig
+from broker.controller.controller import ClusterController
+from broker.controller.errors import NotAlone
+from broker.controller.requests import ControllerRequests, NewTopic
 from broker.coordination.coordinators import Coordinators
 from broker.coordination.damage import damage_hint
 from broker.coordination.host import InternalTopic, TopicShape
@@ -24,12 +31,15 @@ from broker.coordination.internal_log import INTERNAL_TOPIC_CONFIGS, TRANSACTION
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
-from broker.limits import PRODUCER_ID_BLOCK
+from broker.limits import INTERNAL_TOPIC_TIMEOUT_MS, PRODUCER_ID_BLOCK
 from broker.log.compaction import CompactionJob
 from broker.openings import Openings
+from broker.replicas.configs import TopicConfigs
+from broker.replicas.files import PartitionFiles
+from broker.replicas.manager import ReplicaManager
 from broker.topics.errors import NotLeading, TopicExists, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
-from broker.topics.manager import TopicManager
+from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import LocalMarkers
@@ -51,7 +61,14 @@ class Broker:
         self.config = config
         self.clock = clock
         self.cluster_id = store.cluster_id
-        self.manager = TopicManager(store, data.folders, clock, config.node_id)
+        self.view = ClusterView()
+        files = PartitionFiles(data.folders, clock, config.node_id)
+        self.replicas = ReplicaManager(files, self.view, clock, config.node_id, lambda: store.broker_epoch)
+        self.topic_configs = TopicConfigs(store, self.view, self.replicas)
+        self._controller = ClusterController(
+            store, config.node_id, self._orders_to, clock, random.SystemRandom(), config.num_partitions
+        )
+        self.controller: ControllerRequests = self._controller
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self.fetch_sessions = FetchSessions(clock, lambda: secrets.randbelow(2**31 - 1) + 1)
         self.openings = Openings()
@@ -66,15 +83,14 @@ class Broker:
         transactions = InternalTopic(TRANSACTIONS_TOPIC, config.transaction_state_log_num_partitions)
         self.groups = Coordinators(self, offsets, self._group_coordinator)
         self.transactions = Coordinators(self, transactions, self._transaction_coordinator)
-        self.manager.leadership_listeners.append(self._leads)
-        self.manager.deletion_listeners.append(self._forget_topic)
+        self.replicas.leadership_listeners.append(self._leads)
+        self.view.deletion_listeners.append(self._forget_topic)
 
     @classmethod
     async def open(cls, config: BrokerConfig, clock: Clock, open_session: OpenSession) -> Broker:
-        """Locks the data directory, opens the metadata and every log, loads the coordinators.
+        """Locks the data directory and opens the metadata.
 
-        Raises DataDirectoryError, MetadataUnreadable, LogStorageError, LogDamaged, TooFewDescriptors,
-        ZooKeeperError, NotAlone.
+        Raises DataDirectoryError, MetadataUnreadable, LogStorageError, TooFewDescriptors, ZooKeeperError.
         """
         data = DataDirectory.open(config.data_dir)
         try:
@@ -83,31 +99,50 @@ class Broker:
         except BaseException:  # whatever stops the start, the lock goes and the error goes on
             data.close()
             raise
-        try:
-            broker = cls(config, clock, data, store)
-            await broker.manager.load()
-            await broker.groups.load()
-            await broker.transactions.load()
-        except BaseException:  # as above
-            await store.close()
-            data.close()
-            raise
-        return broker
+        return cls(config, clock, data, store)
 
     async def bound(self, host: str, port: int) -> None:
-        """Tells where the server listens, which it only knows when it does (port 0). Raises LogStorageError,
-        NodeIdTaken, ZooKeeperError.
+        """Tells where the server listens, which it only knows when it does (port 0), and registers the broker. Raises
+        LogStorageError, NodeIdTaken, NotAlone, ZooKeeperError.
         """
+        await self._check_alone()
         self.advertised = (self.config.advertised_host or host, self.config.advertised_port or port)
         endpoint = Endpoint(CLIENT_LISTENER, *self.advertised)
         await self._store.register_broker(BrokerRegistration(self.config.node_id, (endpoint,), self.config.rack))
 
+    async def ready(self) -> None:
+        """Returns when the controller has said what this broker has, every log is open, and the coordinators are
+        loaded; `bound` and `run` first. Raises LogStorageError, NotAlone.
+        """
+        async with self._store.watch(ChangeKind.CONTROLLER) as changes:
+            while not self.replicas.began.done():
+                await self._check_alone()
+                told = asyncio.ensure_future(anext(changes))
+                either: list[asyncio.Future[Any]] = [told, self.replicas.began]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                told.cancel()
+        self.replicas.began.result()
+        await self.groups.load()
+        await self.transactions.load()
+
+    async def _check_alone(self) -> None:
+        """Raises NotAlone."""
+        holder = await self._store.controller()
+        if holder not in (None, self.config.node_id):
+            raise NotAlone(f"broker {holder} is the controller of this cluster, not {self.config.node_id}")
+
+    def _orders_to(self, broker: LiveBroker) -> BrokerOrders:
+        node_id = broker.registration.node_id
+        if node_id != self.config.node_id:
+            raise NotAlone(f"broker {node_id} is in this cluster too")
+        return self.replicas
+
     @property
     def topics(self) -> dict[str, Topic]:
-        return self.manager.topics
+        return self.replicas.topics
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        return self.manager.partition(topic, index)
+        return self.replicas.partition(topic, index)
 
     def check_leading(self) -> None:
         """By our own clock, and in time: nobody else leads before our session can be over. Raises NotLeading."""
@@ -117,22 +152,24 @@ class Broker:
     def require_partition(self, topic: str, index: int) -> Partition:
         """One that this broker leads. Raises UnknownTopic, NotLeading."""
         self.check_leading()
-        found = self.manager.partition(topic, index)
+        found = self.replicas.partition(topic, index)
         if found is None:
-            raise UnknownTopic(f"This broker has no partition {topic}-{index}.")
+            if self.view.has_partition(topic, index):
+                raise NotLeading(f"This broker has no replica of {topic}-{index}.")
+            raise UnknownTopic(f"There is no partition {topic}-{index}.")
         if found.leading is None and found.offline is None:
             raise NotLeading(f"{topic}-{index} is led by broker {found.state.leader}")
         return found
 
     def topic_names(self) -> list[str]:
-        return [name for name, topic in self.topics.items() if not topic.is_internal]
+        return [name for name in self.view.topics if name not in INTERNAL_TOPICS]
 
     def topic_shape(self, name: str) -> TopicShape | None:
-        topic = self.topics.get(name)
-        return None if topic is None else TopicShape(topic.state.topic_id, len(topic.partitions))
+        topic = self.view.topics.get(name)
+        return None if topic is None else TopicShape(topic.topic_id, len(topic.partitions))
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        topic = self.manager.by_id(topic_id)
+        topic = self.view.by_id(topic_id)
         return None if topic is None else topic.name
 
     async def gone_topics(self, names: Collection[str]) -> set[str]:
@@ -142,9 +179,10 @@ class Broker:
     async def make_internal_topic(self, topic: InternalTopic) -> None:
         """That the topic is there. Raises what its creation met."""
         async with self._making_internal:
-            if topic.name not in self.topics:
+            if topic.name not in self.view.topics:
+                new = NewTopic(topic.name, topic.partitions, configs=INTERNAL_TOPIC_CONFIGS)
                 try:
-                    await self.manager.create(topic.name, topic.partitions, INTERNAL_TOPIC_CONFIGS)
+                    await self.controller.create_topic(new, INTERNAL_TOPIC_TIMEOUT_MS)
                 except TopicExists:
                     # By a request of which it was not known what became of it.
                     return
@@ -177,10 +215,11 @@ class Broker:
         """Everything that happens by time alone; ends only by being cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._store.run())
-            tasks.create_task(self._renew_controllership())
+            tasks.create_task(self._controller.run())
+            tasks.create_task(self.topic_configs.run())
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
-            tasks.create_task(self.manager.sweep())
+            tasks.create_task(self.replicas.sweep())
             tasks.create_task(self._enforce_retention())
             tasks.create_task(self._compact())
 
@@ -189,27 +228,12 @@ class Broker:
         LogStorageError, after everything was tried.
         """
         try:
-            self.manager.close()
+            self.replicas.close()
         finally:
             try:
                 await self._store.close()
             finally:
                 self._data.close()
-
-    async def _renew_controllership(self) -> None:
-        async with self._store.watch(ChangeKind.SESSION) as changes:
-            # The session of the start may have ended before this began to watch.
-            await self._try_renewal()
-            async for _ in changes:
-                log.warning("broker %d is registered with ZooKeeper again", self.config.node_id)
-                await self._try_renewal()
-
-    async def _try_renewal(self) -> None:
-        try:
-            await self.manager.controllership.renew()
-        except OutcomeUnknown as error:
-            # That session is over too; the next one tells again.
-            log.warning("the controllership could not be renewed: %s", error)
 
     def _group_coordinator(self, state: StateLog) -> GroupCoordinator:
         return GroupCoordinator(self, state)
@@ -232,10 +256,6 @@ class Broker:
         if coordinator is not None:
             coordinator.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
 
-    def _partitions(self) -> list[Partition]:
-        """Those that are online."""
-        return [p for topic in self.topics.values() for p in topic.partitions if p.offline is None]
-
     def _still_here(self, partition: Partition) -> bool:
         """And online."""
         return self.partition(partition.topic, partition.index) is partition and partition.offline is None
@@ -243,7 +263,7 @@ class Broker:
     async def _enforce_retention(self) -> None:
         while True:
             await asyncio.sleep(self.config.log_retention_check_interval_ms / 1000)
-            for partition in self._partitions():
+            for partition in self.replicas.partitions():
                 # Between two partitions others get their turn, and may delete a topic.
                 await asyncio.sleep(0)
                 if self._still_here(partition):
@@ -264,7 +284,7 @@ class Broker:
     async def _compact(self) -> None:
         while True:
             await asyncio.sleep(self.config.log_cleaner_backoff_ms / 1000)
-            for partition in self._partitions():
+            for partition in self.replicas.partitions():
                 await asyncio.sleep(0)
                 if self._still_here(partition) and partition.log.config.compacted:
                     await self._try_compaction(partition)

@@ -90,6 +90,9 @@ FETCH_SESSION_EVICTION_MS = 120 * 1000
 DESCRIPTORS_KEPT = 100
 # Up to so many new partitions' files are made durable one by one; for more, one sync of the whole disk is faster.
 FILES_SYNCED_EACH_MAX = 16
+# For topics that are made because somebody needs them: a coordinator, or a client that names one.
+INTERNAL_TOPIC_TIMEOUT_MS = 30 * 1000
+AUTO_CREATE_TIMEOUT_MS = 30 * 1000
 # Producer ids are taken from the metadata store in blocks, as in Kafka, so that not each costs a durable write.
 PRODUCER_ID_BLOCK = 1000
 

@@ -75,15 +75,17 @@ async def serving(
 ) -> AsyncIterator[Server]:
     """A broker that serves for as long as the context is open; leaving it stops in order and closes the logs.
 
-    Raises what `Broker.open` raises, and CannotListen.
+    Raises what `Broker.open`, `bound` and `ready` raise, and CannotListen.
     """
     broker = await Broker.open(config, clock or SystemClock(), open_session)
     try:
         async with asyncio.TaskGroup() as tasks:
             server = Server(broker, tasks)
-            listener = await _listen(server, config)
+            listener = await _bound(server, config)
             background = [tasks.create_task(broker.run()), tasks.create_task(server.watch_connections())]
             try:
+                await broker.ready()
+                await _serve(listener, config)
                 yield server
             finally:
                 listener.close()
@@ -92,20 +94,41 @@ async def serving(
                     task.cancel()
                 await listener.wait_closed()
     except BaseExceptionGroup as group:
-        # The task group wraps also what was raised in our own body; a single error goes on as itself.
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
+        # Task groups wrap also what was raised in our own body; a single error goes on as itself.
+        raise _alone(group) from None
     finally:
         await broker.close()
 
 
-async def _listen(server: Server, config: BrokerConfig) -> asyncio.Server:
+def _alone(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def _bound(server: Server, config: BrokerConfig) -> asyncio.Server:
+    """Nobody is let in before `_serve`: what clients ask for may not be open yet."""
     loop = asyncio.get_running_loop()
     try:
-        listener = await loop.create_server(lambda: Connection(server), config.listen_host, config.listen_port)
+        listener = await loop.create_server(
+            lambda: Connection(server), config.listen_host, config.listen_port, start_serving=False
+        )
     except OSError as error:
-        where = f"{config.listen_host}:{config.listen_port}"
-        raise CannotListen(f"cannot listen on {where}: {error.strerror or error}") from error
-    await server.broker.bound(config.listen_host, listener.sockets[0].getsockname()[1])
+        raise _cannot_listen(config, error) from error
+    try:
+        await server.broker.bound(config.listen_host, listener.sockets[0].getsockname()[1])
+    except BaseException:  # whatever stops the start, the port is free again and the error goes on
+        listener.close()
+        raise
     return listener
+
+
+async def _serve(listener: asyncio.Server, config: BrokerConfig) -> None:
+    try:
+        await listener.start_serving()
+    except OSError as error:
+        raise _cannot_listen(config, error) from error
+
+
+def _cannot_listen(config: BrokerConfig, error: OSError) -> CannotListen:
+    return CannotListen(f"cannot listen on {config.listen_host}:{config.listen_port}: {error.strerror or error}")

@@ -87,6 +87,10 @@ class EmbeddedMetadataStore:
         """The data directory's lock holds as long as the process."""
         return math.inf
 
+    @property
+    def broker_epoch(self) -> int:
+        return self._contents.broker_epoch
+
     async def run(self) -> None:
         await asyncio.Event().wait()
 
@@ -171,7 +175,7 @@ class EmbeddedMetadataStore:
         self._check_controller(controller)
         if topic.name in self._contents.topics:
             raise MetadataConflict(f"topic {topic.name} exists")
-        created = replace(topic, partitions=_begun(topic), version=0, config_version=0)
+        created = replace(topic, partitions=self._begun(topic), version=0, config_version=0)
         topics = {**self._contents.topics, topic.name: created}
         wishes = self._contents.topic_deletions - {topic.name}
         self._save(replace(self._contents, topics=topics, topic_deletions=wishes))
@@ -193,7 +197,8 @@ class EmbeddedMetadataStore:
             )
             for index, state in enumerate(topic.partitions)
         )
-        changed = replace(known, partitions=_begun(replace(known, partitions=partitions)), version=topic.version + 1)
+        begun = self._begun(replace(known, partitions=partitions))
+        changed = replace(known, partitions=begun, version=topic.version + 1)
         self._save_topics([changed])
         self._tell(Change(ChangeKind.ASSIGNMENT, topic.name))
         return changed
@@ -225,6 +230,7 @@ class EmbeddedMetadataStore:
                 adding_replicas=known.adding_replicas,
                 removing_replicas=known.removing_replicas,
                 version=state.version + 1,
+                written_at=self._contents.broker_epoch,
             )
             if where.topic not in changed:
                 changed[where.topic] = list(self._contents.topics[where.topic].partitions)
@@ -299,6 +305,15 @@ class EmbeddedMetadataStore:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _begun(self, topic: TopicState) -> tuple[PartitionState, ...]:
+        """The states with those in the store's hands that have a leader by now."""
+        return tuple(
+            replace(state, version=0, written_at=self._contents.broker_epoch)
+            if state.leader != NO_LEADER and state.version == UNWRITTEN
+            else state
+            for state in topic.partitions
+        )
+
     def _current(self, topic: TopicState) -> TopicState:
         known = self._contents.topics.get(topic.name)
         if known is None or (known.topic_id, known.version) != (topic.topic_id, topic.version):
@@ -318,14 +333,6 @@ class EmbeddedMetadataStore:
         except OSError as error:
             raise LogStorageError(f"cannot write {self._path}: {error}") from error
         self._contents, self._encoded = contents, encoded
-
-
-def _begun(topic: TopicState) -> tuple[PartitionState, ...]:
-    """The states with those in the store's hands that have a leader by now."""
-    return tuple(
-        replace(state, version=0) if state.leader != NO_LEADER and state.version == UNWRITTEN else state
-        for state in topic.partitions
-    )
 
 
 async def _told(queue: asyncio.Queue[Change]) -> AsyncIterator[Change]:

@@ -40,6 +40,10 @@ class PartitionState:
     recovering: bool = False
     """Elected from outside of the ISR and not yet sure of its log (Kafka's leader recovery state, KIP-704)."""
     version: int = UNWRITTEN
+    written_at: int = field(default=0, compare=False)
+    """When this was written, counted as the brokers' epochs are: who registered later was restarted since. 0 is before
+    every registration.
+    """
 
 
 @dataclass(frozen=True, slots=True)

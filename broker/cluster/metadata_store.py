@@ -78,6 +78,11 @@ class MetadataStore(Protocol):
         """
         ...
 
+    @property
+    def broker_epoch(self) -> int:
+        """That of this broker's newest registration; 0 before the first."""
+        ...
+
     async def run(self) -> None:
         """Keeps the session, and after its end opens the next one and registers the broker again; ends only by being
         cancelled.

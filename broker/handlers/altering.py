@@ -11,10 +11,10 @@ from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
 from broker.broker import Broker
+from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
 from broker.topics.errors import InvalidTopicRequest
 from broker.topics.naming import check_name
-from broker.topics.partition import Topic
 from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
 from broker.wire.vocabulary import TOPIC_RESOURCE
 
@@ -42,16 +42,16 @@ async def altered_resources(
             twice = named[asked.resource_type, asked.resource_name] > 1
             topic = _topic(broker, asked.resource_type, asked.resource_name, twice)
             if validate_only:
-                configs_of(asked, topic.state.configs)
+                configs_of(asked, topic.configs)
             else:
-                await broker.manager.alter_configs(topic.name, partial(configs_of, asked))
+                await broker.topic_configs.alter(topic.name, partial(configs_of, asked))
         except BrokerError as error:
             code, message = error.error_code, str(error)
         responses.append(AlterConfigsResourceResponse(code, message, asked.resource_type, asked.resource_name))
     return responses
 
 
-def _topic(broker: Broker, resource_type: int, name: str, twice: bool) -> Topic:
+def _topic(broker: Broker, resource_type: int, name: str, twice: bool) -> TopicState:
     """The topic that a request to alter configs names. Raises InvalidTopicRequest, InvalidTopicName, UnknownTopic."""
     if twice:
         raise InvalidTopicRequest(f"'{name}' is in the request more than once.")
@@ -62,4 +62,4 @@ def _topic(broker: Broker, resource_type: int, name: str, twice: bool) -> Topic:
     if not name:
         raise InvalidTopicRequest("The default resource is not allowed for topics.")
     check_name(name)
-    return broker.manager.require(name)
+    return broker.view.require(name)

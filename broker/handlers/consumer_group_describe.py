@@ -32,7 +32,7 @@ CONSUMER_MEMBER: Final = 1
 async def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    names = {topic.state.topic_id: name for name, topic in broker.topics.items()}
+    names = {topic.topic_id: name for name, topic in broker.view.topics.items()}
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
     for group_id in dict.fromkeys(request.group_ids):

@@ -6,9 +6,8 @@ from collections import Counter
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.create_topics import check_assignment
 from broker.handlers.handler import Handler, RequestContext
-from broker.topics.errors import InvalidReplicaAssignment, InvalidTopicRequest
+from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -22,27 +21,20 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Requ
     named = Counter(topic.name for topic in request.topics)
     results = {}
     for topic in request.topics:
-        results[topic.name] = await _widen(broker, topic, named[topic.name], request.validate_only)
+        results[topic.name] = await _widen(broker, topic, named[topic.name], request)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
 async def _widen(
-    broker: Broker, asked: CreatePartitionsTopic, times_named: int, validate_only: bool
+    broker: Broker, asked: CreatePartitionsTopic, times_named: int, request: CreatePartitionsRequest
 ) -> CreatePartitionsTopicResult:
     try:
         if times_named > 1:
             raise InvalidTopicRequest(f"Topic '{asked.name}' is in the request {times_named} times.")
-        topic = broker.manager.require(asked.name)
-        if topic.is_internal:
-            # A group's partition follows from their number: with another one its offsets would not be found again.
-            raise InvalidTopicRequest(f"The number of partitions of {topic.name} cannot be changed.")
-        broker.manager.check_growth(topic, asked.count)
-        if asked.assignments is not None:
-            if len(asked.assignments) != asked.count - len(topic.partitions):
-                raise InvalidReplicaAssignment(f"{len(asked.assignments)} assignments do not fit the new partitions.")
-            check_assignment(broker, [assignment.broker_ids for assignment in asked.assignments])
-        if not validate_only:
-            await broker.manager.add_partitions(asked.name, asked.count)
+        assigned = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
+        await broker.controller.grow_topic(
+            asked.name, asked.count, assigned, request.timeout_ms, validate_only=request.validate_only
+        )
     except BrokerError as error:
         return CreatePartitionsTopicResult(asked.name, error.error_code, str(error))
     return CreatePartitionsTopicResult(asked.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
-from broker.topics.errors import InvalidTopicRequest, UnknownTopic
+from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.delete_topics import (
@@ -24,16 +24,16 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
     by_name: dict[object, list[DeleteTopicState]] = {}
     for state in asked:
         by_name.setdefault(_meant(broker, state), []).append(state)
-    return DeleteTopicsResponse(
-        responses=[
-            await _delete(broker, states[0]) if len(states) == 1 else _refuse(states) for states in by_name.values()
-        ]
-    )
+    responses = []
+    for states in by_name.values():
+        only = len(states) == 1
+        responses.append(await _delete(broker, states[0], request.timeout_ms) if only else _refuse(states))
+    return DeleteTopicsResponse(responses=responses)
 
 
 def _meant(broker: Broker, asked: DeleteTopicState) -> object:
     """What tells a topic from the others of the request, however it is named."""
-    found = None if asked.topic_id == ZERO_UUID else broker.manager.by_id(asked.topic_id)
+    found = None if asked.topic_id == ZERO_UUID else broker.view.by_id(asked.topic_id)
     return asked.name or (asked.topic_id if found is None else found.name)
 
 
@@ -43,18 +43,15 @@ def _refuse(asked: list[DeleteTopicState]) -> DeletableTopicResult:
     return DeletableTopicResult(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
 
 
-async def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(broker: Broker, asked: DeleteTopicState, timeout_ms: int) -> DeletableTopicResult:
     name, topic_id = asked.name, asked.topic_id
     try:
         if (name is None) == (topic_id == ZERO_UUID):
             raise InvalidTopicRequest("A topic is named by its name or by its id, not by both.")
         if name is None:
-            found = broker.manager.by_id(topic_id)
-            if found is None:
-                raise UnknownTopic(f"No topic has the id {topic_id}.", error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-            name = found.name
-        topic_id = broker.manager.require(name).topic_id
-        await broker.manager.delete(name)
+            name = broker.view.require_by_id(topic_id).name
+        topic_id = broker.view.require(name).topic_id
+        await broker.controller.delete_topic(name, timeout_ms)
     except BrokerError as error:
         return DeletableTopicResult(name, topic_id, error.error_code, str(error))
     return DeletableTopicResult(name, topic_id)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.handlers.handler import Handler, RequestContext
-from broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.handlers.metadata import CLUSTER_OPERATIONS, NO_CONTROLLER, NOT_ASKED
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_cluster import (
@@ -27,11 +27,13 @@ async def handle(broker: Broker, request: DescribeClusterRequest, context: Reque
             else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         )
         return DescribeClusterResponse(error_code=code, error_message=code.description)
-    host, port = broker.advertised
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.config.node_id,
-        brokers=[DescribeClusterBroker(broker.config.node_id, host, port, broker.config.rack)],
+        controller_id=NO_CONTROLLER if broker.view.controller is None else broker.view.controller,
+        brokers=[
+            DescribeClusterBroker(node_id, endpoint.host, endpoint.port, rack)
+            for node_id, (endpoint, rack) in broker.view.client_endpoints().items()
+        ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),

@@ -7,13 +7,13 @@ be right. An empty list of keys asks for all, as no list does.
 from __future__ import annotations
 
 from broker.broker import Broker
+from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.topics.broker_configs import BrokerSetting, broker_settings
 from broker.topics.catalogue import CATALOGUE, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
 from broker.topics.naming import check_name
-from broker.topics.partition import Topic
 from broker.wire.api import ApiKey
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -41,7 +41,7 @@ def _describe(broker: Broker, request: DescribeConfigsRequest, asked: DescribeCo
     try:
         if asked.resource_type == TOPIC_RESOURCE:
             check_name(asked.resource_name)
-            topic = broker.manager.require(asked.resource_name)
+            topic = broker.view.require(asked.resource_name)
             configs = [_topic_config(topic, config, request) for config in CATALOGUE.values()]
         elif asked.resource_type == BROKER_RESOURCE:
             configs = [_broker_config(setting, request) for setting in _settings(broker, asked.resource_name)]
@@ -65,8 +65,10 @@ def _settings(broker: Broker, name: str) -> list[BrokerSetting]:
     return broker_settings(broker.config, broker.advertised)
 
 
-def _topic_config(topic: Topic, config: TopicConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    was_set = topic.state.configs.get(config.name)
+def _topic_config(
+    topic: TopicState, config: TopicConfig, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    was_set = topic.configs.get(config.name)
     result = DescribeConfigsResourceResult(
         config.name,
         config.default if was_set is None else was_set,

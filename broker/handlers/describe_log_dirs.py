@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: DescribeLogDirsRequest, context: Reque
 def _asked(broker: Broker, request: DescribeLogDirsRequest) -> list[tuple[str, list[int]]]:
     """What is online of what was asked for; null asks for everything."""
     if request.topics is None:
-        return [(t.name, [p.index for p in t.partitions if p.offline is None]) for t in broker.topics.values()]
+        return [(t.name, [p.index for p in t.partitions.values() if p.offline is None]) for t in broker.topics.values()]
     return [
         (topic.topic, [index for index in topic.partitions if _is_online(broker, topic.topic, index)])
         for topic in request.topics

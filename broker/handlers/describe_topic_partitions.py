@@ -6,14 +6,16 @@ replica that is out of sync may become the leader, so there are no eligible ones
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker.broker import Broker
+from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.metadata import TOPIC_OPERATIONS, describe_partition
 from broker.limits import DESCRIBED_PARTITIONS_MAX
 from broker.topics.errors import UnknownTopic
-from broker.topics.naming import check_name
-from broker.topics.partition import Partition, Topic
+from broker.topics.naming import INTERNAL_TOPICS, check_name
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_topic_partitions import (
@@ -37,21 +39,21 @@ async def handle(
         ]
         return response
     room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
-    for name in sorted(asked or broker.topics):
+    for name in sorted(asked or broker.view.topics):
         if name < start.topic_name:
             continue
         if room == 0:
             response.next_cursor = Cursor(name, 0)
             break
-        topic, first = broker.topics.get(name), start.partition_index if name == start.topic_name else 0
+        topic, first = broker.view.topics.get(name), start.partition_index if name == start.topic_name else 0
         if topic is None:
             response.topics.append(_unknown(name))
             continue
-        shown = topic.partitions[first:][:room]
-        response.topics.append(_describe(topic, shown))
+        shown = range(len(topic.partitions))[first:][:room]
+        response.topics.append(_describe(broker, topic, shown))
         room -= len(shown)
-        if shown and shown[-1].index + 1 < len(topic.partitions):
-            response.next_cursor = Cursor(name, shown[-1].index + 1)
+        if shown and shown[-1] + 1 < len(topic.partitions):
+            response.next_cursor = Cursor(name, shown[-1] + 1)
             break
     return response
 
@@ -66,18 +68,18 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
         return answer
 
 
-def _describe(topic: Topic, partitions: list[Partition]) -> DescribeTopicPartitionsResponseTopic:
+def _describe(broker: Broker, topic: TopicState, indexes: Iterable[int]) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[_describe_partition(partition) for partition in partitions],
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_describe_partition(broker, topic, index) for index in indexes],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _describe_partition(partition: Partition) -> DescribeTopicPartitionsResponsePartition:
-    said = describe_partition(partition)
+def _describe_partition(broker: Broker, topic: TopicState, index: int) -> DescribeTopicPartitionsResponsePartition:
+    said = describe_partition(broker, topic.name, index, topic.partitions[index])
     return DescribeTopicPartitionsResponsePartition(
         said.error_code,
         said.partition_index,

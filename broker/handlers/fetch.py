@@ -122,7 +122,7 @@ def _say_more(
 def _find(broker: Broker, fetched: Fetched) -> Partition:
     """Raises UnknownTopic."""
     topic = fetched.topic
-    name = topic if isinstance(topic, str) else broker.manager.require_by_id(topic).name
+    name = topic if isinstance(topic, str) else broker.view.require_by_id(topic).name
     return broker.require_partition(name, fetched.asked.partition)
 
 

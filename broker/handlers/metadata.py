@@ -3,7 +3,7 @@
 v1 a null list asks for all topics (v0: an empty one); v4 the client may forbid auto-creation; v7 leader epochs; v8
 authorised operations (all, as nobody is refused anything here); v10 topic ids; v12 topics by id.
 Departure: a topic that is made on demand is answered with its leader at once instead of LEADER_NOT_AVAILABLE; it
-has one.
+has one. What is told is what the controller told this broker (`cluster/view.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 from broker.broker import Broker
+from broker.cluster.metadata import PartitionState, TopicState
+from broker.controller.requests import NewTopic
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, in_turns
+from broker.limits import AUTO_CREATE_TIMEOUT_MS
 from broker.topics.errors import TopicExists, UnknownTopic
 from broker.topics.naming import INTERNAL_TOPICS, check_name
-from broker.topics.partition import Partition, Topic
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.metadata import (
@@ -31,6 +33,7 @@ from broker.wire.vocabulary import NO_LEADER
 
 BY_ID_SINCE_VERSION: Final = 12
 NOT_ASKED: Final = -(2**31)
+NO_CONTROLLER: Final = -1
 # Bits are Kafka's AclOperation codes: read 3, write 4, create 5, delete 6, alter 7, describe 8, cluster action 9,
 # describe configs 10, alter configs 11, idempotent write 12.
 TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -40,7 +43,7 @@ CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 async def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [_describe(topic, operations) for topic in broker.topics.values()]
+        topics = [_describe(broker, topic, operations) for topic in list(broker.view.topics.values())]
     else:
         # Before it is described: a topic of many partitions that is named 100,000 times would not fit into memory.
         named = {(asked.topic_id, asked.name): asked for asked in request.topics}
@@ -50,11 +53,13 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
         ]
         # A topic that is named twice, or by name and by id, is answered once.
         topics = list({(answer.topic_id, answer.name): answer for answer in answers}.values())
-    host, port = broker.advertised
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(broker.config.node_id, host, port, broker.config.rack)],
+        brokers=[
+            MetadataResponseBroker(node_id, endpoint.host, endpoint.port, rack)
+            for node_id, (endpoint, rack) in broker.view.client_endpoints().items()
+        ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.config.node_id,
+        controller_id=NO_CONTROLLER if broker.view.controller is None else broker.view.controller,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -70,60 +75,66 @@ async def _answer(
             error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
         )
     if asked.topic_id != ZERO_UUID:
-        topic = broker.manager.by_id(asked.topic_id)
+        topic = broker.view.by_id(asked.topic_id)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-        return _describe(topic, operations)
+        return _describe(broker, topic, operations)
     name = asked.name or ""
     try:
-        return _describe(await _find_or_create(broker, name, create), operations)
+        return _describe(broker, await _find_or_create(broker, name, create), operations)
     except BrokerError as error:
         return MetadataResponseTopic(error_code=error.error_code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-async def _find_or_create(broker: Broker, name: str, create: bool) -> Topic:
+async def _find_or_create(broker: Broker, name: str, create: bool) -> TopicState:
     check_name(name)
-    found = broker.topics.get(name)
+    found = broker.view.topics.get(name)
     if found is not None:
         return found
     # The coordinators make their topics themselves, with their own configs.
     if not create or name in INTERNAL_TOPICS:
         raise UnknownTopic(f"Topic '{name}' does not exist.")
     try:
-        return await broker.manager.create(name, broker.config.num_partitions, {})
+        return await broker.controller.create_topic(NewTopic(name), AUTO_CREATE_TIMEOUT_MS)
     except TopicExists:
         # Another client asked for it while this one waited its turn.
-        return broker.manager.require(name)
+        return broker.view.require(name)
 
 
-def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
+def _describe(broker: Broker, topic: TopicState, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[describe_partition(partition) for partition in topic.partitions],
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            describe_partition(broker, topic.name, index, state) for index, state in enumerate(topic.partitions)
+        ],
         topic_authorized_operations=operations,
     )
 
 
-def describe_partition(partition: Partition) -> MetadataResponsePartition:
-    state = partition.state
-    if partition.offline is not None:
+def describe_partition(broker: Broker, topic: str, index: int, state: PartitionState) -> MetadataResponsePartition:
+    """A leader that is not there, or whose files this broker knows to be damaged, is none."""
+    here, brokers = broker.partition(topic, index), broker.view.brokers
+    damaged = here is not None and here.offline is not None
+    offline = [node for node in state.replicas if node not in brokers or (damaged and node == broker.config.node_id)]
+    if state.leader == NO_LEADER or state.leader in offline:
         return MetadataResponsePartition(
             ErrorCode.LEADER_NOT_AVAILABLE,
-            partition.index,
+            index,
             leader_id=NO_LEADER,
             leader_epoch=state.leader_epoch,
             replica_nodes=list(state.replicas),
-            isr_nodes=[],
-            offline_replicas=list(state.replicas),
+            isr_nodes=[node for node in state.isr if node not in offline],
+            offline_replicas=offline,
         )
     return MetadataResponsePartition(
-        partition_index=partition.index,
+        partition_index=index,
         leader_id=state.leader,
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
+        offline_replicas=offline,
     )
 
 

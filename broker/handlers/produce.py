@@ -117,7 +117,7 @@ async def _produce(
     log_start_offset = -1
     try:
         by_id = context.api_version >= TOPIC_IDS_SINCE_VERSION
-        topic = broker.manager.require_by_id(named.topic_id).name if by_id else named.name
+        topic = broker.view.require_by_id(named.topic_id).name if by_id else named.name
         partition = broker.require_partition(topic, data.index)
         _check_acks(request.acks, partition, broker.topics[topic])
         records = _batch(data)

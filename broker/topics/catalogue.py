@@ -183,7 +183,7 @@ _TABLE: Final = (
     _int("segment.index.bytes", 10_485_760, "Kept for tools: an index grows with its segment.", 4),
     _long("segment.jitter.ms", 0, "Kept for tools: segments are begun at segment.ms sharp."),
     _long("segment.ms", 7 * DAY_MS, "Age at which a new segment is begun.", 1, "segment_ms"),
-    _boolean("unclean.leader.election.enable", False, "Kept for tools: one broker elects nobody."),
+    _boolean("unclean.leader.election.enable", False, "A replica that is not in sync may lead when no other is there."),
 )  # fmt: skip
 
 CATALOGUE: Final[Mapping[str, TopicConfig]] = MappingProxyType({config.name: config for config in _TABLE})

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ class PartitionFolders:
         self.path = path
         self.disk = disk
 
-    def prepare(self, topic: str, indexes: range, topic_id: uuid.UUID) -> list[Path]:
+    def prepare(self, topic: str, indexes: Sequence[int], topic_id: uuid.UUID) -> list[Path]:
         """The folders of new partitions, empty or with what a creation of just this topic id left; durable when this
         returns, by one wait for all of them where they are many. Raises OSError.
         """
@@ -92,15 +93,17 @@ class PartitionFolders:
             for name in os.listdir(path)
         )
 
-    def retire_leftovers(self, topic_ids: set[uuid.UUID], unreadable: set[str]) -> list[Path]:
-        """What deletions have left to be removed, and what a crash in the middle of one left. Topics whose metadata is
-        `unreadable` keep what has their name. Raises OSError.
+    def retire_leftovers(self, kept: Collection[tuple[uuid.UUID, int]], unreadable: Collection[str]) -> list[Path]:
+        """What deletions have left to be removed, and every partition but these, by topic id and index: what a change
+        that was cut off left, and what went elsewhere while this broker was away. Topics whose metadata is `unreadable`
+        keep what has their name. Raises OSError.
         """
         doomed = list(self.path.glob(f"*{layout.DELETED}"))
         for path in self.existing():
-            if path.name.rpartition("-")[0] in unreadable:
+            name, _, index = path.name.rpartition("-")
+            if name in unreadable:
                 continue
-            if (topic_id := _topic_id_in(path)) is not None and topic_id not in topic_ids:
+            if (topic_id := _topic_id_in(path)) is not None and (topic_id, int(index)) not in kept:
                 doomed.append(layout.retire(path, self.disk))
         return doomed
 

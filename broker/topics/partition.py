@@ -251,10 +251,10 @@ def check_isolation_level(level: int) -> None:
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """`partitions[i]` is partition i. `state` is replaced whole when the topic is changed."""
+    """`partitions` are those on this broker, by index. `state` is replaced whole when the topic is changed."""
 
     state: TopicState
-    partitions: list[Partition]
+    partitions: dict[int, Partition]
     is_internal: bool
 
     @property

@@ -100,8 +100,8 @@ class Faults:
 def _name_topics(served: Broker, api: ApiKey, topics: Iterable[Any]) -> None:
     """A fetch may know its topics by their ids alone; faults know them by name."""
     for topic in topics if api is ApiKey.FETCH else ():
-        found = served.manager.by_id(topic.topic_id)
-        topic.topic = found.state.name if found is not None else topic.topic
+        found = served.view.by_id(topic.topic_id)
+        topic.topic = found.name if found is not None else topic.topic
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from broker.base.clock import Clock
 from broker.config import BrokerConfig
 from broker.server import Server, serving
 
+TIMEOUT_MS = 60_000
+"""For requests to the controller: no test waits for it to pass."""
+
 
 @asynccontextmanager
 async def running_server(data_dir: Path, clock: Clock | None = None, **config: Any) -> AsyncIterator[Server]:

@@ -71,7 +71,7 @@ async def test_a_thousand_partitions_are_made_and_found_again(tmp_path: Path, zo
         assert (await client.produce("wide", batch_of("a"), partition=999)).error_code == 0
     async with running_server(tmp_path, **settings) as server, connect(server.address) as client:
         assert len(server.broker.topics["wide"].partitions) == 1000
-        assert {p.leader_epoch for p in server.broker.topics["wide"].partitions} == {1}
+        assert {p.leader_epoch for p in server.broker.topics["wide"].partitions.values()} == {1}
 
 
 class ConfiguredBroker(FarshoreBroker):

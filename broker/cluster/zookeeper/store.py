@@ -50,6 +50,7 @@ class ZooKeeperMetadataStore:
         self._zk = zk
         self._clock = clock
         self._cluster_id = ""
+        self._broker_epoch = 0
         self._registration: BrokerRegistration | None = None
         self._registered_by: ZooKeeper | None = None
         self._opened = asyncio.Condition()
@@ -84,6 +85,10 @@ class ZooKeeperMetadataStore:
             return -math.inf
         return self._zk.alive_until
 
+    @property
+    def broker_epoch(self) -> int:
+        return self._broker_epoch
+
     async def run(self) -> None:
         while True:
             await self._zk.run()
@@ -91,7 +96,7 @@ class ZooKeeperMetadataStore:
             zk = await self._connect_again()
             try:
                 if self._registration is not None:
-                    await membership.register(zk, self._registration, self._clock)
+                    self._broker_epoch = await membership.register(zk, self._registration, self._clock)
             except (ConnectionLost, SessionExpired):
                 await zk.close()
                 continue
@@ -173,7 +178,7 @@ class ZooKeeperMetadataStore:
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         epoch = await self._asked(lambda zk, again: membership.register(zk, registration, self._clock))
-        self._registration, self._registered_by = registration, self._zk
+        self._registration, self._registered_by, self._broker_epoch = registration, self._zk, epoch
         return epoch
 
     async def elect_controller(self, node_id: int) -> Controller | None:

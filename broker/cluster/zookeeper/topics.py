@@ -99,7 +99,7 @@ async def read_state(zk: ZooKeeper, where: TopicPartition, assigned: PartitionSt
         data, stat = await zk.get(layout.partition_state(where))
     except NoNode:
         return None
-    return layout.decode_partition_state(where, data, stat.version, assigned)
+    return replace(layout.decode_partition_state(where, data, stat.version, assigned), written_at=stat.mzxid)
 
 
 def fence(controller: Controller) -> Check:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from broker.controller.requests import NewTopic
 from broker.log.disk import OS_DISK
 from broker.wire.batch import pack_header, peek
 from broker.wire.compression import Compression
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from tests.broker.running import running_broker, running_server
+from tests.broker.running import TIMEOUT_MS, running_broker, running_server
 from tests.broker.wire_client import batch_of, connect, produce_request, values_in
 
 
@@ -173,7 +174,9 @@ async def test_a_keyless_record_in_a_compacted_topic_is_named(tmp_path: Path) ->
 
 async def test_internal_topics_are_not_for_clients(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        await server.broker.manager.create("__consumer_offsets", 1, {"cleanup.policy": "compact"})
+        await server.broker.controller.create_topic(
+            NewTopic("__consumer_offsets", 1, configs={"cleanup.policy": "compact"}), TIMEOUT_MS
+        )
         assert (await client.produce("__consumer_offsets", batch_of("a", key=b"k"))).error_code == 17
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.controller.requests import NewTopic
 from broker.limits import REQUEST_ITEMS_MAX
 from broker.log.validation import AppendOrigin
 from broker.wire.compression import Compression
@@ -22,7 +23,7 @@ from broker.wire.messages.list_offsets import (
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.bombs import NOW_MS, SHAPES, Lines, bomb, counted_lines
-from tests.broker.running import running_server
+from tests.broker.running import TIMEOUT_MS, running_server
 from tests.broker.wire_client import WireClient, batch_of, connect
 
 MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP = 10, 87, 32
@@ -125,8 +126,8 @@ async def test_a_topic_deleted_while_its_batch_is_looked_at_takes_nothing(tmp_pa
                 opening.set()
                 while not any(connection.busy for connection in server.connections):
                     await asyncio.sleep(0)
-                await server.broker.manager.delete("t")
-                await server.broker.manager.create("t", 1, {})
+                await server.broker.controller.delete_topic("t", TIMEOUT_MS)
+                await server.broker.controller.create_topic(NewTopic("t", 1), TIMEOUT_MS)
 
         holding = asyncio.create_task(held())
         await opening.wait()

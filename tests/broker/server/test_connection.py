@@ -237,10 +237,10 @@ async def test_an_unexpected_error_closes_the_connection_and_is_logged(
 ) -> None:
     async with running_server(tmp_path) as server, connect(server.address) as good, connect(server.address) as bad:
         assert await works(good)
-        server.broker.manager.topics["broken"] = None  # type: ignore[assignment]  # a state that no code is made for
+        server.broker.view.topics["broken"] = None  # type: ignore[assignment]  # a state that no code is made for
         await bad.send(MetadataRequest(None), 9)
         assert await bad.is_closed()
         assert "internal error" not in caplog.text or caplog.records
         assert any(record.exc_info for record in caplog.records)
-        del server.broker.manager.topics["broken"]
+        del server.broker.view.topics["broken"]
         assert (await good.ask(MetadataRequest(None), 9, MetadataResponse)).topics == []

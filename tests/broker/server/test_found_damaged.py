@@ -49,7 +49,7 @@ async def asks_for_the_latest_time_in_a_thread(server: Server, client: WireClien
 
 async def is_compacted(server: Server, client: WireClient) -> None:
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
-    await server.broker.manager.alter_configs("broken", lambda _: configs)
+    await server.broker.topic_configs.alter("broken", lambda _: configs)
     async with asyncio.timeout(60):
         while server.broker.require_partition("broken", 0).offline is None:
             await asyncio.sleep(0.01)

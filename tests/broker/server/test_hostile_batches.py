@@ -41,7 +41,7 @@ from broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from broker.wire.varint import varint
-from tests.broker.running import running_server
+from tests.broker.running import TIMEOUT_MS, running_server
 from tests.broker.wire_client import WireClient, batch_of, connect, values_in
 
 NOW_MS = 1_700_000_000_000
@@ -186,8 +186,8 @@ def test_a_damaged_partition_is_offline_and_the_others_are_served(
             asked = ListOffsetsTopic("broken", [ListOffsetsPartition(0, -1, -1)])
             answer = await client.ask(ListOffsetsRequest(-1, 0, [asked]), 7, ListOffsetsResponse)
             assert answer.topics[0].partitions[0].error_code == 56
-            await server.broker.manager.alter_configs("broken", lambda _: {"retention.ms": "1000"})
-            await server.broker.manager.delete("broken")
+            await server.broker.topic_configs.alter("broken", lambda _: {"retention.ms": "1000"})
+            await server.broker.controller.delete_topic("broken", TIMEOUT_MS)
             assert not (tmp_path / "broken-0").exists()
             await client.create_topic("broken")
             assert (await client.produce("broken", batch_of("new"))).error_code == 0
@@ -205,9 +205,9 @@ def test_a_deletion_removes_the_files_whatever_its_listeners_meet(tmp_path: Path
     async def run() -> None:
         async with running_server(tmp_path) as server, connect(server.address) as client:
             await client.create_topic("t")
-            server.broker.manager.deletion_listeners.append(fails)
+            server.broker.view.deletion_listeners.append(fails)
             with pytest.raises(BrokerError, match="not let go"):
-                await server.broker.manager.delete("t")
+                await server.broker.controller.delete_topic("t", TIMEOUT_MS)
             assert not (tmp_path / "t-0").exists()
 
     asyncio.run(run())
@@ -242,7 +242,7 @@ def test_a_partition_whose_folder_is_gone_is_offline_and_not_empty(
             assert (await client.fetch("t", 0)).error_code == 56
             assert (await client.produce("t", batch_of("more"))).error_code == 56
             assert not (tmp_path / "t-0").exists()
-            await server.broker.manager.delete("t")
+            await server.broker.controller.delete_topic("t", TIMEOUT_MS)
             await client.create_topic("t")
             assert (await client.produce("t", batch_of("new"))).error_code == 0
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
-from broker.base.clock import SystemClock
 from broker.cluster.embedded import EmbeddedMetadataStore
-from broker.config import BrokerConfig
 from broker.errors import LogStorageError
 from broker.log.disk import OsDisk
 from broker.topics.errors import TopicExists, UnknownTopic
-from broker.topics.folders import PartitionFolders
-from broker.topics.manager import TopicManager
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.lone_broker import lone_broker
 from tests.broker.running import running_server
 from tests.broker.wire_client import batch_of, connect
 
@@ -66,112 +61,95 @@ class WatchedDisk(OsDisk):
         super().replace(source, target)
 
 
-Managers: TypeAlias = Callable[[WatchedDisk], TopicManager]
-
-
-@pytest.fixture
-def manager_of(tmp_path: Path) -> Iterator[Managers]:
-    """Managers of one folder, whose files are closed at the end: the process has only so many."""
-    made: list[TopicManager] = []
-
-    def make(disk: WatchedDisk) -> TopicManager:
-        store, node_id = EmbeddedMetadataStore.open(tmp_path), BrokerConfig(tmp_path).node_id
-        made.append(TopicManager(store, PartitionFolders(tmp_path, disk), SystemClock(), node_id))
-        return made[-1]
-
-    yield make
-    for manager in made:
-        manager.close()
-
-
 def partition_folders(folder: Path) -> int:
     return sum(path.is_dir() for path in folder.iterdir())
 
 
-async def test_many_partitions_cost_one_wait_and_nothing_in_the_loop(tmp_path: Path, manager_of: Managers) -> None:
+async def test_many_partitions_cost_one_wait_and_nothing_in_the_loop(tmp_path: Path) -> None:
     disk = WatchedDisk()
-    manager = manager_of(disk)
-    await manager.create("t", MANY, {})
-    assert (disk.waits, disk.in_loop) == (1, 0)
-    await manager.add_partitions("t", 2 * MANY)
-    assert (disk.waits, disk.in_loop) == (2, 0)
-    assert len(manager.topics["t"].partitions) == partition_folders(tmp_path) == 2 * MANY
-    await manager.delete("t")
-    assert (disk.waits, disk.in_loop) == (2, 0)
-    assert not list(tmp_path.glob("t-*")), "the name is free"
-    await manager.sweep_now()
-    assert partition_folders(tmp_path) == 0
+    async with lone_broker(tmp_path, disk) as broker:
+        await broker.create("t", MANY)
+        assert (disk.waits, disk.in_loop) == (1, 0)
+        await broker.grow("t", 2 * MANY)
+        assert (disk.waits, disk.in_loop) == (2, 0)
+        assert len(broker.topics["t"].partitions) == partition_folders(tmp_path) == 2 * MANY
+        await broker.delete("t")
+        assert (disk.waits, disk.in_loop) == (2, 0)
+        assert not list(tmp_path.glob("t-*")), "the name is free"
+        await broker.replicas.sweep_now()
+        assert partition_folders(tmp_path) == 0
 
 
-async def test_what_was_not_removed_before_a_stop_is_removed_after_the_next_start(
-    tmp_path: Path, manager_of: Managers
-) -> None:
-    manager = manager_of(WatchedDisk())
-    for _ in range(2):
-        await manager.create("t", 3, {})
-        await manager.delete("t")
-    assert partition_folders(tmp_path) == 6
-    again = manager_of(WatchedDisk())
-    await again.load()
-    sweeping = asyncio.create_task(again.sweep())
-    async with asyncio.timeout(60):
-        while partition_folders(tmp_path):
-            await asyncio.to_thread(tmp_path.stat)
-    sweeping.cancel()
+async def test_what_was_not_removed_before_a_stop_is_removed_after_the_next_start(tmp_path: Path) -> None:
+    async with lone_broker(tmp_path, WatchedDisk()) as broker:
+        for _ in range(2):
+            await broker.create("t", 3)
+            await broker.delete("t")
+        assert partition_folders(tmp_path) == 6
+    async with lone_broker(tmp_path, WatchedDisk()) as again:
+        sweeping = asyncio.create_task(again.replicas.sweep())
+        async with asyncio.timeout(60):
+            while partition_folders(tmp_path):
+                await asyncio.to_thread(tmp_path.stat)
+        sweeping.cancel()
 
 
-async def test_a_creation_that_fails_in_its_middle_leaves_nothing(tmp_path: Path, manager_of: Managers) -> None:
+async def test_a_creation_that_fails_in_its_middle_leaves_nothing(tmp_path: Path) -> None:
     disk = WatchedDisk()
-    manager = manager_of(disk)
-    disk.files_left = 20
-    with pytest.raises(LogStorageError):
-        await manager.create("t", 30, {})
-    assert manager.topics == {}
-    disk.files_left = None
-    await manager.create("t", 30, {})
-    assert len(manager.topics["t"].partitions) == 30
+    async with lone_broker(tmp_path, disk) as broker:
+        disk.files_left = 20
+        with pytest.raises(LogStorageError):
+            await broker.create("t", 30)
+        assert broker.topics == {}
+        disk.files_left = None
+        await broker.create("t", 30)
+        assert len(broker.topics["t"].partitions) == 30
 
 
-async def test_one_name_is_changed_by_one_at_a_time(tmp_path: Path, manager_of: Managers) -> None:
-    manager = manager_of(WatchedDisk())
-    first, second = await asyncio.gather(
-        manager.create("t", MANY, {}), manager.create("t", 2, {}), return_exceptions=True
-    )
-    assert not isinstance(first, BaseException)
-    assert isinstance(second, TopicExists)
-    (deleted, grown, again) = await asyncio.gather(
-        manager.delete("t"), manager.add_partitions("t", 2 * MANY), manager.create("t", 3, {}), return_exceptions=True
-    )
-    assert deleted is None
-    assert isinstance(grown, UnknownTopic)
-    assert not isinstance(again, BaseException)
-    assert again.topic_id != first.topic_id
-    await manager.sweep_now()
-    assert partition_folders(tmp_path) == 3
+async def test_one_name_is_changed_by_one_at_a_time(tmp_path: Path) -> None:
+    async with lone_broker(tmp_path, WatchedDisk()) as broker:
+        first, second = await asyncio.gather(broker.create("t", MANY), broker.create("t", 2), return_exceptions=True)
+        assert not isinstance(first, BaseException)
+        assert isinstance(second, TopicExists)
+        (deleted, grown, again) = await asyncio.gather(
+            broker.delete("t"), broker.grow("t", 2 * MANY), broker.create("u", 3), return_exceptions=True
+        )
+        assert deleted is None
+        assert isinstance(grown, UnknownTopic)
+        assert not isinstance(again, BaseException)
+        assert (await broker.create("t", 1)).topic_id != first.topic_id
+        await broker.replicas.sweep_now()
+        assert partition_folders(tmp_path) == 4
 
 
-async def test_a_client_that_goes_away_leaves_a_whole_topic(tmp_path: Path, manager_of: Managers) -> None:
-    manager = manager_of(WatchedDisk())
-    creating = asyncio.create_task(manager.create("t", MANY, {}))
-    await asyncio.sleep(0)
-    creating.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await creating
-    assert len(manager.topics["t"].partitions) == MANY
-    again = manager_of(WatchedDisk())
-    await again.load()
-    assert len(again.topics["t"].partitions) == MANY
+async def test_a_client_that_goes_away_leaves_a_whole_topic(tmp_path: Path) -> None:
+    async with lone_broker(tmp_path, WatchedDisk()) as broker:
+        creating = asyncio.create_task(broker.create("t", MANY))
+        await asyncio.sleep(0)
+        creating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await creating
+        with pytest.raises(TopicExists):
+            await broker.create("t", 1)
+        async with asyncio.timeout(60):
+            while "t" not in broker.topics:
+                await asyncio.sleep(0.01)
+        assert len(broker.topics["t"].partitions) == MANY
+    async with lone_broker(tmp_path, WatchedDisk()) as again:
+        assert len(again.topics["t"].partitions) == MANY
 
 
-async def test_configs_set_while_partitions_are_added_hold_for_all(tmp_path: Path, manager_of: Managers) -> None:
-    manager = manager_of(WatchedDisk())
-    await manager.create("t", 2, {})
-    growing = asyncio.create_task(manager.add_partitions("t", MANY))
-    await asyncio.sleep(0)
-    await manager.alter_configs("t", lambda _: {"retention.ms": "4711"})
-    await growing
-    assert {partition.log.config.retention_ms for partition in manager.topics["t"].partitions} == {4711}
-    assert (await EmbeddedMetadataStore.open(tmp_path).topics())["t"].configs == {"retention.ms": "4711"}
+async def test_configs_set_while_partitions_are_added_hold_for_all(tmp_path: Path) -> None:
+    async with lone_broker(tmp_path, WatchedDisk()) as broker:
+        await broker.create("t", 2)
+        growing = asyncio.create_task(broker.grow("t", MANY))
+        await asyncio.sleep(0)
+        await broker.configs.alter("t", lambda _: {"retention.ms": "4711"})
+        assert not growing.done()
+        await growing
+        found = {partition.log.config.retention_ms for partition in broker.topics["t"].partitions.values()}
+        assert found == {4711}
+        assert (await EmbeddedMetadataStore.open(tmp_path).topics())["t"].configs == {"retention.ms": "4711"}
 
 
 async def test_others_are_served_while_partitions_are_made(tmp_path: Path) -> None:

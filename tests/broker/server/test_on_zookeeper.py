@@ -12,17 +12,19 @@ import pytest
 
 from broker.base.clock import Clock
 from broker.broker import Broker
-from broker.cluster.sole_controller import NotAlone
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import ConnectionLost
 from broker.cluster.zookeeper.session import ZooKeeper
 from broker.config import BrokerConfig
+from broker.controller.errors import NotAlone
+from broker.controller.requests import NewTopic
 from broker.data_dir import DataDirectoryError
 from broker.server import Server, serving
 from broker.topics.errors import InvalidPartitions, TopicExists
 from broker.wire.errors import ErrorCode
 from tests.broker.clock import ManualClock
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, Loss
+from tests.broker.running import TIMEOUT_MS
 from tests.broker.wire_client import batch_of, connect, values_in
 
 WAIT_S = 60
@@ -89,10 +91,10 @@ async def test_topics_are_in_zookeeper_and_there_after_a_restart(tmp_path: Path,
     async with world.broker(tmp_path) as server, connect(server.address) as client:
         await client.create_topic("t", 3, retention_ms="1000")
         assert (await client.produce("t", batch_of("a"))).error_code == 0
-        await server.broker.manager.add_partitions("t", 4)
-        await server.broker.manager.alter_configs("t", lambda configs: {**configs, "segment.ms": "7"})
+        await server.broker.controller.grow_topic("t", 4, None, TIMEOUT_MS)
+        await server.broker.topic_configs.alter("t", lambda configs: {**configs, "segment.ms": "7"})
         await client.create_topic("gone", 2)
-        await server.broker.manager.delete("gone")
+        await server.broker.controller.delete_topic("gone", TIMEOUT_MS)
         paths = world.server.paths()
         assert [path for path in paths if path.startswith("/brokers/topics/") and path.endswith("/state")] == [
             f"/brokers/topics/t/partitions/{index}/state" for index in range(4)
@@ -109,7 +111,7 @@ async def test_topics_are_in_zookeeper_and_there_after_a_restart(tmp_path: Path,
     assert not (tmp_path / "metadata.json").exists()
     async with world.broker(tmp_path) as server, connect(server.address) as client:
         assert server.broker.topics["t"].topic_id == topic_id
-        assert [p.leader_epoch for p in server.broker.topics["t"].partitions] == [1] * 4
+        assert [p.leader_epoch for p in server.broker.topics["t"].partitions.values()] == [1] * 4
         assert server.broker.topics["t"].partitions[0].log.config.retention_ms == 1000
         assert values_in(await client.fetch("t", 0)) == ["a"]
 
@@ -131,8 +133,8 @@ async def test_what_old_kafkas_or_strange_hands_wrote_of_one_topic_stops_no_star
         assert (await client.fetch("bad", 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert "topic bad is offline until the next start: znode /brokers/topics/bad cannot be read" in caplog.text
         with pytest.raises(TopicExists):
-            await server.broker.manager.create("bad", 1, {})
-        topic_id = server.broker.topics["old"].topic_id
+            await server.broker.controller.create_topic(NewTopic("bad", 1), TIMEOUT_MS)
+        topic_id = server.broker.view.topics["old"].topic_id
         assert topic_id.int != 0
     assert layout.decode_topic("old", (await hand.get("/brokers/topics/old"))[0])[0] == topic_id
     await hand.set("/brokers/topics/bad", whole)
@@ -233,12 +235,12 @@ async def test_a_creation_of_which_it_is_not_known_what_became_is_found_when_it_
     async with world.broker(tmp_path) as server, connect(server.address) as client:
         world.server.losses = lost_answers(world)
         with pytest.raises(ConnectionLost):
-            await server.broker.manager.create("t", 2, {})
+            await server.broker.controller.create_topic(NewTopic("t", 2), TIMEOUT_MS)
         assert "t" not in server.broker.topics
         assert world.server.find("/brokers/topics/t") is not None
         heard_again(world)
         with pytest.raises(TopicExists):
-            await server.broker.manager.create("t", 2, {})
+            await server.broker.controller.create_topic(NewTopic("t", 2), TIMEOUT_MS)
         assert (await client.produce("t", batch_of("a"))).error_code == 0
 
 
@@ -249,28 +251,28 @@ async def test_a_growth_of_which_it_is_not_known_what_became_is_found_when_it_is
         await client.create_topic("t", 2)
         world.server.losses = lost_answers(world)
         with pytest.raises(ConnectionLost):
-            await server.broker.manager.add_partitions("t", 4)
+            await server.broker.controller.grow_topic("t", 4, None, TIMEOUT_MS)
         heard_again(world)
         with pytest.raises(InvalidPartitions, match="currently has 4"):
-            await server.broker.manager.add_partitions("t", 4)
-        await server.broker.manager.add_partitions("t", 5)
+            await server.broker.controller.grow_topic("t", 4, None, TIMEOUT_MS)
+        await server.broker.controller.grow_topic("t", 5, None, TIMEOUT_MS)
         for partition in range(5):
             assert (await client.produce("t", batch_of("a"), partition=partition)).error_code == 0
     async with world.broker(tmp_path) as server, connect(server.address) as client:
-        assert [p.offline for p in server.broker.topics["t"].partitions] == [None] * 5
+        assert [p.offline for p in server.broker.topics["t"].partitions.values()] == [None] * 5
 
 
 async def test_configs_of_which_it_is_not_known_what_became_can_be_changed_again(tmp_path: Path, world: World) -> None:
     async with world.broker(tmp_path) as server, connect(server.address) as client:
         await client.create_topic("t", retention_ms="1000")
-        manager = server.broker.manager
+        configs = server.broker.topic_configs
         world.server.losses = lost_answers(world)
         with pytest.raises(ConnectionLost):
-            await manager.alter_configs("t", lambda configs: {**configs, "segment.ms": "7"})
+            await configs.alter("t", lambda configs: {**configs, "segment.ms": "7"})
         heard_again(world)
-        await manager.alter_configs("t", lambda configs: {**configs, "retention.ms": "2000"})
-        assert manager.topics["t"].state.configs == {"retention.ms": "2000", "segment.ms": "7"}
-        config = manager.topics["t"].partitions[0].log.config
+        await configs.alter("t", lambda configs: {**configs, "retention.ms": "2000"})
+        assert server.broker.topics["t"].state.configs == {"retention.ms": "2000", "segment.ms": "7"}
+        config = server.broker.topics["t"].partitions[0].log.config
         assert (config.retention_ms, config.segment_ms) == (2000, 7)
 
 

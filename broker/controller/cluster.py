@@ -1,0 +1,181 @@
+"""What the controller knows of its cluster, what follows from each event, and what is to be ordered. No I/O.
+
+Every event is worked off in the same three steps: `Cluster` is told what is new; it says which partition states are
+wanted; what the metadata store then holds of them is told to it (`take`), and only that is ordered. So orders never say
+more than is written, and whatever is repeated, or found changed by somebody else, ends in the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
+from typing import NamedTuple
+
+from broker.cluster.metadata import UNWRITTEN, Configs, LiveBroker, PartitionState, TopicState
+from broker.controller.elections import (
+    Liveness,
+    after_restarts,
+    preferred_leader,
+    without_broker,
+)
+from broker.topics.configs import value_of
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
+
+States = dict[TopicPartition, PartitionState]
+RestartedOf = Callable[[PartitionState], Set[int]]
+
+
+class BrokersChanged(NamedTuple):
+    """`came` also has those that were `restarted`: both have a new epoch."""
+
+    came: frozenset[int]
+    gone: frozenset[int]
+    restarted: frozenset[int]
+
+
+class Cluster:
+    """`topics` are all that can be read, `unreadable` the names of the others; `brokers` those that are registered;
+    `failed` the replicas that could not be opened.
+    """
+
+    def __init__(self, topics: Mapping[str, TopicState], brokers: Mapping[int, LiveBroker]) -> None:
+        self.topics = {name: topic for name, topic in topics.items() if not topic.damage}
+        self.unreadable = topics.keys() - self.topics.keys()
+        self.brokers = dict(brokers)
+        self.leaving: set[int] = set()
+        self.failed: dict[TopicPartition, set[int]] = {}
+
+    # -- what is known ---------------------------------------------------------------------------------------
+
+    def state(self, where: TopicPartition) -> PartitionState | None:
+        topic = self.topics.get(where.topic)
+        if topic is None or not 0 <= where.partition < len(topic.partitions):
+            return None
+        return topic.partitions[where.partition]
+
+    def states(self, topics: Iterable[str] | None = None) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        """Of all topics, or of those named."""
+        for name in self.topics if topics is None else topics:
+            for index, state in enumerate(self.topics[name].partitions):
+                yield TopicPartition(name, index), state
+
+    def elected(self, topics: Iterable[str] | None = None) -> States:
+        """The partitions that ever had a leader."""
+        return {where: state for where, state in self.states(topics) if state.version != UNWRITTEN}
+
+    def waiting(self) -> dict[str, list[int]]:
+        """The partitions by topic that never had a leader, of which none has records: a creation was cut off."""
+        found: dict[str, list[int]] = {}
+        for where, state in self.states():
+            if state.version == UNWRITTEN:
+                found.setdefault(where.topic, []).append(where.partition)
+        return found
+
+    # -- what is new -----------------------------------------------------------------------------------------
+
+    def take(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """What the store holds."""
+        changed: dict[str, dict[int, PartitionState]] = {}
+        for where, state in states.items():
+            if self.state(where) is not None:
+                changed.setdefault(where.topic, {})[where.partition] = state
+        for name, new in changed.items():
+            topic = self.topics[name]
+            partitions = tuple(new.get(index, state) for index, state in enumerate(topic.partitions))
+            self.topics[name] = replace(topic, partitions=partitions)
+
+    def take_configs(self, name: str, configs: Configs) -> None:
+        topic = self.topics.get(name)
+        if topic is not None and configs.version > topic.config_version:
+            self.topics[name] = replace(topic, configs=configs.values, config_version=configs.version)
+
+    def forget(self, name: str) -> TopicState:
+        gone = self.topics.pop(name)
+        for index in range(len(gone.partitions)):
+            self.failed.pop(TopicPartition(name, index), None)
+        return gone
+
+    def take_brokers(self, now: Mapping[int, LiveBroker]) -> BrokersChanged:
+        gone = frozenset(self.brokers.keys() - now.keys())
+        restarted = frozenset(
+            node for node, broker in now.items() if node in self.brokers and self.brokers[node].epoch != broker.epoch
+        )
+        came = frozenset(now.keys() - self.brokers.keys()) | restarted
+        self.brokers = dict(now)
+        self.leaving -= gone | came
+        self.failed = {where: left for where, nodes in self.failed.items() if (left := nodes - gone - came)}
+        return BrokersChanged(came, gone, restarted)
+
+    # -- what is wanted --------------------------------------------------------------------------------------
+
+    def elections_after_taking_over(self) -> States:
+        """For a new controller: who of the replicas was restarted since its partition's state was written shows by the
+        epochs.
+        """
+        return self._wanted(
+            self.elected(), lambda state: {n for n in state.replicas if self._epoch(n) > state.written_at}
+        )
+
+    def elections(self, among: Mapping[TopicPartition, PartitionState], restarted: Set[int] = frozenset()) -> States:
+        return self._wanted(among, lambda state: restarted)
+
+    def _epoch(self, node: int) -> int:
+        broker = self.brokers.get(node)
+        return -1 if broker is None else broker.epoch
+
+    def _wanted(self, among: Mapping[TopicPartition, PartitionState], restarted: RestartedOf) -> States:
+        brokers = Liveness(self.brokers.keys(), self.leaving)
+        wanted: States = {}
+        for where, state in among.items():
+            present = self._present(where, brokers)
+            after = after_restarts(state, present, restarted(state), unclean=self._unclean(where.topic))
+            if after.leader == NO_LEADER and where in self.failed and state.leader in brokers.live:
+                # It is there, and says what is damaged; without a leader nobody would.
+                continue
+            if after is not state:
+                wanted[where] = after
+        return wanted
+
+    def _present(self, where: TopicPartition, brokers: Liveness) -> Liveness:
+        failed = self.failed.get(where)
+        return brokers if failed is None else Liveness(brokers.live - failed, brokers.leaving)
+
+    def _unclean(self, topic: str) -> bool:
+        return value_of(self.topics[topic].configs, "unclean.leader.election.enable") == "true"
+
+    def preferred_elections(self, wheres: Collection[TopicPartition]) -> States:
+        brokers = Liveness(self.brokers.keys(), self.leaving)
+        wanted: States = {}
+        for where in wheres:
+            state = self.state(where)
+            if state is None or state.version == UNWRITTEN:
+                continue
+            after = preferred_leader(state, self._present(where, brokers))
+            if after is not None and after is not state:
+                wanted[where] = after
+        return wanted
+
+    def elections_for_leaving(self, node: int) -> States:
+        """For a controlled shutdown: every partition that another replica can lead, led by that, and without this
+        broker in the ISR of the others. Partitions of which it is the last in sync stay.
+        """
+        self.leaving.add(node)
+        brokers = Liveness(self.brokers.keys(), self.leaving)
+        wanted: States = {}
+        for where, state in self.elected().items():
+            after = without_broker(state, node, self._present(where, brokers))
+            if after is not None and after is not state:
+                wanted[where] = after
+        return wanted
+
+    def still_led_by(self, node: int) -> set[TopicPartition]:
+        return {where for where, state in self.states() if state.leader == node}
+
+    def take_failures(self, node: int, wheres: Collection[TopicPartition]) -> States:
+        """Replicas that could not be opened count as gone until their broker is restarted -> the elections."""
+        among: States = {}
+        for where in wheres:
+            if (state := self.state(where)) is not None and state.version != UNWRITTEN:
+                self.failed.setdefault(where, set()).add(node)
+                among[where] = state
+        return self.elections(among)

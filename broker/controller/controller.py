@@ -1,0 +1,131 @@
+"""A broker that stands for election, and what it does for clients while it is the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from broker.base.clock import Clock
+from broker.cluster.metadata import Change, ChangeKind, Controller, TopicState
+from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
+from broker.controller.errors import NotController, ReignOver
+from broker.controller.reign import WATCHED, OrdersTo, Reign
+from broker.controller.requests import NewTopic
+from broker.controller.topics import TopicChanges
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PAUSE_S: Final = 0.5
+"""Between two tries to be elected while the store cannot be reached."""
+CHANGE_MS_MIN: Final = 30_000
+"""Kafka answers a request with a shorter timeout that it is late, and carries it out: who asks is told here instead."""
+MAKING_MS: Final = 60_000
+"""For partitions whose making was cut off."""
+
+
+class ClusterController:
+    """Implements ControllerRequests for the broker that is the controller."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        node_id: int,
+        orders_to: OrdersTo,
+        clock: Clock,
+        rng: random.Random,
+        num_partitions: int,
+    ) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._orders_to = orders_to
+        self._clock = clock
+        self._rng = rng
+        self._num_partitions = num_partitions
+        self._reign: Reign | None = None
+        self._ruling = asyncio.Condition()
+
+    async def run(self) -> None:
+        """Ends only by being cancelled, or with what the store raised at the beginning of a time as the controller."""
+        while True:
+            async with self._store.watch(ChangeKind.CONTROLLER, ChangeKind.SESSION) as changes:
+                controller = await self._elected(changes)
+            async with self._store.watch(*WATCHED) as changes:
+                reign = Reign(self._store, controller, self._orders_to, self._clock, self._rng)
+                try:
+                    async with reign.begun():
+                        await self._rule(reign, changes)
+                except* ReignOver as group:
+                    log.warning("controller epoch %d is over: %s", controller.epoch, group.exceptions[0])
+                finally:
+                    self._reign = None
+            # Not at once: whatever it was may still hold.
+            await self._clock.sleep(PAUSE_S)
+
+    async def _elected(self, changes: AsyncIterator[Change]) -> Controller:
+        while True:
+            try:
+                controller = await self._store.elect_controller(self._node_id)
+                if controller is not None:
+                    return controller
+                await anext(changes)
+            except OutcomeUnknown as error:
+                log.warning("it is not known who is the controller: %s", error)
+                await self._next_or_pause(changes)
+
+    async def _rule(self, reign: Reign, changes: AsyncIterator[Change]) -> None:
+        async with self._ruling:
+            self._reign = reign
+            self._ruling.notify_all()
+        topics = TopicChanges(reign, self._num_partitions, self._rng)
+        for name in reign.cluster.waiting():
+            reign.asked(topics.lead_waiting(name, MAKING_MS))
+        await reign.follow(changes)
+
+    async def _next_or_pause(self, changes: AsyncIterator[Change]) -> None:
+        told, pause = asyncio.ensure_future(anext(changes)), asyncio.ensure_future(self._clock.sleep(PAUSE_S))
+        try:
+            await asyncio.wait([told, pause], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (told, pause):
+                each.cancel()
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    async def create_topic(self, new: NewTopic, timeout_ms: int, *, validate_only: bool = False) -> TopicState:
+        timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
+        return await self._asked(timeout_ms, lambda topics: topics.create(new, timeout_ms, validate_only=validate_only))
+
+    async def delete_topic(self, name: str, timeout_ms: int) -> None:
+        timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
+        await self._asked(timeout_ms, lambda topics: topics.delete(name, timeout_ms))
+
+    async def grow_topic(
+        self,
+        name: str,
+        count: int,
+        assignment: Sequence[Sequence[int]] | None,
+        timeout_ms: int,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
+        await self._asked(
+            timeout_ms, lambda topics: topics.grow(name, count, assignment, timeout_ms, validate_only=validate_only)
+        )
+
+    async def _asked(self, timeout_ms: int, ask: Callable[[TopicChanges], Coroutine[Any, Any, T]]) -> T:
+        """Waits while this broker is about to be the controller. Raises NotController."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), self._ruling:
+                await self._ruling.wait_for(lambda: self._reign is not None and not self._reign.over)
+        except TimeoutError:
+            raise NotController(f"broker {self._node_id} is not the controller") from None
+        reign = self._reign
+        assert reign is not None
+        answer = reign.asked(ask(TopicChanges(reign, self._num_partitions, self._rng)))
+        # Shielded: a change that was begun is carried out, whoever waits for it.
+        return await asyncio.shield(answer)

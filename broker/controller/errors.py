@@ -1,0 +1,49 @@
+"""What can be wrong with a request to the controller, beside what is wrong with the topic it names."""
+
+from __future__ import annotations
+
+from broker.errors import BrokerError
+from broker.wire.errors import ErrorCode
+
+
+class ControllerError(BrokerError):
+    """Root of what the controller answers."""
+
+
+class NotController(ControllerError):
+    """This broker is not the controller, or was not for long enough to answer."""
+
+    error_code = ErrorCode.NOT_CONTROLLER
+    retriable = True
+    hint = "refresh the metadata and ask the controller; the change may have been made"
+
+
+class ReignOver(ControllerError):
+    """Another broker may be the controller, or what the store holds is not known: everything is read again."""
+
+    error_code = ErrorCode.NOT_CONTROLLER
+    retriable = True
+    hint = "ask again; the change may have been made"
+
+
+class BrokerGone(ControllerError):
+    """The broker went away, or was restarted, before it had carried out an order."""
+
+    error_code = ErrorCode.BROKER_NOT_AVAILABLE
+    retriable = True
+    hint = "the broker is given everything when it is back"
+
+
+class StillUnderWay(ControllerError):
+    """The change was begun, and not every broker has said that it is done."""
+
+    error_code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+    hint = "describe the topic: the change goes on; look at the brokers that do not answer"
+
+
+class NotAlone(ControllerError):
+    """Another broker has this cluster; the brokers of one cluster do not give each other orders yet."""
+
+    error_code = ErrorCode.NOT_CONTROLLER
+    hint = "give this broker a cluster of its own: another chroot in zookeeper, or no cluster table"

@@ -1,0 +1,115 @@
+"""What the controller knows, as orders to brokers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from broker.cluster.metadata import UNWRITTEN, Controller, TopicState
+from broker.cluster.orders import LeaderAndIsr, StopReplica, UpdateMetadata
+from broker.controller.cluster import Cluster, States
+from broker.wire.vocabulary import TopicPartition
+
+
+def leader_orders(
+    cluster: Cluster, controller: Controller, wheres: Iterable[TopicPartition]
+) -> dict[int, LeaderAndIsr]:
+    """To each broker that is there its part of these partitions; those that have no leader yet are nobody's."""
+    by_node: dict[int, States] = {}
+    for where in wheres:
+        state = cluster.state(where)
+        if state is None or state.version == UNWRITTEN:
+            continue
+        for node in state.replicas:
+            if node in cluster.brokers:
+                by_node.setdefault(node, {})[where] = state
+    return {node: _leader_order(cluster, controller, node, states) for node, states in by_node.items()}
+
+
+def complete_order(cluster: Cluster, controller: Controller, node: int) -> LeaderAndIsr:
+    """All that the broker is to have."""
+    states = {where: state for where, state in cluster.elected().items() if node in state.replicas}
+    return _leader_order(cluster, controller, node, states, complete=True)
+
+
+def _leader_order(
+    cluster: Cluster, controller: Controller, node: int, states: States, *, complete: bool = False
+) -> LeaderAndIsr:
+    names = {where.topic for where in states}
+    return LeaderAndIsr(
+        controller.node_id,
+        controller.epoch,
+        cluster.brokers[node].epoch,
+        {name: cluster.topics[name] for name in names},
+        states,
+        dict(cluster.brokers),
+        complete=complete,
+        unreadable=frozenset(cluster.unreadable),
+    )
+
+
+def making_orders(
+    cluster: Cluster, controller: Controller, topic: TopicState, indexes: Iterable[int]
+) -> dict[int, LeaderAndIsr]:
+    """To each broker that is there: make the folders of its replicas of these new partitions."""
+    by_node: dict[int, States] = {}
+    for index in indexes:
+        for node in topic.partitions[index].replicas:
+            if node in cluster.brokers:
+                by_node.setdefault(node, {})[TopicPartition(topic.name, index)] = topic.partitions[index]
+    return {
+        node: LeaderAndIsr(
+            controller.node_id,
+            controller.epoch,
+            cluster.brokers[node].epoch,
+            {topic.name: topic},
+            states,
+            dict(cluster.brokers),
+            new=frozenset(states),
+        )
+        for node, states in by_node.items()
+    }
+
+
+def stop_orders(
+    cluster: Cluster, controller: Controller, topic: TopicState, indexes: Iterable[int], *, delete: bool
+) -> dict[int, StopReplica]:
+    by_node: dict[int, dict[TopicPartition, int]] = {}
+    for index in indexes:
+        state = topic.partitions[index]
+        for node in state.replicas:
+            if node in cluster.brokers:
+                by_node.setdefault(node, {})[TopicPartition(topic.name, index)] = state.leader_epoch
+    return {
+        node: StopReplica(controller.node_id, controller.epoch, cluster.brokers[node].epoch, epochs, delete)
+        for node, epochs in by_node.items()
+    }
+
+
+def metadata_order(
+    cluster: Cluster,
+    controller: Controller,
+    node: int,
+    changed: Collection[str],
+    gone: Collection[str] = (),
+) -> UpdateMetadata:
+    return UpdateMetadata(
+        controller.node_id,
+        controller.epoch,
+        cluster.brokers[node].epoch,
+        {name: cluster.topics[name] for name in changed if name in cluster.topics},
+        frozenset(gone),
+        dict(cluster.brokers),
+    )
+
+
+def complete_metadata(cluster: Cluster, controller: Controller, node: int) -> UpdateMetadata:
+    return UpdateMetadata(
+        controller.node_id,
+        controller.epoch,
+        cluster.brokers[node].epoch,
+        dict(cluster.topics),
+        frozenset(),
+        dict(cluster.brokers),
+        complete=True,
+        unreadable=frozenset(cluster.unreadable),
+    )

@@ -1,0 +1,138 @@
+"""The controller's orders on their way: to each broker in order, one at a time, each until it is carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker.base.clock import Clock
+from broker.cluster.orders import (
+    BrokerOrders,
+    BrokerUnreachable,
+    Failures,
+    LeaderAndIsr,
+    Order,
+    StaleBrokerEpoch,
+    StaleController,
+    StopReplica,
+)
+from broker.controller.errors import BrokerGone
+from broker.errors import BrokerError
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S: Final = 0.1
+
+Answer = asyncio.Future[Failures]
+
+
+class BrokerQueue:
+    """To one broker in one life of it. The first order is the complete one; before that is carried out, none to make
+    new partitions goes out: it would take them for strays.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        broker: BrokerOrders,
+        clock: Clock,
+        deposed: Callable[[], None],
+        failed: Callable[[int, Failures], None],
+    ) -> None:
+        """`deposed` is called when the broker knows of a later controller, `failed` with partitions that could not be
+        led or followed.
+        """
+        self.node_id = node_id
+        self._broker = broker
+        self._clock = clock
+        self._deposed = deposed
+        self._failed = failed
+        self._orders: asyncio.Queue[tuple[Order, Answer]] = asyncio.Queue()
+        self._pending: set[Answer] = set()
+        self._begun = asyncio.Event()
+        self._closed = False
+
+    def put(self, order: Order) -> Answer:
+        """Its answer raises BrokerGone, and what the broker raised."""
+        answer = self._answer()
+        self._orders.put_nowait((order, answer))
+        return answer
+
+    async def make(self, order: LeaderAndIsr) -> Failures:
+        """Has new partitions made, at the broker's leisure: orders to lead do not wait for that. Raises as `put`."""
+        answer = self._answer()
+        if not self._closed:
+            begun = asyncio.ensure_future(self._begun.wait())
+            both: list[asyncio.Future[Any]] = [begun, answer]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            begun.cancel()
+            if not answer.done():
+                await self._deliver(order, answer)
+        return await answer
+
+    def _answer(self) -> Answer:
+        answer: Answer = asyncio.get_running_loop().create_future()
+        # Not everybody who gives an order waits for its answer.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self._closed:
+            answer.set_exception(self._gone())
+        else:
+            self._pending.add(answer)
+            answer.add_done_callback(self._pending.discard)
+        return answer
+
+    def _gone(self) -> BrokerGone:
+        return BrokerGone(f"broker {self.node_id} went away before it had carried out what it was ordered")
+
+    def close(self) -> None:
+        """The broker is gone, or this controller is."""
+        self._closed = True
+        for answer in list(self._pending):
+            if not answer.done():
+                answer.set_exception(self._gone())
+
+    async def run(self) -> None:
+        """Ends with `close`, by being cancelled, or when the broker says that it has another life or controller."""
+        while not self._closed:
+            order, answer = await self._orders.get()
+            await self._deliver(order, answer)
+            self._begun.set()
+
+    async def _deliver(self, order: Order, answer: Answer) -> None:
+        try:
+            failures = await self._until_reached(order)
+        except StaleController as error:
+            log.warning("broker %d knows of a later controller: %s", self.node_id, error)
+            self.close()
+            self._deposed()
+            return
+        except StaleBrokerEpoch:
+            self.close()
+            return
+        except Exception as error:  # whatever one order meets, those behind it go on; who waits for it is told
+            level = logging.WARNING if isinstance(error, BrokerError) else logging.ERROR
+            log.log(level, "broker %d did not carry out an order: %s", self.node_id, error, exc_info=level > 30)
+            if not answer.done():
+                answer.set_exception(error)
+            return
+        if not answer.done():
+            answer.set_result(failures)
+        if failures and isinstance(order, LeaderAndIsr) and not self._closed:
+            self._failed(self.node_id, failures)
+
+    async def _until_reached(self, order: Order) -> Failures:
+        while True:
+            try:
+                if isinstance(order, LeaderAndIsr):
+                    return await self._broker.lead_and_follow(order)
+                if isinstance(order, StopReplica):
+                    return await self._broker.stop(order)
+                await self._broker.learn(order)
+            except BrokerUnreachable:
+                if self._closed:
+                    raise
+                await self._clock.sleep(RETRY_PAUSE_S)
+            else:
+                return {}

@@ -1,0 +1,294 @@
+"""One broker's time as the controller: it reads everything, orders everything, and then follows the events.
+
+Whatever is not sure (another controller, a write of which the outcome is not known, a lost session) ends it: what comes
+after reads everything again. So nothing here has to be taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from broker.base.clock import Clock
+from broker.cluster.metadata import NO_TOPIC_ID, Change, ChangeKind, ConfigResource, Controller, LiveBroker
+from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, OutcomeUnknown
+from broker.cluster.orders import BrokerOrders, Failures
+from broker.controller.cluster import Cluster, States
+from broker.controller.errors import NotController, ReignOver
+from broker.controller.issuing import complete_metadata, complete_order, leader_orders, metadata_order, stop_orders
+from broker.controller.queues import Answer, BrokerQueue
+from broker.controller.validation import new_topic_id
+from broker.errors import BrokerError
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+WATCHED = (
+    ChangeKind.BROKERS,
+    ChangeKind.CONTROLLER,
+    ChangeKind.CONFIGS,
+    ChangeKind.ISR,
+    ChangeKind.TOPIC_DELETIONS,
+    ChangeKind.PREFERRED_ELECTIONS,
+    ChangeKind.SESSION,
+)
+IN_DOUBT = (OutcomeUnknown, ControllerMoved, MetadataConflict, ReignOver)
+
+OrdersTo = Callable[[LiveBroker], BrokerOrders]
+
+
+class Reign:
+    """`turn` is held by whoever decides by `cluster` and writes; nobody waits for a broker while holding it."""
+
+    def __init__(
+        self, store: MetadataStore, controller: Controller, orders_to: OrdersTo, clock: Clock, rng: random.Random
+    ) -> None:
+        self.store = store
+        self.controller = controller
+        self.cluster = Cluster({}, {})
+        self.turn = asyncio.Lock()
+        self.queues: dict[int, BrokerQueue] = {}
+        self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.over = False
+        self.making: set[str] = set()
+        """Names of topics that are being made."""
+        self._orders_to = orders_to
+        self._clock = clock
+        self._rng = rng
+        self._tasks = asyncio.TaskGroup()
+        self._requests: set[asyncio.Future[Any]] = set()
+
+    # -- from beginning to end -------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def begun(self) -> AsyncIterator[None]:
+        """Raises ReignOver (also in a group) when it is over, and what the store raises at the beginning."""
+        try:
+            async with self._tasks:
+                await self._begin()
+                yield
+        finally:
+            self.over = True
+            for queue in self.queues.values():
+                queue.close()
+            for request in list(self._requests):
+                if not request.done():
+                    request.set_exception(_changed())
+
+    async def _begin(self) -> None:
+        async with self.turn, _ending_in_doubt():
+            if await self.store.controller() != self.controller.node_id:
+                raise ReignOver(f"controller epoch {self.controller.epoch} is over")
+            # First: what leaders write from now on is told again.
+            await self.store.take_isr_changes(self.controller)
+            brokers, topics = await self.store.brokers(), await self.store.topics()
+            for name in await self.store.topic_deletions():
+                # A deletion that was cut off: nobody can ask for that topic any more.
+                if (topic := topics.pop(name, None)) is not None:
+                    await self.store.delete_topic(self.controller, topic)
+            for name, topic in topics.items():
+                if topic.damage:
+                    log.error("topic %s is offline until the next start: %s", name, topic.damage)
+                elif topic.topic_id == NO_TOPIC_ID:
+                    # Of a Kafka before 2.8; its own later controllers give it an id too.
+                    topics[name] = await self.store.set_assignment(
+                        self.controller, replace(topic, topic_id=new_topic_id(self._rng))
+                    )
+            self.cluster = Cluster(topics, brokers)
+            await self.write(self.cluster.elections_after_taking_over())
+            self._open_queues(brokers)
+            log.info("controller epoch %d: broker %d, %d topics", *self.controller[1::-1], len(topics))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> bool:
+        """False: it is over already."""
+        try:
+            self._tasks.create_task(work)
+        except RuntimeError:
+            work.close()
+            return False
+        return True
+
+    def asked(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Carries a request out to its end, also when nobody waits for it any more. What is in doubt ends the reign."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._requests.add(answer)
+        answer.add_done_callback(self._requests.discard)
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        async def carried_out() -> None:
+            try:
+                result = await work
+            except BrokerError as error:
+                self.over = self.over or isinstance(error, IN_DOUBT)
+                if not answer.done():
+                    answer.set_exception(error)
+                if isinstance(error, IN_DOUBT):
+                    raise ReignOver(f"it is not known what the metadata store holds: {error}") from error
+            except Exception as error:  # noqa: BLE001 - what no code was made for is told to who asked
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        if not self.spawn(carried_out()):
+            work.close()
+            answer.set_exception(_changed())
+        return answer
+
+    async def follow(self, changes: AsyncIterator[Change]) -> None:
+        """Ends only by raising ReignOver."""
+        async for change in changes:
+            try:
+                async with self.turn, _ending_in_doubt():
+                    await self._on(change)
+            except ReignOver:
+                self.over = True
+                raise
+            except BrokerError as error:
+                # Nothing was written; the next event, or the next controller, finds the same.
+                log.warning("the controller could not follow a change of the %s: %s", change.kind.value, error)
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    async def _on(self, change: Change) -> None:
+        match change.kind:
+            case ChangeKind.BROKERS:
+                await self._on_brokers(await self.store.brokers())
+            case ChangeKind.CONTROLLER:
+                if await self.store.controller() != self.controller.node_id:
+                    raise ReignOver(f"controller epoch {self.controller.epoch} is over")
+            case ChangeKind.SESSION:
+                raise ReignOver("the session is another one")
+            case ChangeKind.ISR:
+                await self._on_isr_changes()
+            case ChangeKind.CONFIGS:
+                await self._on_configs(change.name)
+            case ChangeKind.TOPIC_DELETIONS:
+                for name in await self.store.topic_deletions() & self.cluster.topics.keys():
+                    await self.delete(name)
+            case ChangeKind.PREFERRED_ELECTIONS:
+                if wished := await self.store.preferred_elections():
+                    await self.elect_preferred(wished)
+                    await self.store.end_preferred_elections(self.controller)
+            case _:
+                return
+
+    async def _on_brokers(self, now: Mapping[int, LiveBroker]) -> None:
+        changed = self.cluster.take_brokers(now)
+        if not changed.came and not changed.gone:
+            return
+        for node in changed.gone | changed.restarted:
+            self.queues.pop(node).close()
+        written = await self.write(
+            self.cluster.elections(self.cluster.elected(), changed.restarted), restarted=changed.restarted
+        )
+        self._open_queues({node: now[node] for node in changed.came})
+        self.order(written, but=changed.came)
+        self.tell({where.topic for where in written}, but=changed.came)
+
+    def _open_queues(self, brokers: Mapping[int, LiveBroker]) -> None:
+        """Each is told everything first."""
+        for node, broker in sorted(brokers.items()):
+            queue = BrokerQueue(node, self._orders_to(broker), self._clock, self._deposed, self._note_failed)
+            self.queues[node] = queue
+            queue.put(complete_order(self.cluster, self.controller, node))
+            queue.put(complete_metadata(self.cluster, self.controller, node))
+            self.spawn(queue.run())
+
+    def _deposed(self) -> None:
+        async def end() -> None:
+            raise ReignOver("a broker knows of a later controller")
+
+        self.spawn(end())
+
+    def _note_failed(self, node: int, failures: Failures) -> None:
+        self.spawn(self._failed(node, failures))
+
+    async def _failed(self, node: int, failures: Failures) -> None:
+        """Replicas that could not be opened: another one leads, if one is in sync."""
+        damaged = [where for where, code in failures.items() if code is ErrorCode.KAFKA_STORAGE_ERROR]
+        try:
+            async with self.turn, _ending_in_doubt():
+                self.announce(await self.write(self.cluster.take_failures(node, damaged)))
+        except ReignOver:
+            raise
+        except BrokerError as error:
+            log.warning("no leader was elected in place of broker %d: %s", node, error)
+
+    async def _on_isr_changes(self) -> None:
+        told = await self.store.take_isr_changes(self.controller)
+        known = {where: state for where in told if (state := self.cluster.state(where)) is not None}
+        newest = await self.store.partition_states(known)
+        self.cluster.take(newest.states)
+        self.tell({where.topic for where in newest.states})
+
+    async def _on_configs(self, path: str) -> None:
+        kind, _, name = path.partition("/")
+        asked = {name} if kind == "topics" else set() if path else set(self.cluster.topics)
+        known = asked & self.cluster.topics.keys()
+        for each in known:
+            self.cluster.take_configs(each, await self.store.configs(ConfigResource("topics", each)))
+        # Unclean election may be allowed now.
+        self.announce(await self.write(self.cluster.elections(self.cluster.elected(known))))
+
+    # -- what is written, and then ordered -----------------------------------------------------------------------
+
+    async def write(self, wanted: States, restarted: frozenset[int] = frozenset()) -> set[TopicPartition]:
+        """The partitions that are other than before. Where leaders changed the ISR first, it is decided again."""
+        changed: set[TopicPartition] = set()
+        while wanted:
+            states = {where: replace(state, controller_epoch=self.controller.epoch) for where, state in wanted.items()}
+            written = await self.store.write_partition_states(self.controller, states)
+            self.cluster.take(written.states)
+            newest = await self.store.partition_states({where: states[where] for where in written.refused})
+            self.cluster.take(newest.states)
+            changed |= written.states.keys() | newest.states.keys()
+            wanted = self.cluster.elections(newest.states, restarted)
+        return changed
+
+    def announce(self, wheres: Collection[TopicPartition]) -> list[Answer]:
+        return [*self.order(wheres), *self.tell({where.topic for where in wheres})]
+
+    def order(self, wheres: Iterable[TopicPartition], but: Collection[int] = ()) -> list[Answer]:
+        orders = leader_orders(self.cluster, self.controller, wheres)
+        return [self.queues[node].put(order) for node, order in orders.items() if node not in but]
+
+    def tell(self, names: Collection[str], gone: Collection[str] = (), but: Collection[int] = ()) -> list[Answer]:
+        """Every broker, also when nothing changed but the brokers."""
+        return [
+            queue.put(metadata_order(self.cluster, self.controller, node, names, gone))
+            for node, queue in self.queues.items()
+            if node not in but and node in self.cluster.brokers
+        ]
+
+    async def delete(self, name: str) -> list[Answer]:
+        topic = self.cluster.topics[name]
+        await self.store.delete_topic(self.controller, topic)
+        self.cluster.forget(name)
+        orders = stop_orders(self.cluster, self.controller, topic, range(len(topic.partitions)), delete=True)
+        # In this order: who is told that a partition went away finds no topic, and not another leader to look for.
+        return [*self.tell((), [name]), *(self.queues[node].put(order) for node, order in orders.items())]
+
+    async def elect_preferred(self, wheres: Collection[TopicPartition]) -> list[Answer]:
+        return self.announce(await self.write(self.cluster.preferred_elections(wheres)))
+
+
+def _changed() -> NotController:
+    return NotController("the controller changed before the request was done")
+
+
+@contextlib.asynccontextmanager
+async def _ending_in_doubt() -> AsyncIterator[None]:
+    try:
+        yield
+    except IN_DOUBT as error:
+        raise ReignOver(f"it is not known what the metadata store holds: {error}") from error

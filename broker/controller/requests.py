@@ -1,0 +1,51 @@
+"""What clients ask of the controller, as a seam: the broker they asked may be the controller, or pass it on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.cluster.metadata import TopicState
+from broker.wire.vocabulary import BROKER_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """`assignment`: the replicas of each partition, the preferred leader first; then both numbers are left out."""
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    assignment: Mapping[int, Sequence[int]] | None = None
+
+
+class ControllerRequests(Protocol):
+    """Each returns when every broker that is there has applied the change. Each raises NotController, StillUnderWay
+    after `timeout_ms`, LogStorageError, and what the metadata store raises; with `validate_only` nothing is changed.
+    """
+
+    async def create_topic(self, new: NewTopic, timeout_ms: int, *, validate_only: bool = False) -> TopicState:
+        """Raises InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
+        InvalidTopicRequest, InvalidTopicConfig, TooFewDescriptors.
+        """
+        ...
+
+    async def delete_topic(self, name: str, timeout_ms: int) -> None:
+        """The name is free when this returns. Raises UnknownTopic."""
+        ...
+
+    async def grow_topic(
+        self,
+        name: str,
+        count: int,
+        assignment: Sequence[Sequence[int]] | None,
+        timeout_ms: int,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """`count` is the new number of partitions, `assignment` the replicas of those that are added. Raises
+        UnknownTopic, InvalidPartitions, InvalidReplicaAssignment, InvalidTopicRequest, TooFewDescriptors.
+        """
+        ...

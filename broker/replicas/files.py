@@ -1,0 +1,122 @@
+"""The files of this broker's partitions: made, opened and taken away, in threads."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from broker import descriptors
+from broker.base.clock import Clock
+from broker.cluster.metadata import PartitionState, TopicState
+from broker.errors import BrokerError, LogStorageError
+from broker.log.config import LogConfig
+from broker.log.partition_log import PartitionLog
+from broker.topics.configs import log_config
+from broker.topics.errors import PartitionOffline
+from broker.topics.folders import PartitionFolders
+from broker.topics.partition import Partition
+from broker.wire.errors import WireError
+from broker.wire.vocabulary import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+def steady_ms(clock: Clock) -> float:
+    return clock.monotonic() * 1000
+
+
+class PartitionFiles:
+    """What is asked here waits for the disk. Nobody else may have the partitions that are made or taken away."""
+
+    def __init__(self, folders: PartitionFolders, clock: Clock, node_id: int) -> None:
+        self._folders = folders
+        self._clock = clock
+        self._node_id = node_id
+
+    def make(self, topic: TopicState, indexes: Sequence[int]) -> list[Partition]:
+        """New partitions, all or none, durable when this returns. Raises LogStorageError, TooFewDescriptors."""
+        descriptors.require(len(indexes), f"{len(indexes)} partitions of {topic.name}")
+        config = log_config(topic.configs)
+        made: list[Partition] = []
+        try:
+            try:
+                paths = self._folders.prepare(topic.name, indexes, topic.topic_id)
+            except OSError as error:
+                raise LogStorageError(f"cannot make the partitions of {topic.name}: {error}") from error
+            for index, path in zip(indexes, paths, strict=True):
+                made.append(self._opened(path, topic, index, topic.partitions[index], config))
+        except BrokerError:
+            self.retire(made)
+            raise
+        return made
+
+    def load(self, topic: TopicState, states: Iterable[tuple[int, PartitionState]]) -> list[Partition]:
+        """Partitions that were ordered before; one that cannot be opened is offline, and the log says why."""
+        try:
+            config = log_config(topic.configs)
+        except BrokerError as error:
+            return [self._offline(topic, index, state, error) for index, state in states]
+        return [self._loaded(topic, index, state, config) for index, state in states]
+
+    def _loaded(self, topic: TopicState, index: int, state: PartitionState, config: LogConfig) -> Partition:
+        try:
+            if self._node_id in state.isr or self._node_id == state.leader:
+                path = self._folders.find(topic.name, index, topic.topic_id)
+            else:
+                # Nobody counts on what is here: all of it may come from the leader.
+                (path,) = self._folders.prepare(topic.name, [index], topic.topic_id)
+            return self._opened(path, topic, index, state, config)
+        except (BrokerError, OSError, WireError) as error:
+            return self._offline(topic, index, state, error)
+        except Exception as error:  # whatever damaged files make the opening raise concerns this partition alone
+            log.exception("%s-%d is offline", topic.name, index)
+            return Partition(topic.name, index, PartitionOffline(repr(error)), state)
+
+    def _offline(self, topic: TopicState, index: int, state: PartitionState, error: Exception) -> Partition:
+        log.error("%s-%d is offline: %s", topic.name, index, error)
+        return Partition(topic.name, index, PartitionOffline(str(error)), state)
+
+    def _opened(self, path: Path, topic: TopicState, index: int, state: PartitionState, config: LogConfig) -> Partition:
+        opened = PartitionLog.open(path, config, self._clock, self._folders.disk)
+        partition = Partition(topic.name, index, opened, state)
+        if state.leader == self._node_id:
+            partition.lead(state, steady_ms(self._clock))
+        return partition
+
+    def retire(self, partitions: Iterable[Partition]) -> tuple[list[Path], dict[TopicPartition, LogStorageError]]:
+        """What is to be removed now, and which partitions could not be taken away: a complete order finds them."""
+        doomed: list[Path] = []
+        failures: dict[TopicPartition, LogStorageError] = {}
+        for partition in partitions:
+            try:
+                doomed += self._retired(partition)
+            except LogStorageError as error:
+                failures[TopicPartition(partition.topic, partition.index)] = error
+        return doomed, failures
+
+    def _retired(self, partition: Partition) -> list[Path]:
+        """Raises LogStorageError."""
+        if partition.offline is None:
+            return [partition.log.retire()]
+        try:
+            return self._folders.retire(partition.topic, partition.index)
+        except OSError as error:
+            raise LogStorageError(f"cannot remove {partition.topic}-{partition.index}: {error}") from error
+
+    def retire_strays(self, kept: Collection[tuple[uuid.UUID, int]], unreadable: Collection[str]) -> list[Path]:
+        """As PartitionFolders.retire_leftovers. Raises LogStorageError."""
+        try:
+            return self._folders.retire_leftovers(kept, unreadable)
+        except OSError as error:
+            raise LogStorageError(f"cannot clear {self._folders.path}: {error}") from error
+
+    def remove(self, path: Path) -> None:
+        """What was taken away."""
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            # The next complete order finds it by its name.
+            log.warning("%s of a deleted topic cannot be removed: %s", path, error)

@@ -1,0 +1,391 @@
+"""The partitions of this broker, as the controller orders them.
+
+New ones are made first, folders durable, and only then is it written who leads them: so a partition of which that is
+written has a folder at every broker that is in sync, and where it is gone, records are gone (`PartitionFolders.find`).
+What goes is first taken out of the metadata. A crash in between leaves folders that no topic has: a complete order
+knows which those are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from broker.base.clock import Clock
+from broker.cluster.metadata import Configs, PartitionState, TopicState
+from broker.cluster.orders import (
+    Failures,
+    LeaderAndIsr,
+    Order,
+    StaleBrokerEpoch,
+    StaleController,
+    StopReplica,
+    UpdateMetadata,
+)
+from broker.cluster.view import ClusterView, with_newest_configs
+from broker.errors import BrokerError, LogStorageError
+from broker.replicas.files import PartitionFiles, steady_ms
+from broker.topics.configs import log_config
+from broker.topics.naming import INTERNAL_TOPICS
+from broker.topics.partition import Partition, Topic
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TAKEN_PER_TURN: Final = 500
+"""Partitions whose orders are carried out before others get the event loop."""
+
+LeadershipListener = Callable[[TopicPartition, int | None], None]
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A new partition that nobody leads yet."""
+
+    topic: TopicState
+    partition: Partition
+
+
+class ReplicaManager:
+    """Implements BrokerOrders for this broker, in its own event loop."""
+
+    def __init__(
+        self, files: PartitionFiles, view: ClusterView, clock: Clock, node_id: int, broker_epoch: Callable[[], int]
+    ) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.leadership_listeners: list[LeadershipListener] = []
+        """Called in the event loop after a partition began to be led here, with its leader epoch, or ceased to (None).
+        """
+        self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the first complete orders were carried out; what kept them from being so is its exception."""
+        self._files = files
+        self._view = view
+        self._clock = clock
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._controller_epoch = 0
+        self._prepared: dict[TopicPartition, _Prepared] = {}
+        self._leading: dict[TopicPartition, int] = {}
+        self._making: set[asyncio.Task[Failures]] = set()
+        self._applying = asyncio.Lock()
+        # Folders that are to be removed. Threads add to it; the event is only set in the loop.
+        self._doomed: deque[Path] = deque()
+        self._sweep_wanted = asyncio.Event()
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def partitions(self) -> list[Partition]:
+        """Those that are online."""
+        return [p for topic in self.topics.values() for p in topic.partitions.values() if p.offline is None]
+
+    # -- orders ----------------------------------------------------------------------------------------------
+
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+        self._check(order)
+        if order.new:
+            making = asyncio.create_task(self._make(order))
+            self._making.add(making)
+            making.add_done_callback(self._making.discard)
+            return await _to_its_end(making)
+        return await self._in_turn(order, self._lead_and_follow(order))
+
+    async def stop(self, order: StopReplica) -> Failures:
+        self._check(order)
+        return await self._in_turn(order, self._stop(order))
+
+    async def learn(self, order: UpdateMetadata) -> None:
+        self._check(order)
+        self._view.learn(order)
+        if order.complete and not self.began.done():
+            # The controller tells a broker what is its own first.
+            self.began.set_result(None)
+
+    def learn_configs(self, name: str, configs: Configs) -> None:
+        """What is set on a topic now; older configs than are known are no news."""
+        self._view.learn_configs(name, configs)
+        topic = self.topics.get(name)
+        if topic is not None and configs.version > topic.state.config_version:
+            topic.state = replace(topic.state, configs=configs.values, config_version=configs.version)
+            _configure(topic.state, topic.partitions.values())
+
+    def _check(self, order: Order) -> None:
+        if order.controller_epoch < self._controller_epoch:
+            raise StaleController(
+                f"controller epoch {order.controller_epoch} of broker {order.controller} was followed by "
+                f"{self._controller_epoch}"
+            )
+        if order.broker_epoch < (epoch := self._broker_epoch()):
+            raise StaleBrokerEpoch(f"this broker has epoch {epoch}, the order is for {order.broker_epoch}")
+        self._controller_epoch = order.controller_epoch
+
+    async def _in_turn(self, order: Order, carrying_out: Coroutine[Any, Any, Failures]) -> Failures:
+        """One at a time, each to its end: the controller may be another one by then, or this broker stopping."""
+
+        async def in_turn() -> Failures:
+            async with self._applying:
+                try:
+                    self._check(order)
+                except BrokerError:
+                    carrying_out.close()
+                    raise
+                try:
+                    return await carrying_out
+                finally:
+                    self._sweep_wanted.set()
+
+        return await _to_its_end(asyncio.create_task(in_turn()))
+
+    # -- new partitions --------------------------------------------------------------------------------------
+
+    async def _make(self, order: LeaderAndIsr) -> Failures:
+        made: list[_Prepared] = []
+        try:
+            for name, wheres in _by_topic(order.new).items():
+                topic = order.topics[name]
+                await self._make_way(topic, wheres)
+                indexes = [where.partition for where in wheres if not self._has(topic, where)]
+                partitions = await asyncio.to_thread(self._files.make, topic, indexes) if indexes else []
+                made += [_Prepared(topic, partition) for partition in partitions]
+            # Meanwhile there may have come another controller, to whose complete order these are strays.
+            self._check(order)
+        except BrokerError:
+            await self._retire(prepared.partition for prepared in made)
+            raise
+        for prepared in made:
+            self._prepared[TopicPartition(prepared.topic.name, prepared.partition.index)] = prepared
+        return {}
+
+    async def _make_way(self, topic: TopicState, wheres: Iterable[TopicPartition]) -> None:
+        """An earlier topic of that name whose end has not come here yet: its log must not be open where the new one's
+        folder is.
+        """
+        async with self._applying:
+            here = self.topics.get(topic.name)
+            earlier = [] if here is None or here.topic_id == topic.topic_id else self._forget(wheres)
+            for where in wheres:
+                prepared = self._prepared.get(where)
+                if prepared is not None and prepared.topic.topic_id != topic.topic_id:
+                    earlier.append(self._prepared.pop(where).partition)
+            await self._retire(earlier)
+
+    def _has(self, topic: TopicState, where: TopicPartition) -> bool:
+        """Also where it is only prepared."""
+        prepared = self._prepared.get(where)
+        if prepared is not None and prepared.topic.topic_id == topic.topic_id:
+            return True
+        return self._find(where, topic.topic_id) is not None
+
+    def _find(self, where: TopicPartition, topic_id: uuid.UUID) -> Partition | None:
+        topic = self.topics.get(where.topic)
+        return None if topic is None or topic.topic_id != topic_id else topic.partitions.get(where.partition)
+
+    # -- leading and following -------------------------------------------------------------------------------
+
+    async def _lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+        try:
+            await self._remove_others(order)
+            await self._open_missing(order)
+        except BrokerError as error:
+            if order.complete and not self.began.done():
+                self.began.set_exception(error)
+            raise
+        failures: dict[TopicPartition, ErrorCode] = {}
+        for number, (where, state) in enumerate(order.partitions.items(), 1):
+            code = self._take(where, state)
+            if code is not ErrorCode.NONE:
+                failures[where] = code
+            if number % TAKEN_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return failures
+
+    async def _remove_others(self, order: LeaderAndIsr) -> None:
+        """Topics of the same names that are gone, and in a complete order everything that it does not name."""
+        others = [
+            where
+            for where, topic_id in self._all()
+            if ((told := order.topics.get(where.topic)) is not None and told.topic_id != topic_id)
+            or (order.complete and where not in order.partitions and where.topic not in order.unreadable)
+        ]
+        if order.complete:
+            if self._making:
+                await asyncio.wait(self._making)
+            strays = [where for where in self._prepared if where not in order.partitions]
+            await self._retire([self._prepared.pop(where).partition for where in strays])
+        await self._retire(self._forget(others))
+        if order.complete:
+            kept = {(order.topics[where.topic].topic_id, where.partition) for where in order.partitions}
+            self._doomed.extend(await asyncio.to_thread(self._files.retire_strays, kept, order.unreadable))
+
+    async def _open_missing(self, order: LeaderAndIsr) -> None:
+        """Every partition of the order is here after this; those that cannot be opened are offline."""
+        for name, wheres in _by_topic(order.partitions).items():
+            told = order.topics[name]
+            topic = self.topics.get(name)
+            if topic is None:
+                topic = self.topics[name] = Topic(told, {}, name in INTERNAL_TOPICS)
+            topic.state = with_newest_configs(told, topic.state)
+            missing = [where for where in wheres if where.partition not in topic.partitions]
+            prepared = [found for where in missing if (found := self._prepared_of(where, told)) is not None]
+            known = {each.partition.index for each in prepared}
+            wanted = [(w.partition, order.partitions[w]) for w in missing if w.partition not in known]
+            opened = await asyncio.to_thread(self._files.load, topic.state, wanted) if wanted else []
+            _configure(topic.state, [each.partition for each in prepared if each.topic.configs != topic.state.configs])
+            for partition in [*(each.partition for each in prepared), *opened]:
+                topic.partitions[partition.index] = partition
+
+    def _prepared_of(self, where: TopicPartition, topic: TopicState) -> _Prepared | None:
+        found = self._prepared.get(where)
+        if found is None or found.topic.topic_id != topic.topic_id:
+            return None
+        return self._prepared.pop(where)
+
+    def _take(self, where: TopicPartition, state: PartitionState) -> ErrorCode:
+        partition = self.topics[where.topic].partitions[where.partition]
+        if state.leader_epoch < partition.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if state.leader != self._node_id:
+            partition.follow(state)
+            self._cease(where)
+        else:
+            try:
+                self._lead(where, partition, state)
+            except BrokerError as error:
+                return error.error_code
+        return ErrorCode.KAFKA_STORAGE_ERROR if partition.offline is not None else ErrorCode.NONE
+
+    def _lead(self, where: TopicPartition, partition: Partition, state: PartitionState) -> None:
+        """Of one that is offline too: whoever is asked about it says what is damaged. Raises LogStorageError."""
+        if partition.offline is None:
+            partition.lead(state, steady_ms(self._clock))
+        else:
+            partition.state = state
+        if self._leading.get(where) != state.leader_epoch:
+            self._leading[where] = state.leader_epoch
+            self._tell_leadership(where, state.leader_epoch)
+
+    def _cease(self, where: TopicPartition) -> None:
+        if self._leading.pop(where, None) is not None:
+            self._tell_leadership(where, None)
+
+    def _tell_leadership(self, where: TopicPartition, leader_epoch: int | None) -> None:
+        for listener in self.leadership_listeners:
+            listener(where, leader_epoch)
+
+    # -- removing --------------------------------------------------------------------------------------------
+
+    async def _stop(self, order: StopReplica) -> Failures:
+        failures: dict[TopicPartition, ErrorCode] = {}
+        stopped: list[TopicPartition] = []
+        for where, leader_epoch in order.partitions.items():
+            partition = self.partition(*where)
+            if partition is not None and leader_epoch < partition.leader_epoch:
+                failures[where] = ErrorCode.FENCED_LEADER_EPOCH
+            else:
+                stopped.append(where)
+        prepared = [found.partition for where in stopped if (found := self._prepared.pop(where, None)) is not None]
+        gone = self._forget(stopped)
+        if order.delete:
+            for where, error in (await self._retire([*gone, *prepared])).items():
+                failures[where] = error.error_code
+        else:
+            await asyncio.to_thread(_close_all, [*gone, *prepared])
+        return failures
+
+    def _forget(self, wheres: Iterable[TopicPartition]) -> list[Partition]:
+        """Nobody finds these partitions any more, and who waits at them is told."""
+        gone = []
+        for where in wheres:
+            topic = self.topics.get(where.topic)
+            partition = None if topic is None else topic.partitions.pop(where.partition, None)
+            if topic is None or partition is None:
+                continue
+            if not topic.partitions:
+                del self.topics[where.topic]
+            gone.append(partition)
+            partition.stop_leading()
+            self._cease(where)
+        return gone
+
+    async def _retire(self, partitions: Iterable[Partition]) -> Mapping[TopicPartition, LogStorageError]:
+        if not (listed := list(partitions)):
+            return {}
+        doomed, failures = await asyncio.to_thread(self._files.retire, listed)
+        self._doomed.extend(doomed)
+        for where, error in failures.items():
+            log.warning("the folder of %s stays until the next start: %s", where, error)
+        return failures
+
+    def _all(self) -> list[tuple[TopicPartition, uuid.UUID]]:
+        return [
+            (TopicPartition(name, index), topic.topic_id)
+            for name, topic in self.topics.items()
+            for index in topic.partitions
+        ]
+
+    async def sweep(self) -> None:
+        """Removes the folders of what was deleted, one at a time; ends only by being cancelled."""
+        while True:
+            await self._sweep_wanted.wait()
+            self._sweep_wanted.clear()
+            await self.sweep_now()
+
+    async def sweep_now(self) -> None:
+        while self._doomed:
+            await asyncio.to_thread(self._files.remove, self._doomed.popleft())
+
+    def close(self) -> None:
+        """Closes every log; each is tried, the first failure is raised (LogStorageError)."""
+        _close_all([*self.partitions(), *(prepared.partition for prepared in self._prepared.values())])
+
+
+def _by_topic(wheres: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for where in sorted(wheres):
+        found.setdefault(where.topic, []).append(where)
+    return found
+
+
+def _configure(topic: TopicState, partitions: Iterable[Partition]) -> None:
+    online = [partition for partition in partitions if partition.offline is None]
+    if online:
+        config = log_config(topic.configs)
+        for partition in online:
+            partition.log.update_config(config)
+
+
+def _close_all(partitions: Iterable[Partition]) -> None:
+    """Raises LogStorageError."""
+    failures = []
+    for partition in partitions:
+        if partition.offline is not None:
+            continue
+        try:
+            partition.log.close()
+        except LogStorageError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+async def _to_its_end(task: asyncio.Task[T]) -> T:
+    """What was begun is carried out, also when nobody waits for it any more."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        task.exception()
+        raise cancelled
+    return task.result()
