@@ -9,7 +9,7 @@ link that carries on what others brought, its state at the target says for each 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
@@ -24,9 +24,11 @@ REGISTRY_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SiteIdentity:
-    """A cluster, as its name in one file, and as what it says of itself: two files may call it differently.
+    """A cluster, as its name in one file, and as what it says of itself: two files may call it differently, and two
+    clusters alike.
 
-    Clusters that were set up from one recipe may share an id; they do not share an advertised address.
+    Clusters that were set up from one recipe may share an id; they do not share an advertised address. Under one name
+    an id alone tells them apart, since addresses change. Earlier versions told no id of some sites: "".
     """
 
     name: str
@@ -34,8 +36,29 @@ class SiteIdentity:
     addresses: frozenset[str] = frozenset()
 
     def is_same(self, other: SiteIdentity) -> bool:
-        is_one_cluster = self.cluster_id == other.cluster_id and not self.addresses.isdisjoint(other.addresses)
-        return self.name == other.name or is_one_cluster
+        if self.name == other.name:
+            return not (self.cluster_id and other.cluster_id) or self.cluster_id == other.cluster_id
+        return self.cluster_id == other.cluster_id and not self.addresses.isdisjoint(other.addresses)
+
+
+def call_sites(identities: Iterable[SiteIdentity]) -> tuple[SiteIdentity, ...]:
+    """What a reader calls the clusters that it knows of, one name for each; the first that is told of one counts.
+
+    A name that is given already names no second cluster.
+    """
+    known: list[SiteIdentity] = []
+    for identity in identities:
+        if identity.addresses and not any(one.is_same(identity) or one.name == identity.name for one in known):
+            known.append(identity)
+    return tuple(known)
+
+
+def _name_for(site: SiteIdentity, known: Iterable[SiteIdentity]) -> str:
+    """A reader's name of a site: also of one that others call as it calls another."""
+    names = [one.name for one in known if one.is_same(site)]
+    if not names and any(one.name == site.name for one in known):
+        return f"{site.name} ({site.cluster_id})"
+    return names[0] if names else site.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +81,13 @@ class Registration:
     renamed: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     """What the link calls a site, and what its reader calls it."""
 
-    def as_seen_by(self, site: SiteIdentity) -> Registration:
-        """The same, with the site called as the reader calls it."""
-        known = [own for own in (self.source, *self.sites) if own.name != site.name and own.is_same(site)]
-        seen = self
-        for own in known:
-            seen = replace(seen, renamed=(*seen.renamed, (own.name, site.name)))
-        if not known:
+    def as_seen_by(self, sites: Sequence[SiteIdentity]) -> Registration:
+        """The same, with the sites called as a reader calls them."""
+        theirs = (self.source, *self.sites)
+        renamed = {own.name: name for own in theirs if (name := _name_for(own, sites)) != own.name}
+        if not renamed:
             return self
+        seen = replace(self, renamed=tuple(sorted(renamed.items())))
         return replace(
             seen,
             source=replace(self.source, name=seen.called(self.source.name)),

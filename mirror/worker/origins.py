@@ -32,6 +32,7 @@ from mirror.origins import (
     Registration,
     SiteIdentity,
     Verdict,
+    call_sites,
     direct_sites,
     encode_registration,
     judge_batches,
@@ -54,19 +55,19 @@ class Passage:
     """
 
     def __init__(self, link: Link, source: Cluster, target: Cluster) -> None:
-        sites = (identify(source), identify(target))
+        self._ends = (identify(source), identify(target))
         self._declared = link
         self._source = source
         self._readers: dict[str, OriginReader] = {}
-        self.at_source = OriginRegistry(source, sites)
-        self.at_target = OriginRegistry(target, sites)
+        self.at_source = OriginRegistry(source, self._ends)
+        self.at_target = OriginRegistry(target, self._ends)
         self.link = link
         self._sides: tuple[Registration, ...] = ()
         self.silent_sides: tuple[Registration, ...] = ()
         """Links that no file names here, to which records are left, and whose workers give no sign of life."""
         self.origins = frozenset({link.source.name})
         self._topics: tuple[str, ...] = ()
-        self._unchanged_at = -1
+        self._unchanged_at = (-1, -1)
         self.names_origins = False
         self._writer: Writer | None = None
 
@@ -77,6 +78,9 @@ class Passage:
         as long as its state stands, whether it runs or not: that says where it goes on, and nothing is missing then.
         """
         await both(both(self.at_source.check_kept(), self.at_source.refresh()), self.at_target.refresh())
+        sites = self._site_names()
+        for registry in (self.at_source, self.at_target):
+            registry.call_sites(sites)
         pulses = await self._pulses(target)
         living = self._of_pulse(pulses, Pulse.ALIVE)
         brought = {side.source.name for side in self._declared.side_links} | {one.source.name for one in living}
@@ -84,6 +88,21 @@ class Passage:
         self.silent_sides = tuple(one for one in silent if one.source.name in left_to - brought)
         self._sides = (*living, *self.silent_sides)
         self.link = with_registered(self._declared, self.at_source.registered(), self._sides)
+
+    def _site_names(self) -> tuple[SiteIdentity, ...]:
+        """One name for each cluster, whatever the files of others call it: first as this link's own file does.
+
+        What that declares is known by its name alone until it has registered.
+        """
+        others = (*self._declared.side_links, *self._declared.reverse_links, *self._declared.round_links)
+        declared = {other.name for other in others}
+        registered = sorted(
+            (*self.at_target.as_written(), *self.at_source.as_written()),
+            key=lambda one: (one.link not in declared, one.link, one.producer_id),
+        )
+        told = [one.source for one in registered]
+        told += [site for one in registered for site in sorted(one.sites, key=lambda site: site.name)]
+        return call_sites((*self._ends, *told))
 
     async def _pulses(self, target: Cluster) -> dict[str, Pulse | None]:
         """Of the links at the target that may write the same topics, and are not declared here; None: it has no state.
@@ -136,7 +155,8 @@ class Passage:
             if known is not None and known.named_from is None:
                 registered = replace(registered, unnamed=known.origins)
             elif known is not None:
-                sites = registered.sites | known.sites
+                given = {site.name for site in registered.sites}
+                sites = registered.sites | {site for site in known.sites if site.name not in given}
                 registered = replace(registered, named_from=known.named_from, unnamed=known.unnamed, sites=sites)
         named_from = 0 if self.names_origins else None
         lost = set(earlier) - before.keys() - {writer.producer_id}
@@ -249,13 +269,19 @@ class Passage:
         return judge
 
     def find_change(self) -> str | None:
-        """Why a session that stands on this is out of date, by what the registry at the source says now.
+        """Why a session that stands on this is out of date, by what the registries say now as far as they were read.
 
-        Cheap where that says what it said; to be asked in one step with judging batches, since anybody's `learn`, a
+        Cheap where they say what they said; to be asked in one step with judging batches, since anybody's `learn`, a
         comparison's too, may have read on meanwhile.
         """
-        if self.at_source.entries_read == self._unchanged_at:
+        read = (self.at_source.entries_read, self.at_target.entries_read)
+        if read == self._unchanged_at:
             return None
+        sites = self._site_names()
+        for registry in (self.at_source, self.at_target):
+            for one in registry.as_written():
+                if one.as_seen_by(sites) != registry.find(one.producer_id):
+                    return f"link {one.link} calls a cluster otherwise than this one's file"
         now = with_registered(self._declared, self.at_source.registered(), self._sides)
         if len(now.reverse_links) > len(self.link.reverse_links):
             return f"link {now.reverse_links[-1].name} mirrors the same topics back"
@@ -266,7 +292,7 @@ class Passage:
         more = origins_of(self.link, self.at_source.registered(), self._topics) - self.origins
         if more:
             return f"records of {', '.join(sorted(more))} come along"
-        self._unchanged_at = self.at_source.entries_read
+        self._unchanged_at = read
         return None
 
 

@@ -6,7 +6,7 @@ A link registers its producer id, and the sites whose records it brings, before 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -39,11 +39,12 @@ _POSITION_KEY = b'["position",'
 
 
 class OriginRegistry:
-    """The registered producer ids of one cluster, read as far as was needed. Sites are called as `seen_by` says."""
+    """The registered producer ids of one cluster, read as far as was needed. Sites are called as `sites` says."""
 
-    def __init__(self, cluster: Cluster, seen_by: Iterable[SiteIdentity] = ()) -> None:
+    def __init__(self, cluster: Cluster, sites: Iterable[SiteIdentity] = ()) -> None:
         self._cluster = cluster
-        self._seen_by = tuple(seen_by)
+        self._sites = tuple(sites)
+        self._as_written: dict[int, Registration] = {}
         self._registered: dict[int, Registration] = {}
         self._asked: set[tuple[int, int]] = set()
         self._read_to = 0
@@ -56,6 +57,15 @@ class OriginRegistry:
     def registered(self) -> tuple[Registration, ...]:
         """All that is known now."""
         return tuple(self._registered.values())
+
+    def as_written(self) -> tuple[Registration, ...]:
+        """All that is known now, with the sites called as the links call them."""
+        return tuple(self._as_written.values())
+
+    def call_sites(self, sites: Sequence[SiteIdentity]) -> None:
+        """From now on the sites are called so, also in what was read before."""
+        self._sites = tuple(sites)
+        self._registered = {known: one.as_seen_by(self._sites) for known, one in self._as_written.items()}
 
     @property
     def names_origins(self) -> bool:
@@ -139,15 +149,15 @@ class OriginRegistry:
             self.entries_read += 1
             producer_id = decode_producer_id(record.key or b"")
             if record.value is None:
+                self._as_written.pop(producer_id, None)
                 self._registered.pop(producer_id, None)
                 return
             registered = decode_registration(producer_id, record.value)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             where = f"{PRODUCERS_TOPIC} offset {record.offset} at {self._cluster.site.name}"
             raise StateDamaged(f"{where}: {error}") from error
-        for site in self._seen_by:
-            registered = registered.as_seen_by(site)
-        self._registered[producer_id] = registered
+        self._as_written[producer_id] = registered
+        self._registered[producer_id] = registered.as_seen_by(self._sites)
 
 
 async def _has_positions(cluster: Cluster, state: TopicPartition) -> bool:

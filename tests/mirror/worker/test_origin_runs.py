@@ -202,7 +202,7 @@ async def test_an_origin_is_known_by_more_than_its_name(west: Cluster) -> None:
     await tell(west, OriginRun(0, 5, Way(theirs, theirs | NORTH)))
     assert await verdict(onward(west, "east"), batch_of(0)) is Verdict.CARRY, "nothing says that it is the same"
     passage = onward(west, "east")
-    passage.at_source._seen_by = (replace(orient, name="east"),)
+    passage.at_source.call_sites([replace(orient, name="east")])
     assert await verdict(passage, batch_of(0)) is Verdict.LEAVE_OUT
     assert passage.at_source.registered()[0].origins == EAST | NORTH
 
@@ -240,7 +240,7 @@ async def test_a_site_on_the_way_is_known_by_more_than_its_name(west: Cluster) -
     await passage.register(west, SiteIdentity("north"), Writer(7, 4))
     await tell(west, OriginRun(0, 5, Way(frozenset({"south"}), frozenset({"south", "orient", "north"}))))
     onto = onward(west, "east")
-    onto.at_source._seen_by = (replace(orient, name="east"),)
+    onto.at_source.call_sites([replace(orient, name="east")])
     assert await verdict(onto, batch_of(0)) is Verdict.LEAVE_OUT
 
 
