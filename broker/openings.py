@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TypeVar
 
+from broker.base.ending import to_its_end
 from broker.errors import RecordsTooLarge
 from broker.log.stored import AT_ONCE, MOST
 from broker.wire.errors import BatchBeyondLimits
@@ -57,14 +58,4 @@ class Openings:
 
 
 async def _to_its_end(work: Callable[[], T]) -> T:
-    future = asyncio.get_running_loop().run_in_executor(None, work)
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        future.exception()
-        raise cancelled
-    return future.result()
+    return await to_its_end(asyncio.get_running_loop().run_in_executor(None, work))

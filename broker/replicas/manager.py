@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock
+from broker.base.ending import to_its_end
 from broker.cluster.metadata import Configs, PartitionState, TopicState
 from broker.cluster.orders import (
     Failures,
@@ -96,7 +97,7 @@ class ReplicaManager:
             making = asyncio.create_task(self._make(order))
             self._making.add(making)
             making.add_done_callback(self._making.discard)
-            return await _to_its_end(making)
+            return await to_its_end(making)
         return await self._in_turn(order, self._lead_and_follow(order))
 
     async def stop(self, order: StopReplica) -> Failures:
@@ -143,7 +144,7 @@ class ReplicaManager:
                 finally:
                     self._sweep_wanted.set()
 
-        return await _to_its_end(asyncio.create_task(in_turn()))
+        return await to_its_end(in_turn())
 
     # -- new partitions --------------------------------------------------------------------------------------
 
@@ -375,17 +376,3 @@ def _close_all(partitions: Iterable[Partition]) -> None:
             failures.append(error)
     if failures:
         raise failures[0]
-
-
-async def _to_its_end(task: asyncio.Task[T]) -> T:
-    """What was begun is carried out, also when nobody waits for it any more."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        task.exception()
-        raise cancelled
-    return task.result()

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
+from broker.cluster import embedded
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
-from broker.cluster.metadata import PartitionState
+from broker.cluster.embedded_file import Contents, Encoded, encode
+from broker.cluster.metadata import Change, ChangeKind, PartitionState
 from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable
 from broker.errors import LogStorageError
 from broker.log.disk import OsDisk
-from tests.broker.cluster.contract import MetadataStoreContract, Open, elected, topic
+from tests.broker.cluster.contract import MetadataStoreContract, Open, elected, next_change, topic
 
 
 class TestEmbedded(MetadataStoreContract):
@@ -42,6 +46,72 @@ async def test_what_could_not_be_written_did_not_happen(tmp_path: Path) -> None:
     with pytest.raises(LogStorageError):
         await store.delete_topic(controller, made)
     assert await store.topics() == {"flights": made} == await EmbeddedMetadataStore.open(tmp_path).topics()
+
+
+class WatchedDisk(OsDisk):
+    """Writes when it may, and notes by which threads, and whether two are at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[threading.Thread] = set()
+        self.together = 0
+        self.most_together = 0
+        self.may_write = threading.Event()
+        self.may_write.set()
+        self.writing = threading.Event()
+
+    def write_file(self, path: Path, data: bytes, *, durable: bool) -> None:
+        self.threads.add(threading.current_thread())
+        self.together += 1
+        self.most_together = max(self.most_together, self.together)
+        self.writing.set()
+        assert self.may_write.wait(60)
+        super().write_file(path, data, durable=durable)
+        self.together -= 1
+
+
+async def test_changes_are_encoded_and_written_in_a_thread_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = WatchedDisk()
+    store = EmbeddedMetadataStore.open(tmp_path, disk=disk)
+    disk.threads.clear()
+
+    def noted(contents: Contents, earlier: Encoded) -> tuple[str, Encoded]:
+        disk.threads.add(threading.current_thread())
+        return encode(contents, earlier)
+
+    monkeypatch.setattr(embedded, "encode", noted)
+    controller = await elected(store)
+    names = [f"t{number}" for number in range(20)]
+    made = await asyncio.gather(*(store.create_topic(controller, topic(name)) for name in names))
+    blocks = await asyncio.gather(*(store.allocate_producer_ids(1, 10) for _ in names))
+    assert threading.main_thread() not in disk.threads
+    assert disk.most_together == 1
+    assert list(blocks) == [range(at, at + 10) for at in range(0, 200, 10)], "in the order in which they were asked for"
+    read = EmbeddedMetadataStore.open(tmp_path)
+    assert list((await read.topics()).values()) == list(made)
+    assert await read.allocate_producer_ids(1, 1) == range(200, 201)
+
+
+async def test_a_change_that_nobody_waits_for_any_more_is_made_and_told(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    store = EmbeddedMetadataStore.open(tmp_path, disk=disk)
+    controller = await elected(store)
+    async with store.watch(ChangeKind.TOPICS) as changes:
+        disk.may_write.clear()
+        disk.writing.clear()
+        creation = asyncio.create_task(store.create_topic(controller, topic("t")))
+        await asyncio.to_thread(disk.writing.wait, 60)
+        assert await store.topics() == {}, "not before it is on the disk"
+        creation.cancel()
+        disk.may_write.set()
+        with pytest.raises(asyncio.CancelledError):
+            await creation
+        assert await next_change(changes) == Change(ChangeKind.TOPICS)
+    found = await store.topics()
+    assert found.keys() == {"t"}
+    assert await EmbeddedMetadataStore.open(tmp_path).topics() == found
 
 
 async def test_a_file_from_before_the_clusters_is_read(tmp_path: Path) -> None:
