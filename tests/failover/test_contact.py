@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.address import parse_address
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover import contact
-from failover.contact import SiteFinding, reach
+from failover.contact import SiteFinding, call_brokers, reach
 from failover.operation import Sites
 from failover.snapshot import Snapshot
 from mirror.link import Link
@@ -166,6 +167,15 @@ async def test_a_source_is_dead_only_where_no_broker_says_anything(
         alive = await looked(link, Site("east", f"{silent},{nobody},{living}"))
         assert alive.source_finding is SiteFinding.ALIVE
         assert {answer.address for answer in alive.evidence if answer.answered} == {living}
+
+
+async def test_who_says_nothing_is_waited_for_no_longer_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client itself would wait longer."""
+    monkeypatch.setattr(contact, "SOURCE_PROBE_MS", 300)
+    async with mute() as silent:
+        (answer,) = await call_brokers([parse_address(silent)], now_ms)
+    assert answer.error == "no answer within 0.3 s"
+    assert answer.seconds >= 0.3
 
 
 async def test_a_first_word_and_nothing_more_is_not_death(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from broker.client.cluster import Cluster
 from broker.client.limits import ClientLimits
 from broker.client.log import append
@@ -112,19 +114,24 @@ async def test_what_a_part_of_the_source_still_tells_is_used(tmp_path: Path) -> 
     assert consented.refusals == ()
 
 
-async def test_what_cannot_be_read_at_the_source_holds_up_no_failover(tmp_path: Path) -> None:
-    """The site is to be left: a damaged entry of its registry of producer ids must not keep anybody there."""
+@pytest.mark.parametrize("damaged", ["registry", "state of the link back"])
+async def test_what_cannot_be_read_at_the_source_holds_up_no_failover(tmp_path: Path, damaged: str) -> None:
+    """The site is to be left: a damaged entry there must not keep anybody."""
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
             pass
         await write(stage.source, PARTITIONS[0], some_records(5000, 7))
-        await ensure_own_topics(stage.source, Link("west-east", stage.link.target, stage.link.source, (TOPIC,)))
-        damaged = encode_batch([Record(0, 1, b'["producer",7]', b"not json")])
-        await append(stage.source, TopicPartition(PRODUCERS_TOPIC, 0), damaged)
-        snapshot = await stage.sites.look_past_source()
+        back = Link("west-east", stage.link.target, stage.link.source, (TOPIC,))
+        await ensure_own_topics(stage.source, back)
+        entry = encode_batch([Record(0, 1, b'["producer",7]' if damaged == "registry" else b'["run"]', b"not json")])
+        topic = PRODUCERS_TOPIC if damaged == "registry" else back.state_topic
+        await append(stage.source, TopicPartition(topic, 0), entry)
+        link = replace(stage.link, reverse_links=() if damaged == "registry" else (back,))
+        snapshot = await replace(stage.sites, link=link).look_past_source()
     assert snapshot.source_finding is SiteFinding.PARTLY_THERE
     losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
-    assert [(loss.certainty, loss.records) for loss in losses] == [(Certainty.EXACT, 7), (Certainty.EXACT, 0)]
+    if damaged == "registry":
+        assert [(loss.certainty, loss.records) for loss in losses] == [(Certainty.EXACT, 7), (Certainty.EXACT, 0)]
     plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False, even_if_source_partly_there=True)
     assert plan.refusals == ()
     assert {move.kind for move in plan.moves} == {MoveKind.KEPT}

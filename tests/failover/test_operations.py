@@ -212,6 +212,8 @@ async def test_a_failover_to_a_datetime_goes_on_at_the_first_record_of_then_or_l
         result = await stage.run(plan, stage.without_source)
 
         assert result.verified, result.differences
+        at_west = await committed_offsets(stage.target, GROUP)
+        assert {at: found.metadata for at, found in at_west.items()} == {at: metadata_of(at) for at in PARTITIONS}
         offset = (await stage.group_at(stage.target))[at]
         before = [record async for record in read_records(stage.target, at, 0, offset)]
         assert all(record.timestamp < timestamp_ms for record in before)

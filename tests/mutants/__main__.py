@@ -30,16 +30,16 @@ from tests.mutants.planting import Bug, draw, every_bug, plant
 from tests.mutants.reach import Reach, measure
 from tests.mutants.trial import OPTIONS, End, attempt, in_child
 
-AREAS = {
+AREAS: dict[str, tuple[str, ...]] = {
     "broker/groups": ("tests/broker/groups",),
     "broker/transactions": ("tests/broker/transactions",),
-    "failover": ("tests/failover",),
-    "mirror/groups": ("tests/mirror",),
-    "mirror/offsets": ("tests/mirror",),
-    "mirror/worker": ("tests/mirror",),
     "broker/log": ("tests/broker/log",),
+    "failover": ("tests/failover",),
+    "mirror/groups": ("tests/mirror/groups", "tests/mirror"),
+    "mirror/offsets": ("tests/mirror/offsets", "tests/mirror"),
+    "mirror/worker": ("tests/mirror/worker", "tests/mirror"),
 }
-"""Where bugs are planted, and the tests beside it."""
+"""Where bugs are planted, and the tests beside it; a wider folder is given only what the narrower did not find."""
 NOT_ASKED = (
     *("--ignore", "tests/mirror/simulation/test_planted.py"),
     *("--ignore", "tests/mirror/simulation/test_contract.py"),
@@ -87,13 +87,17 @@ def main(sample: int, seed: int, only: str, every: bool, tests: tuple[str, ...],
         raise click.UsageError(f"no bug can be planted in what is named {only}")
     _make_repeatable()
     outcomes: dict[str, Outcome] = {}
-    areas = {area: [bug for bug in bugs if bug.path.startswith(f"{area}/")] for area in AREAS}
-    for beside in dict.fromkeys(tests or AREAS[area] for area, here in areas.items() if here):
-        files = _collect(beside)
-        reach = _reach(files, place, processes)
-        book = place / f"outcomes-{_digest([Path(file) for file in files])}.jsonl"
-        here = [bug for area, found in areas.items() if tests or AREAS[area] == beside for bug in found]
-        outcomes |= _try_all(here, reach, book, processes)
+    for area, folders in AREAS.items():
+        left, asked = [bug for bug in bugs if bug.path.startswith(f"{area}/")], set[str]()
+        for folder in [tests] if tests else [(each,) for each in folders]:
+            if left:
+                files = [file for file in _collect(folder) if file not in asked]
+                reach = _reach(files, place, processes)
+                book = place / f"outcomes-{_digest([Path(file) for file in files])}.jsonl"
+                tried = _try_all(left, reach, book, processes)
+                outcomes |= {name: told for name, told in tried.items() if told.tests or name not in outcomes}
+                left = [bug for bug in left if outcomes[bug.name].what not in FOUND]
+                asked.update(files)
     sys.exit(0 if report(bugs, outcomes) >= FOUND_AT_LEAST else 1)
 
 
