@@ -143,7 +143,6 @@ def finish(run: subprocess.Popen[str], expect: int) -> dict[str, object]:
     return document
 
 
-@pytest.mark.timeout(200)
 def test_the_promises_hold_through_a_slow_network_and_nothing_is_left(stage: Stage) -> None:
     run = stage.start("--latency-ms", "100", "--duration", "3s", "--steady-p99-ms", "5000")
     verdict = finish(run, ExitCode.DONE)["verdict"]
@@ -157,7 +156,6 @@ def test_the_promises_hold_through_a_slow_network_and_nothing_is_left(stage: Sta
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(200)
 def test_a_steady_state_that_cannot_be_is_a_finding(stage: Stage) -> None:
     run = stage.start("--latency-ms", "50", "--duration", "1s", "--steady-p99-ms", "0.001")
     verdict = finish(run, ExitCode.FINDINGS)["verdict"]
@@ -167,7 +165,6 @@ def test_a_steady_state_that_cannot_be_is_a_finding(stage: Stage) -> None:
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(200)
 def test_ctrl_c_before_the_fault_leaves_nothing(stage: Stage) -> None:
     run = stage.start("--latency-ms", "100", "--duration", "60s")
     wait_until(lambda: bool(mirrors_below(stage.folder)), DEADLINE_S, "the run's mirror")
@@ -178,7 +175,6 @@ def test_ctrl_c_before_the_fault_leaves_nothing(stage: Stage) -> None:
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(200)
 def test_ctrl_c_while_the_toxic_is_on_takes_it_off(stage: Stage) -> None:
     run = stage.start("--latency-ms", "100", "--duration", "3s")
     wait_until(lambda: toxics_of(stage) > 0, DEADLINE_S, "the toxic to be on")
@@ -192,7 +188,6 @@ def toxics_of(stage: Stage) -> int:
     return sum(len(proxy.toxics()) for proxy in stage.server.proxies().values())
 
 
-@pytest.mark.timeout(200)
 def test_a_link_that_mirrors_every_topic_leaves_the_runs_own_alone(stage: Stage) -> None:
     write_config(stage.folder, stage.east, stage.west, ".*", "same")
     mirror = stage.command("mirror", "run")
@@ -207,8 +202,6 @@ def test_a_link_that_mirrors_every_topic_leaves_the_runs_own_alone(stage: Stage)
         mirror.communicate(timeout=DEADLINE_S)
 
 
-@pytest.mark.timeout(200)
-@pytest.mark.timeout(300)
 def test_what_a_killed_run_leaves_is_cleaned_and_nothing_else(stage: Stage) -> None:
     stage.server.create(upstream=stage.east, name="somebody-elses")
     stage.server.create(upstream=f"127.0.0.1:{free_port()}", name="farshore-chaos-0123abcd-0")  # of other sites

@@ -157,7 +157,6 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.5)
 
 
-@pytest.mark.timeout(600)
 def test_every_command_of_the_readme_works_in_its_order(reader: Reader) -> None:
     assert len(COMMANDS) > 15
     for command in COMMANDS:

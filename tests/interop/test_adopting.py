@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-import pytest
 from aiokafka import AIOKafkaProducer
 
 from broker.client.cluster import Cluster
@@ -29,8 +28,6 @@ from tests.mirror.harness import (
     wait_for_records,
     write,
 )
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def keyed(start: int, count: int) -> list[Record]:

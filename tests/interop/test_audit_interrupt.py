@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from broker.base.children import die_with_parent
 from deploy.cli.terminal import ExitCode
 from tests.interop.servers import ROOT, wait_until
@@ -75,7 +73,6 @@ def starting_java(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]
             audit.kill()
 
 
-@pytest.mark.timeout(120)
 def test_an_interrupt_while_java_starts_leaves_no_java(tmp_path: Path) -> None:
     with starting_java(tmp_path) as (audit, java):
         audit.send_signal(signal.SIGINT)
@@ -84,7 +81,6 @@ def test_an_interrupt_while_java_starts_leaves_no_java(tmp_path: Path) -> None:
         assert not list((tmp_path / "scratch").glob("farshore-*"))
 
 
-@pytest.mark.timeout(120)
 def test_an_audit_that_is_killed_takes_java_with_it(tmp_path: Path) -> None:
     with starting_java(tmp_path) as (audit, java):
         audit.kill()

@@ -49,8 +49,6 @@ PATCHED = {
 }
 """The header's fields that the mirror may change."""
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @dataclass(frozen=True)
 class Pair:

@@ -127,7 +127,6 @@ async def kill_under_load(source: str, target: str, folder: Path, kills: int) ->
                 assert state.map.to_source(*where, record.offset) == source_offset
 
 
-@pytest.mark.timeout(180)
 async def test_the_brokers_are_killed_under_a_mirror_that_stays(tmp_path: Path) -> None:
     """The target dies in mid-write, then the source between writes; the mirror goes on by itself."""
     topic = f"flights-{uuid.uuid4().hex[:8]}"
@@ -167,13 +166,11 @@ async def test_the_brokers_are_killed_under_a_mirror_that_stays(tmp_path: Path) 
                 assert state.map.to_target(topic, 0, source_offset) == record.offset
 
 
-@pytest.mark.timeout(180)
 async def test_three_kills_between_our_brokers(tmp_path: Path) -> None:
     with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
         await kill_under_load(east.bootstrap, west.bootstrap, tmp_path, 3)
 
 
-@pytest.mark.timeout(180)
 async def test_three_kills_between_kafkas(kafka_39: KafkaServer, kafka_43: KafkaServer, tmp_path: Path) -> None:
     await kill_under_load(kafka_39.bootstrap, kafka_43.bootstrap, tmp_path, 3)
 

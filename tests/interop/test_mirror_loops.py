@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.chaos_runs.circles import MESH, PAIR, RING, Circle
 from tests.interop.servers import FarshoreBroker, KafkaServer
 
 
-@pytest.mark.timeout(240)
 async def test_two_files_of_one_pair_between_kafkas(
     kafka_39: KafkaServer, kafka_43: KafkaServer, tmp_path: Path
 ) -> None:
@@ -20,7 +17,6 @@ async def test_two_files_of_one_pair_between_kafkas(
     assert result.problems == []
 
 
-@pytest.mark.timeout(240)
 async def test_a_full_mesh_of_three(
     kafka_39: KafkaServer, kafka_43: KafkaServer, own_broker: FarshoreBroker, tmp_path: Path
 ) -> None:
@@ -29,7 +25,6 @@ async def test_a_full_mesh_of_three(
     assert result.problems == []
 
 
-@pytest.mark.timeout(240)
 async def test_a_ring_of_three(
     kafka_39: KafkaServer, kafka_43: KafkaServer, own_broker: FarshoreBroker, tmp_path: Path
 ) -> None:

@@ -34,7 +34,6 @@ from tests.mirror.harness import (
     write,
 )
 
-pytestmark = pytest.mark.timeout(240)
 LATER = 5000
 
 

@@ -37,7 +37,6 @@ def left_below(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("at", ["start two sites", "write 336,776 flights", "reads 120,000 of them"])
 def test_ctrl_c_leaves_nothing(tmp_path: Path, at: str) -> None:
     log = tmp_path / "said.log"
