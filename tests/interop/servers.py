@@ -354,7 +354,7 @@ def java() -> str:
 
 
 def run_java(
-    version: str, main_class: str, *arguments: str, stdin: str | None = None, timeout_s: float = 120.0, expect: int = 0
+    version: str, main_class: str, *arguments: str, stdin: str | None = None, timeout_s: float = 300.0, expect: int = 0
 ) -> str:
     """Run a Java tool of a Kafka release to its end; its standard output. AssertionError with all it said otherwise."""
     command = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
@@ -362,7 +362,7 @@ def run_java(
     return run(command, stdin=stdin, timeout_s=timeout_s, expect=expect)
 
 
-def run(command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60.0, expect: int = 0) -> str:
+def run(command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 120.0, expect: int = 0) -> str:
     """Run a program to its end; its standard output. AssertionError with all it said when it ends otherwise."""
     done = subprocess.run(command, input=stdin or "", capture_output=True, text=True, timeout=timeout_s, check=False)
     # Java's class path is long and says nothing.

@@ -9,6 +9,8 @@ import pytest
 from tests.interop.servers import FarshoreBroker, run_java
 
 VERSIONS = ("3.9.1", "4.3.0")
+PATIENCE_MS = "120000"
+"""For the answers of a broker on a busy machine: a tool's own are as low as 5 s."""
 TOOLS = "org.apache.kafka.tools"
 
 
@@ -32,7 +34,7 @@ class Tools:
 
     def consume(self, topic: str, count: int, *arguments: str) -> list[str]:
         name = f"{TOOLS}.consumer.ConsoleConsumer"
-        until = ["--max-messages", str(count), "--timeout-ms", "30000"]
+        until = ["--max-messages", str(count), "--timeout-ms", PATIENCE_MS]
         return self.run(name, "--topic", topic, *until, *arguments).splitlines()
 
     def shown(self, name: str) -> tuple[str, str]:
@@ -40,7 +42,7 @@ class Tools:
         return ("--property" if self.version.startswith("3.") else "--formatter-property", name)
 
     def groups(self, *arguments: str) -> str:
-        return self.run(f"{TOOLS}.consumer.group.ConsumerGroupCommand", *arguments)
+        return self.run(f"{TOOLS}.consumer.group.ConsumerGroupCommand", "--timeout", PATIENCE_MS, *arguments)
 
     def offsets(self, *arguments: str) -> dict[str, int]:
         """Offset by "topic:partition"."""
@@ -124,7 +126,7 @@ def test_perf_tools(tools: Tools, topic: str) -> None:
     assert re.search(r"^20000 records sent, ", printed, re.MULTILINE), printed
     assert tools.offsets("--topic", topic) == {f"{topic}:0": 20000}
     counted = "--num-records" if tools.version >= "4.2" else "--messages"
-    arguments = ["--topic", topic, counted, "20000", "--timeout", "30000"]
+    arguments = ["--topic", topic, counted, "20000", "--timeout", PATIENCE_MS]
     printed = tools.run(f"{TOOLS}.ConsumerPerformance", *arguments)
     (row,) = [line.split(", ") for line in printed.splitlines() if line.startswith("2")]
     assert int(row[4]) == 20000
