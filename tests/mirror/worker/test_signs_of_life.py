@@ -32,6 +32,7 @@ from tests.mirror.harness import (
     wait_for_records,
     write,
 )
+from tests.ports import free_port
 
 
 async def status_of(link: Link, later_ms: int = 0) -> LinkStatus:
@@ -69,9 +70,9 @@ async def test_the_heartbeat_goes_on_while_nothing_moves(brokers: tuple[str, str
 
 async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) -> None:
     """Or status would call a living worker silent, and tell to start a rival."""
-    where = TopicPartition("flights", 0)
+    where, port = TopicPartition("flights", 0), free_port()
     async with running_broker(tmp_path / "west") as west, AsyncExitStack() as stack:
-        east = await stack.enter_async_context(running_broker(tmp_path / "east"))
+        east = await stack.enter_async_context(running_broker(tmp_path / "east", listen_port=port))
         link = link_between(east, west, [where.topic])
         async with running(link) as told, Cluster(link.target) as target:
             await told.wait_for(Event.STARTED)
@@ -85,7 +86,6 @@ async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) ->
 
                 await eventually(moved, "a heartbeat without a source")
             assert (await owner_of(link, target)).restarts
-            port = int(east.rsplit(":", 1)[1])
             async with running_broker(tmp_path / "east", listen_port=port), Cluster(link.source) as source:
                 await make_topic(source, where.topic)
                 await write(source, where, some_records(0, 5))
