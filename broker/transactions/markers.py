@@ -37,8 +37,8 @@ class Markers(Protocol):
         """Has the marker written in each of them, and replicated: what came of it. UNKNOWN_TOPIC_OR_PARTITION is for
         what the cluster does not have; a leader that is not known or does not answer, for an error to be tried again.
 
-        Returns only when no order of its own can arrive any more: a marker that came late would end the next
-        transaction.
+        Orders of one coordinator arrive one after the other, also after somebody who waited for one was cancelled, and
+        this returns when none of its own is on its way: a marker that came late would end the next transaction.
         """
         ...
 

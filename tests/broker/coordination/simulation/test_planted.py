@@ -1,0 +1,130 @@
+"""The simulation bites: each of these bugs, planted into the coordinators, is found within a few seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.coordination.coordinators import Coordinators, Led
+from broker.coordination.internal_log import StateLog
+from broker.errors import CoordinatorFenced
+from broker.groups.coordinator import GroupCoordinator
+from broker.handlers import offset_fetch
+from broker.log.producers import ProducerStates
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.markers import MarkerGuard
+from tests.broker.coordination.simulation.world import World
+from tests.mirror.simulation.trace import Found
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+SEEDS = 40
+
+
+async def _at_once(self: Coordinators[Any], key: str, step: Callable[[Any], Any]) -> Any:
+    return step(await self.at(key))
+
+
+def answers_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Coordinators, "ask", _at_once)
+
+
+def shows_commits_before_they_are_replicated(patch: pytest.MonkeyPatch) -> None:
+    """Whose own answers wait."""
+    handle = offset_fetch._at_its_coordinator
+
+    async def planted(broker: Any, *more: Any) -> Any:
+        with pytest.MonkeyPatch.context() as now:
+            now.setattr(StateLog, "replicated", _nothing)
+            looked = handle(broker, *more)
+            # Nothing in it waits but for replicas, and for a coordinator that is there.
+            try:
+                looked.send(None)
+            except StopIteration as done:
+                return done.value
+            raise AssertionError
+
+    patch.setattr(offset_fetch, "_at_its_coordinator", planted)
+
+
+async def _nothing(*_: Any) -> None:
+    """Instead of waiting."""
+
+
+def takes_markers_of_deposed_coordinators(patch: pytest.MonkeyPatch) -> None:
+    check = ProducerStates.check_marker
+
+    def planted(self: ProducerStates, *marker: Any) -> None:
+        try:
+            check(self, *marker)
+        except CoordinatorFenced:
+            return
+
+    patch.setattr(ProducerStates, "check_marker", planted)
+
+
+def serves_while_it_loads(patch: pytest.MonkeyPatch) -> None:
+    check = Coordinators._check
+
+    def planted(self: Coordinators[Any], led: Led[Any]) -> None:
+        was, led.is_loaded = led.is_loaded, True
+        try:
+            check(self, led)
+        finally:
+            led.is_loaded = was
+
+    patch.setattr(Coordinators, "_check", planted)
+
+
+def tells_no_one_that_it_ends(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupCoordinator, "end", lambda self: setattr(self.log, "is_over", True))
+
+
+def writes_markers_before_the_decision_is_replicated(patch: pytest.MonkeyPatch) -> None:
+    complete = TransactionCoordinator._complete
+
+    async def planted(self: TransactionCoordinator, transactional_id: str) -> None:
+        kept, self.log._ends = self.log._ends, {}
+        try:
+            await complete(self, transactional_id)
+        finally:
+            self.log._ends = {**kept, **self.log._ends}
+
+    patch.setattr(TransactionCoordinator, "_complete", planted)
+
+
+def goes_on_from_what_only_it_has(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StateLog, "all_replicated", _nothing)
+
+
+def does_not_see_a_transaction_end_while_it_asks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MarkerGuard, "ended", property(lambda _self: False, lambda _self, _value: None))
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        answers_before_it_is_replicated,
+        shows_commits_before_they_are_replicated,
+        takes_markers_of_deposed_coordinators,
+        serves_while_it_loads,
+        tells_no_one_that_it_ends,
+        writes_markers_before_the_decision_is_replicated,
+        goes_on_from_what_only_it_has,
+        does_not_see_a_transaction_end_while_it_asks,
+    ],
+    ids=lambda plant: plant.__name__,
+)
+def test_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert first_finding() is not None
+
+
+def first_finding() -> str | None:
+    for seed in range(SEEDS):
+        try:
+            World(seed).run()
+        except Found as found:
+            return f"seed {seed}: {found}"
+    return None
