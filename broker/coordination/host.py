@@ -36,9 +36,10 @@ class HostPartition(Protocol):
     @property
     def leader_epoch(self) -> int: ...
 
-    async def wait_replicated(self, offset: int, timeout_ms: int) -> None:
+    async def wait_replicated(self, offset: int, timeout_ms: float, leader_epoch: int) -> None:
         """Returns when everything before `offset` is below the high watermark: without giving up the event loop where
-        it is already. Raises NotLeading when the leadership ends, other BrokerErrors where it is not known.
+        it is already. Raises NotLeading when the leadership of that epoch ends, other BrokerErrors where it is not
+        known.
         """
         ...
 

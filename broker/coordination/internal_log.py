@@ -144,7 +144,7 @@ class StateLog:
 
     async def _wait(self, end_offset: int) -> None:
         try:
-            await self._partition().wait_replicated(end_offset, REPLICATION_TIMEOUT_MS)
+            await self._partition().wait_replicated(end_offset, REPLICATION_TIMEOUT_MS, self.leader_epoch)
         except NotLeading as error:
             raise NotCoordinator(str(error)) from error
         except NotCoordinator:

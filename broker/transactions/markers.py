@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
-from broker.coordination.host import CoordinatorHost
+from broker.coordination.host import CoordinatorHost, HostPartition
 from broker.coordination.internal_log import Producer
 from broker.coordination.limits import REPLICATION_TIMEOUT_MS
 from broker.errors import BrokerError
@@ -49,6 +49,20 @@ class MarkerGuard:
     ended = False
 
 
+class _Written(NamedTuple):
+    partition: HostPartition
+    end_offset: int
+    leader_epoch: int
+
+
+async def _replicated(written: _Written) -> ErrorCode:
+    try:
+        await written.partition.wait_replicated(written.end_offset, REPLICATION_TIMEOUT_MS, written.leader_epoch)
+    except BrokerError as error:
+        return error.error_code
+    return ErrorCode.NONE
+
+
 class LocalMarkers:
     """The partitions that this broker leads; in a cluster of one broker that is all of them."""
 
@@ -61,14 +75,12 @@ class LocalMarkers:
         """As `Markers.write`: each partition is tried, as the records of one that took its marker are to be read
         whatever became of another.
         """
-        ends = {where: self._append(where, marker) for where in sorted(partitions)}
+        written = {where: self._append(where, marker) for where in sorted(partitions)}
         return {
-            where: end if isinstance(end, ErrorCode) else await self._replicated(where, end)
-            for where, end in ends.items()
+            where: each if isinstance(each, ErrorCode) else await _replicated(each) for where, each in written.items()
         }
 
-    def _append(self, where: TopicPartition, marker: Marker) -> ErrorCode | int:
-        """The offset behind the marker."""
+    def _append(self, where: TopicPartition, marker: Marker) -> ErrorCode | _Written:
         producer = marker.producer
         try:
             partition = self._host.require_partition(*where)
@@ -85,14 +97,7 @@ class LocalMarkers:
             guard.ended = True
         if where.topic == OFFSETS_TOPIC:
             self._end_offsets(where.partition, producer.producer_id, marker.commit, offset + 1)
-        return offset + 1
-
-    async def _replicated(self, where: TopicPartition, end_offset: int) -> ErrorCode:
-        try:
-            await self._host.require_partition(*where).wait_replicated(end_offset, REPLICATION_TIMEOUT_MS)
-        except BrokerError as error:
-            return error.error_code
-        return ErrorCode.NONE
+        return _Written(partition, offset + 1, partition.leader_epoch)
 
     @contextmanager
     def guard(self, where: TopicPartition, producer_id: int) -> Iterator[MarkerGuard]:

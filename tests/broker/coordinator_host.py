@@ -43,7 +43,7 @@ class Partition:
     log: PartitionLog
     leader_epoch: int
 
-    async def wait_replicated(self, offset: int, timeout_ms: int) -> None:
+    async def wait_replicated(self, offset: int, timeout_ms: float, leader_epoch: int) -> None:
         """Without followers, everything is."""
         assert offset <= self.log.log_end_offset
 

@@ -312,7 +312,7 @@ class TransactionalProducer(Client):
                     return code or ErrorCode.INVALID_TXN_STATE
                 log = leader.led_log(*where)
                 log.append(batch, leader_epoch=log.leader_epoch, origin=AppendOrigin.CLIENT)
-                await log.wait_replicated(log.log_end_offset, 5_000)
+                await log.wait_replicated(log.log_end_offset, 5_000, log.leader_epoch)
             except BrokerError as error:
                 return error.error_code
         return ErrorCode.NONE

@@ -94,7 +94,7 @@ class LeaderLog:
 
     # -- replication -----------------------------------------------------------------------------------------------
 
-    async def wait_replicated(self, offset: int, timeout_ms: int) -> None:
+    async def wait_replicated(self, offset: int, timeout_ms: float, leader_epoch: int) -> None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self.high_watermark < offset:

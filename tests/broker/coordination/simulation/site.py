@@ -72,7 +72,7 @@ class SimulatedBroker:
     async def _upkeep(self, work: Awaitable[None]) -> None:
         try:
             await work
-        except Exception as error:  # nobody awaits it: whatever ends it is the finding
+        except Exception as error:  # noqa: BLE001 - nobody awaits it: whatever ends it is the finding
             self.site.loop.stop_at(first_of(error))
 
     def begins(self, where: TopicPartition, log: LeaderLog) -> None:

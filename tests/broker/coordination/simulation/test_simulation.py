@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.coordination.simulation.world import World
 
-SEEDS = 25
+SEEDS = 12
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
