@@ -6,8 +6,12 @@ import asyncio
 import random
 from functools import partial
 from typing import Final
+from uuid import UUID
+
+import pytest
 
 from broker.groups.consumer.model import Slot
+from broker.handlers import join_group
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.coordination.simulation.clients import ClassicMember, Committer, ModernMember, TransactionalProducer
 from tests.broker.coordination.simulation.oracle import Told, check_transactions, checked
@@ -30,7 +34,9 @@ class World:
     def run(self) -> Told:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run(self._main())
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(join_group, "uuid4", lambda: UUID(int=self.rng.getrandbits(128)))
+                self.loop.run(self._main())
         except BaseExceptionGroup as group:
             raise first_of(group) from group
         finally:
