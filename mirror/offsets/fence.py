@@ -35,7 +35,7 @@ from broker.client.producers import (
 from broker.client.topics import describe_each_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
-from mirror.errors import LinkFenced
+from mirror.errors import LinkFenced, StateDamaged
 from mirror.limits import (
     FENCE_AWAITS_NAMED_MAX,
     FENCE_PATIENCE_MS,
@@ -44,7 +44,7 @@ from mirror.limits import (
 )
 from mirror.link import Link
 from mirror.offsets.entries import Writer
-from mirror.offsets.state import writable_partitions
+from mirror.offsets.state import read_entries, writable_partitions
 from mirror.offsets.state_writer import FENCED_CODES
 
 
@@ -170,14 +170,25 @@ async def fence_groups(target: Cluster, link: Link) -> ProducerIdAndEpoch:
 async def fence_groups_of_earlier(target: Cluster, link: Link) -> KafkaError | None:
     """As `fence_groups`, for who commits nothing now -> why it could not be done, None where it was.
 
-    Records, and a promotion, do not wait for groups. Raises ClientError when the target does not answer at all.
+    The link's state must be claimed: a worker says there that it looks at groups before it commits any, so the state
+    says of all that came before whether there is anything to fence, whatever the link's file says now. Records, and a
+    promotion, do not wait for groups. Raises ClientError when the target does not answer at all.
     """
-    if link.groups:
-        try:
+    try:
+        if link.groups or await _had_groups(target, link):
             await fence_groups(target, link)
-        except KafkaError as error:
-            return error
+    except KafkaError as error:
+        return error
     return None
+
+
+async def _had_groups(target: Cluster, link: Link) -> bool:
+    """Whether the link ever looked at groups, as its state says; where that cannot be read: it may have."""
+    try:
+        groups = (await read_entries(link, target)).groups
+    except StateDamaged:
+        return True
+    return bool(groups.names) or groups.looked_at_ms is not None
 
 
 async def find_unmarkable(target: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ClientError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,14 @@ from broker.client.errors import KafkaError
 from broker.client.group_transactions import Staged, add_groups_to_txn, stage_offsets
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.model import CommittedOffset
-from broker.client.producers import ProducerIdAndEpoch, end_txn
+from broker.client.producers import ProducerIdAndEpoch, end_txn, init_producer_id
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.fence import fence_groups
 from mirror.offsets.operations import promote_link
+from mirror.offsets.state import read_entries
 from mirror.worker.events import Event
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.harness import eventually, make_topic, running, some_records, wait_for_records, write
@@ -70,6 +71,11 @@ async def hanging(stack: AsyncExitStack, brokers: tuple[str, str]) -> tuple[Hang
     await write(source, where, some_records(0, 10))
     async with running(link):
         await wait_for_records(target, where, 10)
+
+        async def has_looked() -> bool:
+            return (await read_entries(link, target)).groups.looked_at_ms is not None
+
+        await eventually(has_looked, "a pass over the groups, which its state says before anything is committed")
     await commit_offsets(target, f"g-{tag}", {where: CommittedOffset(2)})
     worker = Hanging(link, target, where, f"g-{tag}", await fence_groups(target, link))
     assert await worker.stage(5) == Staged(True, None)
@@ -87,12 +93,33 @@ async def test_a_promotion_takes_back_what_is_staged(brokers: tuple[str, str]) -
         assert await committed_offsets(worker.target, worker.group) == found
 
 
-async def test_a_promotion_of_a_link_without_groups_asks_for_no_fence_of_them(brokers: tuple[str, str]) -> None:
+@pytest.mark.parametrize("how", ["promotion", "takeover"])
+async def test_groups_that_were_taken_out_of_the_file_are_fenced_as_they_were_moved(
+    brokers: tuple[str, str], how: str
+) -> None:
+    """An old worker, of when the file named them, committed what it had staged after a promotion had returned."""
     async with AsyncExitStack() as stack:
         worker, _ = await hanging(stack, brokers)
-        without = Link(worker.link.name, worker.link.source, worker.link.target, worker.link.topics)
-        await promote_link(without, worker.target, "op")
-        await end_txn(worker.target, worker.link.groups_transactional_id, worker.writer, commit=True)
+        without = replace(worker.link, groups=())
+        if how == "promotion":
+            await promote_link(without, worker.target, "op")
+        else:
+            async with running(without) as told:
+                await told.wait_for(Event.STARTED)
+        await worker.commits_nothing_more()
+        assert (await committed_offsets(worker.target, worker.group))[worker.where].offset == 2
+
+
+async def test_a_link_that_never_had_groups_asks_for_no_fence_of_them(brokers: tuple[str, str]) -> None:
+    """It may lack the right to."""
+    tag = uuid.uuid4().hex[:8]
+    link = Link(f"l-{tag}", Site("east", brokers[0]), Site("west", brokers[1]), (f"t-{tag}",))
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, f"t-{tag}")
+        async with running(link) as told:
+            await told.wait_for(Event.STARTED)
+        await promote_link(link, target, "op")
+        assert (await init_producer_id(target, link.groups_transactional_id)).producer_epoch == 0
 
 
 async def test_a_takeover_takes_back_what_is_staged_and_goes_on_with_the_group(brokers: tuple[str, str]) -> None:
