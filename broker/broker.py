@@ -146,7 +146,7 @@ class Broker:
 
     def check_leading(self) -> None:
         """By our own clock, and in time: nobody else leads before our session can be over. Raises NotLeading."""
-        if self.clock.monotonic() >= self._store.alive_until:
+        if self.clock.boottime() >= self._store.alive_until:
             raise NotLeading(f"broker {self.config.node_id} has lost its session with ZooKeeper")
 
     def require_partition(self, topic: str, index: int) -> Partition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -15,12 +15,20 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds from a fixed but unknown start; never goes back."""
+        """Seconds from a fixed but unknown start; never goes back. May stand still while the machine is suspended."""
+        ...
+
+    def boottime(self) -> float:
+        """As `monotonic`, and goes on while the machine is suspended: for what others count meanwhile."""
         ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait this long on the steady clock."""
         ...
+
+
+_BOOTTIME: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has it; where it is missing, a suspended machine is not noticed by this clock."""
 
 
 class SystemClock:
@@ -31,6 +39,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def boottime(self) -> float:
+        return time.clock_gettime(_BOOTTIME)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -73,7 +73,7 @@ class MetadataStore(Protocol):
 
     @property
     def alive_until(self) -> float:
-        """The moment, by the steady clock, until which this broker's registration and controllership surely hold. A
+        """The moment, by `Clock.boottime`, until which this broker's registration and controllership surely hold. A
         broker that is past it leads nothing, until the moment was put off (`ZooKeeper.alive_until`).
         """
         ...

@@ -4,11 +4,15 @@
 class ManualClock:
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
+        self._suspended_ms = 0
 
     def now_ms(self) -> int:
         return self._now_ms
 
     def monotonic(self) -> float:
+        return (self._now_ms - self._suspended_ms) / 1000
+
+    def boottime(self) -> float:
         return self._now_ms / 1000
 
     async def sleep(self, seconds: float) -> None:
@@ -16,3 +20,8 @@ class ManualClock:
 
     def advance(self, by_ms: int) -> None:
         self._now_ms += by_ms
+
+    def suspend(self, for_ms: int) -> None:
+        """The machine: `monotonic` stands still."""
+        self._now_ms += for_ms
+        self._suspended_ms += for_ms

@@ -28,6 +28,9 @@ class HandClock:
     def monotonic(self) -> float:
         return self.steady_ms / 1000
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         self.steady_ms += round(seconds * 1000)
 

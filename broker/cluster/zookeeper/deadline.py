@@ -1,4 +1,7 @@
-"""Until when a session is surely alive, by the clock of the process that holds it."""
+"""Until when a session is surely alive, by the clock of the process that holds it.
+
+That clock must not stand still while the machine is suspended (`Clock.boottime`): ZooKeeper's does not.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 
 
 class SessionDeadline:
-    """Fed with heartbeats that ZooKeeper's leader answered; times are seconds of the steady clock.
+    """Fed with heartbeats that ZooKeeper's leader had a quorum for; times are seconds of the steady clock.
 
     The leader ends a session when it has heard nothing of it for the session's timeout. In an ensemble it hears of a
     client by the server that the client is connected to, up to half a tick later; a session's timeout is at least two

@@ -120,7 +120,7 @@ class KazooZooKeeper:
         connection = client._connection = _Connection(client, client._conn_retry.copy(), logger=client.logger)
         self = cls(client, connection, (slash + chroot).rstrip("/"), clock)
         client.add_listener(self._state_in_thread)
-        asked_at = clock.monotonic()
+        asked_at = clock.boottime()
         try:
             await asyncio.to_thread(client.start_async)
             async with asyncio.timeout(connect_timeout_ms / 1000):
@@ -152,11 +152,13 @@ class KazooZooKeeper:
 
     async def run(self) -> None:
         while not self.expired:
-            sent_at = self._clock.monotonic()
+            sent_at = self._clock.boottime()
             try:
-                # A sync is answered by the ensemble's leader, who alone decides about sessions.
-                await self._ask(self._client.sync_async, "/")
-                self._deadline.heard(sent_at, self._clock.monotonic())
+                # A write that changes nothing: it is answered once a quorum has it. A leader that was deposed, and does
+                # not know it yet, would answer a sync; it has no quorum, and its successor counts our session anew from
+                # its own election, which came after this.
+                await self.multi([Check("/", ANY_VERSION)])
+                self._deadline.heard(sent_at, self._clock.boottime())
             except ZooKeeperError:
                 pass  # without an answer the deadline stays where it is
             try:

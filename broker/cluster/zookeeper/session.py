@@ -98,7 +98,7 @@ class ZooKeeper(Protocol):
 
     @property
     def alive_until(self) -> float:
-        """Until then, by this process's steady clock (seconds), the session is surely alive: whoever holds something by
+        """Until then, by `Clock.boottime`, the session is surely alive: whoever holds something by
         it stops acting on that at this moment, unless it was put off meanwhile. After it the session may be over, or
         may not; never moves back, but minus infinity when it is over.
         """

@@ -29,6 +29,9 @@ class TestClock:
     def monotonic(self) -> float:
         return self.now
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds

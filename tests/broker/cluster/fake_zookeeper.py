@@ -81,7 +81,7 @@ class FakeZooKeeper:
         """Hearts beat, and sessions that were not heard of for their timeout expire."""
         if not self.running:
             return
-        now = self.clock.monotonic()
+        now = self.clock.boottime()
         for session in list(self._sessions.values()):
             if session.reachable:
                 session.heard(now)
@@ -203,7 +203,7 @@ class FakeSession:
     def __init__(self, server: FakeZooKeeper, session_id: int) -> None:
         self.session_id = session_id
         self.session_timeout_ms = server.session_timeout_ms
-        self.heard_at = server.clock.monotonic()
+        self.heard_at = server.clock.boottime()
         self.expired = False
         self._server = server
         self._deadline = SessionDeadline(self.heard_at, self.session_timeout_ms)
@@ -346,7 +346,7 @@ class FakeSession:
             self._break()
         self._check_reachable(path)
         self._server.requests += 1
-        self.heard_at = self._server.clock.monotonic()
+        self.heard_at = self._server.clock.boottime()
         try:
             answer = act()
         finally:

@@ -63,7 +63,7 @@ async def test_a_session_cut_off_expires_by_time_and_learns_of_it_late(
     clock.advance(5999)
     server.tick()
     assert await other.exists("/live") is not None
-    assert zk.alive_until < clock.monotonic()
+    assert zk.alive_until < clock.boottime()
     clock.advance(1)
     server.tick()
     assert await other.exists("/live") is None

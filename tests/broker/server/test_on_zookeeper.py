@@ -173,6 +173,14 @@ async def test_without_its_session_a_broker_leads_nothing_and_goes_on_with_the_n
         await client.create_topic("next")
 
 
+async def test_a_broker_that_wakes_from_its_machines_sleep_leads_nothing(tmp_path: Path, world: World) -> None:
+    """Its monotonic clock stood still, ZooKeeper's did not."""
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        world.clock.suspend(4600)
+        assert (await client.produce("t", batch_of("late"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 async def _elected(world: World) -> bool:
     return world.server.find("/controller") is not None
 

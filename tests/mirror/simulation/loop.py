@@ -164,5 +164,8 @@ class SimulatedClock:
     def monotonic(self) -> float:
         return self._loop.now
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

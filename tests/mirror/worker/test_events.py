@@ -26,6 +26,9 @@ class StoppedClock:
     def monotonic(self) -> float:
         return 0.0
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         raise AssertionError(f"nobody waits here, and not {seconds} s")
 
