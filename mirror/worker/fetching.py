@@ -8,10 +8,12 @@ from uuid import UUID
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.log import FETCH_BY_ID_VERSION, FetchEpochs, FetchLimits, fetch_request, records_of
+from broker.client.model import read_metadata
 from broker.client.offsets import log_spans
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchResponse, PartitionData
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.errors import SourceTruncated
 from mirror.offsets.entries import GapKind
@@ -74,6 +76,7 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
     response: FetchResponse = await connection.request(request, FETCH_BY_ID_VERSION if ids else None)
     if response.error_code:
         raise KafkaError(response.error_code, f"fetch from {session.link.source.name}")
+    others = {} if ids else await _find_others(session, connection, response)
     names = {topic_id: name for name, topic_id in ids.items()}
     brought: list[tuple[Replicator, PartitionData, memoryview]] = []
     size_bytes = 0
@@ -81,8 +84,8 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
         for data in topic.partitions:
             name = names[topic.topic_id] if ids else topic.topic
             replicator = session.replicators[TopicPartition(name, data.partition_index)]
-            if data.error_code:
-                await _refuse(session, replicator, data)
+            if error_code := others.get(name) or data.error_code:
+                await _refuse(session, replicator, error_code)
                 continue
             if data.diverging_epoch is not None:
                 raise SourceTruncated(f"{replicator.source} at {session.link.source.name} lost what was read of it")
@@ -110,6 +113,23 @@ def _topic_ids(session: Session, connection: Connection, positions: Mapping[Topi
     return {name: known[name] for name in names} if names <= known.keys() else {}
 
 
+async def _find_others(session: Session, connection: Connection, response: FetchResponse) -> dict[str, ErrorCode]:
+    """The topics that a fetch by names may have read another one's records of, and why (an error code).
+
+    The broker that answered is asked after it did (Metadata has ids from version 10, KIP-516): while it names the id
+    that was opened, so it did before. A topic that had no id when it was opened cannot be told apart.
+    """
+    brought = {topic.topic for topic in response.responses if any(data.records for data in topic.partitions)}
+    opened = {name: session.source_topic_ids[name] for name in sorted(brought & session.source_topic_ids.keys())}
+    if not opened:
+        return {}
+    request = MetadataRequest([MetadataRequestTopic(name=name) for name in opened], allow_auto_topic_creation=False)
+    metadata = read_metadata(await connection.request(request))
+    found = {name: topic.topic_id for name, topic in metadata.topics.items()}
+    others = {name: ErrorCode.UNKNOWN_TOPIC_ID for name, topic_id in opened.items() if found.get(name) != topic_id}
+    return others | {name: metadata.topic_errors[name] for name in others & metadata.topic_errors.keys()}
+
+
 def _plan(session: Session, brought: list[tuple[Replicator, PartitionData, memoryview]], size_bytes: int) -> None:
     lease = Lease(session.budget, size_bytes)
     for replicator, data, records in brought:
@@ -122,15 +142,15 @@ def _plan(session: Session, brought: list[tuple[Replicator, PartitionData, memor
     lease.release()
 
 
-async def _refuse(session: Session, replicator: Replicator, data: PartitionData) -> None:
+async def _refuse(session: Session, replicator: Replicator, error_code: int) -> None:
     """An error for one partition: retention passed the position (stop it), or anything else (hold it).
 
     Raises SourceTruncated where the source's log ends before the position: the next session finds where they part.
     """
     position = replicator.cursor.position
     where, site = replicator.source, session.link.source.name
-    error: ClientError = KafkaError(data.error_code, f"fetch of {where} from {site} at offset {position}")
-    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+    error: ClientError = KafkaError(error_code, f"fetch of {where} from {site} at offset {position}")
+    if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         # The answer does not say where the log begins and ends.
         span = (await log_spans(session.source, [where]))[where]
         if isinstance(span, ClientError):

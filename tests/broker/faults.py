@@ -26,6 +26,7 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from broker.wire.messages.api_versions import ApiVersionsResponse
 from broker.wire.messages.create_topics import CreatableTopicResult
 from broker.wire.messages.describe_configs import DescribeConfigsResult
 from broker.wire.messages.fetch import FetchableTopicResponse, PartitionData
@@ -55,6 +56,8 @@ class Faults:
     """For InitProducerId."""
     empty: set[TopicPartition] = field(default_factory=set)
     """Fetch has nothing to give, not even the news that the partition is gone."""
+    newest: dict[ApiKey, int] = field(default_factory=dict)
+    """As an older broker: ApiVersions offers nothing later."""
     asked: Counter[ApiKey] = field(default_factory=Counter)
     marked: set[TopicPartition] = field(default_factory=set)
     """In the transaction that is open or being ended."""
@@ -209,6 +212,13 @@ def _metadata_after(faults: Faults, response: MetadataResponse, _refused: Refuse
     return response
 
 
+def _versions_after(faults: Faults, response: ApiVersionsResponse, _refused: Refused) -> ApiVersionsResponse:
+    for offered in response.api_keys:
+        newest = faults.newest.get(ApiKey(offered.api_key), offered.max_version)
+        offered.max_version = min(newest, offered.max_version)
+    return response
+
+
 def _create_before(faults: Faults, request: Any) -> Refused:
     names = {t.name: code for t in request.topics if (code := faults.topics.get((ApiKey.CREATE_TOPICS, t.name)))}
     request.topics = [topic for topic in request.topics if topic.name not in names]
@@ -246,6 +256,7 @@ _AROUND: Mapping[ApiKey, tuple[Callable[[Faults, Any], Any], Callable[[Faults, A
     ),
     ApiKey.ADD_PARTITIONS_TO_TXN: (_add_before, _as_it_is),
     ApiKey.INIT_PRODUCER_ID: (_init_before, _as_it_is),
+    ApiKey.API_VERSIONS: (_nothing, _versions_after),
     ApiKey.METADATA: (_nothing, _metadata_after),
     ApiKey.CREATE_TOPICS: (_create_before, _create_after),
     ApiKey.DESCRIBE_CONFIGS: (_nothing, _configs_after),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from broker.client.log import FETCH_BY_ID_VERSION
 from broker.errors import BrokerError
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -70,7 +71,9 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
 }
-_API_VERSIONS: Final = ApiVersionsResponse(api_keys=[ApiVersion(key, *span) for key, span in VERSIONS.items()])
+_BY_NAME: Final = ApiVersionsResponse(api_keys=[ApiVersion(key, *span) for key, span in VERSIONS.items()])
+_NEWER: Final = {**VERSIONS, ApiKey.FETCH: (4, FETCH_BY_ID_VERSION)}
+_BY_ID: Final = ApiVersionsResponse(api_keys=[ApiVersion(key, *span) for key, span in _NEWER.items()])
 TRANSIENT: Final = ErrorCode.REQUEST_TIMED_OUT
 """What a node answers where its fate is to refuse: a produce may have been done all the same."""
 
@@ -85,9 +88,10 @@ class SimulatedNode(GroupAnswers):
 
     def serve(self, api_key: int, version: int, request: Any, respond: Respond, *, refuse: bool) -> None:
         if api_key == ApiKey.API_VERSIONS:
-            respond(_API_VERSIONS)
+            respond(_BY_ID if self.cluster.fetches_by_id else _BY_NAME)
         elif api_key == ApiKey.FETCH:
-            ParkedFetch(self.cluster, self.node_id, request, respond, refuse=refuse).look()
+            by_id = version >= FETCH_BY_ID_VERSION
+            ParkedFetch(self.cluster, self.node_id, request, respond, by_id=by_id, refuse=refuse).look()
         else:
             respond(_ANSWERS[ApiKey(api_key)](self, request, refuse))
 

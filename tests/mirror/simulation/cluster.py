@@ -63,6 +63,8 @@ class SimulatedCluster:
         self.topics: dict[str, SimulatedTopic] = {}
         self.groups: dict[str, SimulatedGroup] = {}
         self.coordinator_id = 1
+        self.fetches_by_id = False
+        """Whether its brokers take fetches that name topics by their ids (Kafka 3.1)."""
         self.on_partition: Callable[[SimulatedPartition], None] = lambda _partition: None
         self._transactions: dict[str, transactions.Transaction] = {}
         self._next_producer_id = rng.randrange(0, 5000)

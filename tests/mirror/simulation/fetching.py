@@ -30,15 +30,27 @@ def require_leader(
 
 
 class ParkedFetch:
-    """One fetch request, and its wait."""
+    """One fetch request, and its wait. With `by_id` it names topics by their ids alone (from version 13)."""
 
     def __init__(
-        self, cluster: SimulatedCluster, node_id: int, request: fetch.FetchRequest, respond: Respond, *, refuse: bool
+        self,
+        cluster: SimulatedCluster,
+        node_id: int,
+        request: fetch.FetchRequest,
+        respond: Respond,
+        *,
+        by_id: bool,
+        refuse: bool,
     ) -> None:
+        if by_id:
+            names = {topic.topic_id: name for name, topic in cluster.topics.items()}
+            for asked in request.topics:
+                asked.topic = names.get(asked.topic_id, "")
         self._cluster = cluster
         self._node_id = node_id
         self._request = request
         self._respond = respond
+        self._by_id = by_id
         self._refuse = refuse
         self._timer: TimerHandle | None = None
         self._deadline = cluster.loop.now + request.max_wait_ms / 1000
@@ -73,21 +85,26 @@ class ParkedFetch:
         for topic in self._request.topics:
             partitions = []
             for asked in topic.partitions:
-                data = self._read_partition(topic.topic, asked, size_bytes)
+                data = self._read_partition(topic, asked, size_bytes)
                 size_bytes += len(data.records or b"")
                 urgent = urgent or bool(data.error_code) or data.diverging_epoch is not None
                 partitions.append(data)
-            topics.append(fetch.FetchableTopicResponse(topic.topic, partitions))
+            topics.append(fetch.FetchableTopicResponse(topic.topic, partitions, topic.topic_id))
         return fetch.FetchResponse(responses=topics), size_bytes, urgent
 
-    def _read_partition(self, topic: str, asked: fetch.FetchPartition, size_bytes: int) -> fetch.PartitionData:
+    def _read_partition(
+        self, topic: fetch.FetchTopic, asked: fetch.FetchPartition, size_bytes: int
+    ) -> fetch.PartitionData:
         isolation = self._request.isolation_level
         committed = isolation == IsolationLevel.READ_COMMITTED
         number = asked.partition
         if self._refuse:
             return fetch.PartitionData(number, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=b"")
         try:
-            partition = require_leader(self._cluster, self._node_id, topic, number, asked.current_leader_epoch)
+            there = self._cluster.topics.get(topic.topic)
+            if self._by_id and (there is None or there.topic_id != topic.topic_id):
+                raise BrokerError(f"{topic.topic_id}", error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = require_leader(self._cluster, self._node_id, topic.topic, number, asked.current_leader_epoch)
             data = fetch.PartitionData(
                 number,
                 0,

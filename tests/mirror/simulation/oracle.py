@@ -114,21 +114,43 @@ class PartitionOracle:
         return [gap for gap in self.gaps.values() if gap.status is GapStatus.STOPPED]
 
     def verify_struck(self) -> None:
-        """After a disaster, all accepted: what the source has is at the target, and what is missing was told."""
-        contents = [content for _, content in self.arrived]
-        at = 0
-        for one in self.written:
-            if one.fortune is not Fortune.COMMITTED:
-                continue
-            try:
-                at = contents.index(one.content, at) + 1
-            except ValueError:
-                raise self._found(f"{one.content} at {one.offset} is not at the target, or in another order") from None
-        there = set(contents)
-        for one in self.written:
-            expired = one.fortune is Fortune.EXPIRED and one.content not in there and one.offset >= self.first_position
+        """After a disaster, all accepted: what the source has is at the target, once and in order, and nothing else.
+
+        Missing may only be what the ledger names, and twice what an accepted gap does: a target that lost records may
+        have got later ones before anybody missed them, and from the first lost one on they are mirrored again.
+        """
+        runs = self._arrived_runs()
+        again = runs.pop() if len(runs) > 1 else []
+        kept = [place for place in runs[0] if not again or place < again[0]]
+        arrived = {*kept, *again}
+        for place, one in enumerate(self.written):
+            if one.fortune is Fortune.COMMITTED and place not in arrived:
+                raise self._found(f"{one.content} at {one.offset} is not at the target, or in another order")
+            if again and place in runs[0] and place not in kept and not self._is_told_again(one):
+                raise self._found(f"{one.content} at {one.offset} is there twice, and the ledger does not say so")
+            expired = one.fortune is Fortune.EXPIRED and place not in arrived and one.offset >= self.first_position
             if expired and not any(g.source_from <= one.offset < g.source_to for g in self.gaps.values()):
                 raise self._found(f"{one.content} at {one.offset} is not at the target, and the ledger does not say so")
+
+    def _arrived_runs(self) -> list[list[int]]:
+        """What arrived, by its place in what was written, in order; a second run where it goes back once."""
+        places = {one.content: place for place, one in enumerate(self.written)}
+        runs: list[list[int]] = [[]]
+        for offset, content in self.arrived:
+            place = places.get(content, -1)
+            if place < 0 or self.written[place].fortune in (Fortune.ABORTED, Fortune.PENDING):
+                raise self._found(f"{content} at target offset {offset} should not be there")
+            if runs[-1] and place <= runs[-1][-1]:
+                if len(runs) > 1:
+                    raise self._found(f"{content} at target offset {offset} is there again, and once more")
+                runs.append([])
+            runs[-1].append(place)
+        return runs
+
+    def _is_told_again(self, one: Written) -> bool:
+        """Whether somebody accepted that what the source has from there on is mirrored, some of it perhaps again."""
+        accepted = [gap for gap in self.gaps.values() if gap.status is GapStatus.PASSED]
+        return any(gap.kind is GapKind.TARGET_TRUNCATED and gap.source_to <= one.offset for gap in accepted)
 
     def verify_struck_map(self, offset_map: OffsetMap) -> None:
         """Every record that the source has is where the map says."""

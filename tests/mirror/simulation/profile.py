@@ -56,6 +56,8 @@ class Profile:
     shared: bool
     """Both directions, with the same topic names, and writers at both sites."""
     groups: bool
+    fetches_by_id: bool
+    """As Kafka 3.1 and later; an older one may give a recreated topic's records until somebody looks at its id."""
     actions: int
     action_pause_max_s: float
     kills: int
@@ -89,6 +91,7 @@ def choose_profile(rng: random.Random) -> Profile:
         partitions=rng.choice((1, 1, 2, 3)),
         shared=rng.random() < 0.12,
         groups=rng.random() < 0.4,
+        fetches_by_id=rng.random() < 0.6,
         actions=rng.randrange(4, 40),
         action_pause_max_s=rng.choice((0.02, 0.1, 0.4)),
         kills=rng.choice((0, 0, 1, 1, 2)),

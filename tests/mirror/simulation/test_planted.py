@@ -16,10 +16,12 @@ from mirror.offsets.intervals import End
 from mirror.offsets.recovery import Recovered
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change, StateWriter
-from mirror.worker import ground, resume, startup
+from mirror.worker import comparing, fetching, ground, resume, startup
 from mirror.worker.evidence import gather_evidence
 from mirror.worker.plan import Plan
 from mirror.worker.replicator import Replicator
+from mirror.worker.resume import Comparison
+from tests.mirror.simulation.disasters import Disaster
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.seeds import first_finding
 
@@ -133,6 +135,34 @@ def reads_the_state_before_the_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ground, "gather_evidence", planted_gather)
 
 
+def reads_another_topic_of_the_name(patch: pytest.MonkeyPatch) -> None:
+    """Where fetches name no ids, records of a recreated topic come as if it went on, and again after acceptance."""
+
+    async def planted(*_args: Any) -> dict[str, Any]:
+        return {}
+
+    patch.setattr(fetching, "_find_others", planted)
+
+
+def _goes_on_elsewhere(patch: pytest.MonkeyPatch, records: int) -> None:
+    settled = comparing._settled
+
+    def planted(*evidence: Any) -> Comparison:
+        found = settled(*evidence)
+        return replace(found, agreed_to=max(0, found.agreed_to + records))
+
+    patch.setattr(comparing, "_settled", planted)
+
+
+def goes_on_one_record_early(patch: pytest.MonkeyPatch) -> None:
+    """Behind an accepted gap: the last record that both logs have comes twice."""
+    _goes_on_elsewhere(patch, -1)
+
+
+def goes_on_one_record_late(patch: pytest.MonkeyPatch) -> None:
+    _goes_on_elsewhere(patch, 1)
+
+
 PLANTED: tuple[Plant, ...] = (
     settles_before_it_queues,
     checkpoints_before_proof,
@@ -144,6 +174,11 @@ PLANTED: tuple[Plant, ...] = (
     releases_before_the_map_is_durable,
     forgets_the_checkpoint_position,
     reads_the_state_before_the_fence,
+)
+AFTER_DISASTERS: tuple[Plant, ...] = (
+    reads_another_topic_of_the_name,
+    goes_on_one_record_early,
+    goes_on_one_record_late,
 )
 SEEDS = 500
 """Within so many each must be found. When this was written most were by the first eight, the last by the 108th."""
@@ -159,3 +194,16 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     plant(monkeypatch)
     found = first_finding(range(SEEDS), two_at_once if "fence" in plant.__name__ else choose_profile)
     assert found is not None, f"{SEEDS} seeds do not see what is wrong where the worker {plant.__name__}"
+
+
+def struck(rng: random.Random) -> Profile:
+    """A world with a disaster."""
+    profile = choose_profile(rng)
+    return replace(profile, shared=False, disaster=profile.disaster or rng.choice(list(Disaster)))
+
+
+@pytest.mark.parametrize("plant", AFTER_DISASTERS)
+def test_what_goes_wrong_after_a_disaster_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the first two, all that must be at the target is there, in order: only some of it once more."""
+    plant(monkeypatch)
+    assert first_finding(range(SEEDS), struck) is not None

@@ -24,7 +24,7 @@ from mirror.worker.events import Event, EventSink
 from mirror.worker.service import WorkerSettings, run_links
 from tests.mirror.simulation.answers import SimulatedNode
 from tests.mirror.simulation.cluster import SimulatedCluster
-from tests.mirror.simulation.disasters import strike
+from tests.mirror.simulation.disasters import Disaster, strike
 from tests.mirror.simulation.logs import SimulatedPartition
 from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
 from tests.mirror.simulation.network import PROCESS, Network
@@ -67,6 +67,7 @@ class World:
 
     def _site(self, name: str) -> SimulatedCluster:
         site = SimulatedCluster(name, self.loop, self.rng, self.trace, self.profile.node_count)
+        site.fetches_by_id = self.profile.fetches_by_id
         for node_id in site.node_ids:
             self.network.nodes[site.address(node_id)] = SimulatedNode(site, node_id)
         return site
@@ -134,7 +135,7 @@ class World:
         self.network.calm()
         for life in self.lives.values():
             life.end_transactions()
-        if self.profile.disaster is not None:
+        if self.profile.disaster is Disaster.TARGET_CUT:
             for task in self._workers.values():
                 task.cancel()  # what only a start looks at
         await self._wait_until_mirrored()
@@ -311,6 +312,8 @@ class World:
                 if self.loop.now > deadline:
                     raise
                 self.trace("asked again:", found)
+                if any(partition.stopped_at for partition in oracle.partitions.values()):
+                    await self._accept_gaps(oracle)
             await asyncio.sleep(5 * LOOK_EVERY_S)
 
     async def _judge_groups(self, oracle: LinkOracle, state: LinkState) -> None:

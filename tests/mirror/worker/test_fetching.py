@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.log import append
+from broker.client.log import FETCH_BY_ID_VERSION, append
 from broker.client.scan import OffsetSpan, scan_each
 from broker.client.site import Site
 from broker.client.topics import delete_topics
 from broker.log.validation import AppendOrigin
 from broker.server import Server
+from broker.wire.api import ApiKey
 from broker.wire.batch import BatchHeader
 from broker.wire.records import encode_batch
 from broker.wire.vocabulary import TopicPartition
@@ -31,7 +32,17 @@ from mirror.worker.origins import Passage
 from mirror.worker.registry import OriginRegistry
 from tests.broker.faults import SPARED, Faults, injected
 from tests.broker.running import running_server
-from tests.mirror.harness import QUICK, contents, make_topic, read_all, running, some_records, wait_for_records, write
+from tests.mirror.harness import (
+    QUICK,
+    accept_all,
+    contents,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
 
 LIMITS = WorkerLimits()
 FLIGHTS, GATES = TopicPartition("flights", 0), TopicPartition("gates", 0)
@@ -74,8 +85,10 @@ async def test_retention_that_passes_a_running_mirror_is_a_gap_at_once(stage: St
         await wait_for_records(stage.target, GATES, 5)
 
 
-async def test_a_topic_made_anew_and_filled_between_two_fetches_is_not_read_on(stage: Stage) -> None:
+@pytest.mark.parametrize("newest", [FETCH_BY_ID_VERSION, FETCH_BY_ID_VERSION - 1], ids=["by id", "by name"])
+async def test_a_topic_made_anew_and_filled_between_two_fetches_is_not_read_on(stage: Stage, newest: int) -> None:
     """The watch looks at topics seldom: until then only the id says that these are other records."""
+    stage.faults.newest[ApiKey.FETCH] = newest
     await write(stage.source, FLIGHTS, some_records(0, 10))
     async with running(stage.link, limits=replace(QUICK, topic_refresh_interval_ms=3_000)) as told:
         await wait_for_records(stage.target, FLIGHTS, 10)
@@ -85,8 +98,12 @@ async def test_a_topic_made_anew_and_filled_between_two_fetches_is_not_read_on(s
         await write(stage.source, FLIGHTS, some_records(100, 30))
         stage.faults.empty.clear()
         (gap,) = await told.wait_for(Event.PARTITION_STOPPED)
-    assert gap["reason"] == GapKind.RECREATED.value
-    assert contents(await read_all(stage.target, FLIGHTS)) == contents(some_records(0, 10))
+        assert gap["reason"] == GapKind.RECREATED.value
+        assert contents(await read_all(stage.target, FLIGHTS)) == contents(some_records(0, 10))
+        await told.wait_for(Event.STARTED, 2)
+        await accept_all(stage.link, stage.target, "op")
+        found = await wait_for_records(stage.target, FLIGHTS, 40)
+    assert contents(found) == contents(some_records(0, 10) + some_records(100, 30))
 
 
 async def test_what_another_task_learned_of_the_registry_renews_the_session(
