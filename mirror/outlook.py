@@ -120,8 +120,9 @@ async def _landed_to(link: Link, target: Cluster, evidence: Evidence) -> int:
     """The source offset before which the target may have records: also those that a session wrote behind the loss."""
     checkpoint, batches = evidence.checkpoint, evidence.tail.batches
     assert checkpoint is not None
-    if evidence.target_is_recreated:  # the new topic's offsets count from 0
-        anew = replace(checkpoint, end=End(checkpoint.end.source_next, 0))
+    since = 0 if evidence.target_is_recreated else evidence.lost_from  # the new topic's offsets count from 0
+    if since is not None:
+        anew = replace(checkpoint, end=End(checkpoint.end.source_next, since))
         tails, _ = split_failures(await read_tails(target, link, {evidence.where: anew}))
         batches = tails[evidence.where].batches if evidence.where in tails else batches
     return landed_to(evidence.blocks, checkpoint, batches)

@@ -161,6 +161,8 @@ def _target_lost(evidence: Evidence, found: Recovered, probe: _Probe) -> str:
     if evidence.target_is_recreated:
         ids = (evidence.checkpoint.topic_ids.target, evidence.target_topic_id)
         return "the target topic's id was {} and is {}".format(*ids)
+    if evidence.lost_from is not None:
+        return f"the target's log had ended at {evidence.lost_from}, up to {acknowledged} was acknowledged"
     # The fence wrote a marker, so the log should be longer; but another session that was starting then may have taken
     # the marker for the log's end, and acknowledged it. So of equal ends the last record decides.
     unproved = last is None and any(interval.target_start < acknowledged for interval in found.intervals)

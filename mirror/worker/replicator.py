@@ -273,7 +273,7 @@ class Replicator:
         if shift < 0:
             detail = f"the target's log had ended at {self.end.target_next}, the next batch landed at {base_offset}"
             at = self.end.source_next
-            self.stop_at(Blocker(GapKind.TARGET_TRUNCATED, at, at, detail))
+            self.stop_at(Blocker(GapKind.TARGET_TRUNCATED, at, at, detail), landed_at=base_offset)
             return
         if shift and not self._shared:
             # No source record is missing, but the target is not a mirror any more.
@@ -327,8 +327,8 @@ class Replicator:
         if self.blocker is not None and not self.is_stopped and self.is_idle:
             self.stop_at(self.blocker)
 
-    def stop_at(self, blocker: Blocker) -> None:
-        """Stand still, and say so in the ledger.
+    def stop_at(self, blocker: Blocker, landed_at: int | None = None) -> None:
+        """Stand still, and say so in the ledger: at the end of what is proved, or where a batch landed before that.
 
         What was not sent is forgotten. What is in flight may still land; its answers do not count.
         """
@@ -338,7 +338,7 @@ class Replicator:
             kind=blocker.kind,
             source_from=blocker.source_from,
             source_to=blocker.source_to,
-            target_offset=self.end.target_next,
+            target_offset=self.end.target_next if landed_at is None else landed_at,
             status=GapStatus.STOPPED,
             at_ms=self._outlet.clock.now_ms(),
             detail=blocker.detail,

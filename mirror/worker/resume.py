@@ -97,6 +97,16 @@ class Evidence:
         known = self.checkpoint.topic_ids.target if self.checkpoint else ""
         return bool(self.target_topic_id and known and self.target_topic_id != known)
 
+    @property
+    def lost_from(self) -> int | None:
+        """Where the target once ended before what was acknowledged, and nothing has gone on behind it; None: nowhere.
+
+        A log that lost no more than markers has grown past that when it is looked at, and nothing in it tells.
+        """
+        ends = [gap.target_offset for gap in self.gaps if gap.kind is GapKind.TARGET_TRUNCATED]
+        first = min(ends, default=None)
+        return first if self.checkpoint and first is not None and first < self.checkpoint.end.target_next else None
+
     def of(self, status: GapStatus) -> tuple[Gap, ...]:
         return tuple(gap for gap in self.gaps if gap.status is status)
 
@@ -188,7 +198,8 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
         detail = comparison.target_lost
         if found.intervals and found.intervals[0].source_start < source.start <= agreed_to == source.start:
             detail += f"; what was mirrored from before the source's offset {source.start} cannot be mirrored again"
-        target_offset = min(target_next, evidence.tail.log_end)
+        ends = (target_next, evidence.tail.log_end, evidence.lost_from)
+        target_offset = min(end for end in ends if end is not None)
         gaps.append(_gap(evidence, GapKind.TARGET_TRUNCATED, (position, agreed_to), target_offset, detail))
     if comparison.source_parted:
         detail = comparison.source_parted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,11 @@ from broker.client.log import append
 from broker.client.topics import delete_topics
 from broker.wire.records import encode_batch
 from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import GapKind
+from mirror.offsets.entries import GapKind, GapStatus
 from mirror.offsets.state import read_entries
 from mirror.outlook import look_ahead
 from mirror.worker.events import Event
+from tests.broker.running import running_server
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.harness import (
     accept_all,
@@ -66,3 +68,27 @@ async def test_what_a_session_still_wrote_into_a_recreated_target_is_shown_as_re
             await accept_all(link, target, "op")
             found = await wait_for_records(target, where, 20)
         assert contents(found) == contents([*some_records(10, 5), *some_records(0, 15)])
+
+
+async def test_what_landed_where_a_target_had_lost_no_more_than_markers_is_shown_as_repeated(tmp_path: Path) -> None:
+    """When it is looked at, the log is as long as it was, and what should be there is."""
+    where = TopicPartition("flights", 0)
+    async with running_server(tmp_path / "east") as east, running_server(tmp_path / "west") as west:
+        link = link_between(east.address, west.address, [where.topic])
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            await make_topic(source, where.topic)
+            async with running(link) as told:
+                await told.wait_for(Event.STARTED)
+                west.broker.require_partition(*where).log.truncate_to(0)  # of the fence's marker
+                await write(source, where, some_records(0, 1))
+                await told.wait_for(Event.PARTITION_STOPPED)
+            async with running(link) as told:
+                await told.wait_for(Event.STARTED)
+                entries = await read_entries(link, target)
+                (shown,) = await look_ahead(link, (source, target), entries, list(entries.open_gaps().values()))
+                assert (shown.kind, shown.repeated_from, shown.repeated_to) == (GapKind.TARGET_TRUNCATED, 0, 1)
+                await accept_all(link, target, "op")
+                found = await wait_for_records(target, where, 2)
+            assert contents(found) == contents([*some_records(0, 1), *some_records(0, 1)])
+            (gap,) = (await read_entries(link, target)).gaps.values()
+            assert gap.status is GapStatus.PASSED
