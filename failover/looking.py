@@ -1,12 +1,10 @@
-"""What one site says of its logs and groups, asked side by side: a look takes few round trips, however much there is.
-
-`in_part`: what does not answer is left out, and the rest is told.
-"""
+"""What one site says of its logs and groups, asked side by side: a look takes few round trips, whatever there is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -16,6 +14,34 @@ from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import list_each_offset, list_offsets
 from broker.client.topics import list_topics
 from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
+from mirror.api import MirrorError
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Asking:
+    """How a site is asked: `in_part`, what does not answer is left out, and `missed` says that there was such."""
+
+    in_part: bool = False
+    missed: bool = False
+
+    async def ask(self, asked: Awaitable[T], instead: T) -> T:
+        """What the site says, or `instead`. Raises what `asked` raises, where not `in_part`."""
+        try:
+            return await asked
+        except (ClientError, MirrorError):
+            if not self.in_part:
+                raise
+            self.missed = True
+            return instead
+
+    def note(self, failures: Iterable[ClientError]) -> None:
+        """These were answered with errors. Raises the first, where not `in_part`."""
+        for error in failures:
+            if not self.in_part:
+                raise error
+            self.missed = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +61,22 @@ class GroupsSeen:
     described: Mapping[str, DescribedConsumerGroup | KafkaError] = field(default_factory=dict)
 
 
-async def look_at_logs(cluster: Cluster | None, topics: Mapping[str, Topic], *, in_part: bool) -> LogsSeen:
-    """The logs of these topics. Raises ClientError, where not `in_part`."""
+async def look_at_logs(cluster: Cluster | None, topics: Mapping[str, Topic], asking: Asking) -> LogsSeen:
+    """The logs of these topics. Raises ClientError."""
     if cluster is None:
         return LogsSeen()
     partitions = [TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions]
-    ends, starts = await both(_at(cluster, partitions, LATEST, in_part), _at(cluster, partitions, EARLIEST, in_part))
+    ends, starts = await both(_at(cluster, partitions, LATEST, asking), _at(cluster, partitions, EARLIEST, asking))
     return LogsSeen(topics, ends, starts)
 
 
 async def _at(
-    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int, in_part: bool
+    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int, asking: Asking
 ) -> dict[TopicPartition, int]:
     wanted = dict.fromkeys(sorted(partitions), timestamp)
-    if in_part:
-        found, _ = split_failures(await list_each_offset(cluster, wanted))
+    if asking.in_part:
+        found, failures = split_failures(await asking.ask(list_each_offset(cluster, wanted), {}))
+        asking.note(failures.values())
     else:
         found = await list_offsets(cluster, wanted)
     return {where: at.offset for where, at in found.items()}
@@ -60,41 +87,19 @@ async def topics_of(cluster: Cluster | None) -> dict[str, Topic]:
     return await list_topics(cluster) if cluster else {}
 
 
-async def group_names(cluster: Cluster | None, *, in_part: bool) -> set[str]:
-    """The names of all groups; none of a site that does not list them, where it is there `in_part`."""
-    if cluster is None:
-        return set()
-    try:
-        return set(await list_groups(cluster))
-    except ClientError:
-        if not in_part:
-            raise
-        return set()
+async def group_names(cluster: Cluster | None, asking: Asking) -> set[str]:
+    """The names of all groups; none of a site that is gone. Raises ClientError."""
+    return set(await asking.ask(list_groups(cluster), {})) if cluster else set()
 
 
-async def look_at_groups(cluster: Cluster | None, names: Iterable[str], *, in_part: bool) -> GroupsSeen:
-    """These groups. Raises ClientError where not `in_part`: a plan that left one out would not say so."""
+async def look_at_groups(cluster: Cluster | None, names: Iterable[str], asking: Asking) -> GroupsSeen:
+    """These groups. Raises ClientError: a plan that left one out would not say so."""
     wanted = sorted(names)
     if cluster is None:
         return GroupsSeen()
     answers, described = await both(
-        committed_offsets_of_groups(cluster, wanted), _described(cluster, wanted, in_part=in_part)
+        asking.ask(committed_offsets_of_groups(cluster, wanted), {}), asking.ask(describe_groups(cluster, wanted), {})
     )
-    offsets: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
-    for name, found in answers.items():
-        if not isinstance(found, ClientError):
-            offsets[name] = found
-        elif not in_part:
-            raise found
+    offsets, failures = split_failures(answers)
+    asking.note(failures.values())
     return GroupsSeen(offsets, described)
-
-
-async def _described(
-    cluster: Cluster, names: list[str], *, in_part: bool
-) -> Mapping[str, DescribedConsumerGroup | KafkaError]:
-    try:
-        return await describe_groups(cluster, names)
-    except ClientError:
-        if not in_part:
-            raise
-        return {}

@@ -12,7 +12,7 @@ from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
-from failover.looking import GroupsSeen, LogsSeen, group_names, look_at_groups, look_at_logs, topics_of
+from failover.looking import Asking, GroupsSeen, LogsSeen, group_names, look_at_groups, look_at_logs, topics_of
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.api import (
     GroupMap,
@@ -24,6 +24,7 @@ from mirror.api import (
     complete_link,
     load_group_map,
     load_link_state,
+    registered_at,
 )
 
 
@@ -36,13 +37,15 @@ async def observe(
     *,
     in_part: bool = False,
 ) -> Snapshot:
-    """One look. `source` None: it does not answer; `in_part`: not everything of it does, and what does is told.
+    """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, and the finding
+    says whether there was such. Raises ClientError and MirrorError: with `in_part` only for what the target does.
 
     `groups`: only these (empty: all that the link selects).
     """
+    of_source, of_target = Asking(in_part), Asking()
     (link, is_complete, state), listed = await both(
-        _load(link, source, target, in_part=in_part),
-        both(group_names(source, in_part=in_part), group_names(target, in_part=False)),
+        _load(link, source, target, of_source),
+        both(group_names(source, of_source), group_names(target, of_target)),
     )
     names = listed[0] | listed[1]
     if source is None or in_part:  # what was never carried over is known from the link's memory alone
@@ -53,14 +56,17 @@ async def observe(
     group_source = source if is_complete else None
     (seen_source, seen_target), (at_source, at_target) = await both(
         both(
-            look_at_groups(group_source, wanted, in_part=in_part),
-            look_at_groups(target, wanted, in_part=False),
+            look_at_groups(group_source, wanted, of_source),
+            look_at_groups(target, wanted, of_target),
         ),
-        both(_source_topics(link, source, in_part=in_part), topics_of(target)),
+        both(_source_topics(link, source, of_source), topics_of(target)),
     )
-    logs = await look_at_logs(source, at_source, in_part=in_part)
-    partitions = await _partitions(link, state, logs, at_target, target, whole=source is not None and not in_part)
-    finding = SiteFinding.PARTLY_THERE if in_part else SiteFinding.ALIVE if source else SiteFinding.DEAD
+    logs = await look_at_logs(source, at_source, of_source)
+    whole = source is not None and not of_source.missed
+    partitions = await _partitions(link, state, logs, at_target, target, whole=whole)
+    clusters = (group_source, target)
+    seen_groups = await _groups(link, state, partitions, clusters, wanted, (seen_source, seen_target), of_source)
+    finding = SiteFinding.PARTLY_THERE if of_source.missed else SiteFinding.ALIVE if source else SiteFinding.DEAD
     entries = state.entries
     return Snapshot(
         link=link.name,
@@ -71,32 +77,28 @@ async def observe(
         link_state=entries.run.state.value if entries.run else "running",
         operation_id=entries.run.operation_id if entries.run else "",
         partitions=partitions,
-        groups=await _groups(link, state, partitions, (group_source, target), wanted, seen_source, seen_target),
+        groups=seen_groups,
         asked_groups=groups,
     )
 
 
-async def _load(link: Link, source: Cluster | None, target: Cluster, *, in_part: bool) -> tuple[Link, bool, LinkState]:
+async def _load(link: Link, source: Cluster | None, target: Cluster, asking: Asking) -> tuple[Link, bool, LinkState]:
     """The link as both sites complete it, whether they did, and its state."""
     is_complete = source is not None
     if source is not None:
         try:
             link = await complete_link(link, source, target)
         except (ClientError, MirrorError):
-            if not in_part:
+            if not asking.in_part:
                 raise
             is_complete = False
+            await asking.ask(registered_at(source), ())  # whether it was the source that did not say
     return link, is_complete, await load_link_state(link, target)
 
 
-async def _source_topics(link: Link, source: Cluster | None, *, in_part: bool) -> dict[str, Topic]:
+async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> dict[str, Topic]:
     """The topics that are to be mirrored; none where the source does not list them."""
-    try:
-        topics = await topics_of(source)
-    except ClientError:
-        if not in_part:
-            raise
-        return {}
+    topics = await asking.ask(topics_of(source), {})
     return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
 
 
@@ -157,17 +159,21 @@ async def _groups(
     views: tuple[PartitionView, ...],
     sites: tuple[Cluster | None, Cluster],
     names: Iterable[str],
-    at_source: GroupsSeen,
-    at_target: GroupsSeen,
+    seen: tuple[GroupsSeen, GroupsSeen],
+    asking: Asking,
 ) -> tuple[GroupView, ...]:
     """Every selected group with a committed offset in a mirrored topic, at either site."""
-    source, target = sites
+    (source, target), (at_source, at_target) = sites, seen
     trusted = {(view.topic, view.partition) for view in views if view.trusted}
     # Without a source there is nothing to translate: its offsets cannot be asked for.
     offset_map = GroupMap(state.map)
     if source:
         doubted = state.entries.in_doubt(asks_source=True)
-        offset_map = await load_group_map(link, state.map, doubted, (source, target), {})
+        loaded = await asking.ask(load_group_map(link, state.map, doubted, (source, target), {}), None)
+        if loaded is None:
+            source, at_source = None, GroupsSeen()
+        else:
+            offset_map = loaded
     groups = []
     for name in names:
         entry = state.entries.groups.by_group.get(name)

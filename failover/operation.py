@@ -95,23 +95,26 @@ class Sites:
         """The same for a failover, which a source that answers slowly, in part or not at all does not hold up.
 
         What a part of it still tells is used; what cannot be read there is a part that does not. It is dead only where
-        none of its brokers answers anything.
+        none of its brokers answers anything, and in part only where it is the source that left out something. Raises
+        ClientError, MirrorError for what the target does.
         """
         answers = self.answers
         if self.source is not None:
             if not self.in_part:
-                with suppress(ClientError, MirrorError, TimeoutError):
-                    async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
-                        return await self.look()
-            answers = await call_site(self.source, self.now_ms)
-            if any(answer.answered for answer in answers):
-                with suppress(ClientError, MirrorError, TimeoutError):
-                    async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
-                        seen = await observe(
-                            self.link, self.source, self.target, self.groups, self.now_ms(), in_part=True
-                        )
+                with suppress(ClientError, MirrorError):  # of either site: the looks that follow tell them apart
+                    if seen := await self._observed(in_part=False):
                         return self._with_evidence(seen, answers)
+            answers = await call_site(self.source, self.now_ms)
+            if any(answer.answered for answer in answers) and (seen := await self._observed(in_part=True)):
+                return self._with_evidence(seen, answers)
         return self._with_evidence(await observe(self.link, None, self.target, self.groups, self.now_ms()), answers)
+
+    async def _observed(self, *, in_part: bool) -> Snapshot | None:
+        """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
+                return await observe(self.link, self.source, self.target, self.groups, self.now_ms(), in_part=in_part)
+        return None
 
     def as_found(self, snapshot: Snapshot) -> Sites:
         """The sites as the looks that follow may rely on them."""

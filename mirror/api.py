@@ -22,6 +22,7 @@ from mirror.offsets.state import (
 )
 from mirror.status import LinkCondition, condition_now
 from mirror.worker.origins import complete_link
+from mirror.worker.registry import registered_at
 
 __all__ = [
     "CHAOS_PREFIX",
@@ -52,4 +53,5 @@ __all__ = [
     "look_at_link",
     "promote_link",
     "read_entries",
+    "registered_at",
 ]

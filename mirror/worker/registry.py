@@ -160,6 +160,14 @@ class OriginRegistry:
         self._registered[producer_id] = registered.as_seen_by(self._sites)
 
 
+async def registered_at(cluster: Cluster) -> tuple[Registration, ...]:
+    """The links that write to a cluster, as they say there. Raises ClientError, StateDamaged."""
+    registry = OriginRegistry(cluster)
+    await registry.check_kept()
+    await registry.refresh()
+    return registry.registered()
+
+
 async def _has_positions(cluster: Cluster, state: TopicPartition) -> bool:
     """Whether a link's state has a position of any partition, by its keys alone. Raises ClientError."""
     found: set[bytes] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.client.limits import ClientLimits
 from broker.client.log import append
 from broker.client.site import Site
@@ -33,8 +34,8 @@ IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partiti
 
 
 @asynccontextmanager
-async def deaf_to(api: ApiKey, bootstrap: str) -> AsyncIterator[str]:
-    """An address before the broker at which requests of one kind end the connection."""
+async def deaf_to(api: ApiKey, bootstrap: str, is_deaf: Callable[[], bool] = lambda: True) -> AsyncIterator[str]:
+    """An address before the broker at which requests of one kind end the connection, while it `is_deaf`."""
     host, port = bootstrap.rsplit(":", 1)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,7 +45,7 @@ async def deaf_to(api: ApiKey, bootstrap: str) -> AsyncIterator[str]:
             while size := await reader.read(4):
                 size += await reader.readexactly(4 - len(size))
                 frame = await reader.readexactly(struct.unpack(">i", size)[0])
-                if struct.unpack_from(">h", frame)[0] == api:
+                if struct.unpack_from(">h", frame)[0] == api and is_deaf():
                     break
                 before.write(size + frame)
             before.close()
@@ -89,6 +90,35 @@ async def test_a_failover_looks_past_a_source_that_answers_in_part(tmp_path: Pat
         assert [answer.answered for answer in snapshot.evidence] == [True]
         assert (view.source_end, view.mirrored_source_next) == (None, 10)
         assert state_loss(view, snapshot.taken_at_ms).certainty is Certainty.AT_LEAST
+
+
+@pytest.mark.parametrize("api", [ApiKey.OFFSET_FETCH, ApiKey.LIST_OFFSETS])
+async def test_what_the_target_does_for_a_moment_is_not_the_source_s_fault(tmp_path: Path, api: ApiKey) -> None:
+    """A source that is wholly there was said to be there in part, and its groups' offsets were not asked for."""
+    looks = 0
+
+    def count_looks() -> int:
+        nonlocal looks
+        looks += 1
+        return _now_ms()
+
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        address = stage.link.target.bootstrap_servers
+        async with (
+            deaf_to(api, address, lambda: looks < 2) as passing,
+            Cluster(Site("west", passing, {address: passing}), limits=IMPATIENT) as target,
+        ):
+            snapshot = await replace(stage.sites, target=target, now_ms=count_looks).look_past_source()
+        assert looks > 2
+        assert snapshot.source_finding is SiteFinding.ALIVE
+        async with (
+            deaf_to(api, address) as half,
+            Cluster(Site("west", half, {address: half}), limits=IMPATIENT) as target,
+        ):
+            with pytest.raises(ClientError):
+                await replace(stage.sites, target=target).look_past_source()
 
 
 async def test_what_a_part_of_the_source_still_tells_is_used(tmp_path: Path) -> None:
