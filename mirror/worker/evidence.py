@@ -12,11 +12,9 @@ from broker.client.offsets import list_each_offset, log_spans
 from broker.client.topics import describe_each_topic
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint
-from mirror.offsets.left_out import LeftOut
 from mirror.offsets.state import StateEntries
 from mirror.offsets.tail import Tail, read_tails
-from mirror.origins import Registration, direct_sites
+from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Holds
@@ -85,7 +83,7 @@ async def gather_evidence(
             gaps=entries.undecided_gaps(*where),
             target_topic_id=target_ids.get(there.topic, ""),
             fenced=fenced,
-            left_behind=_left_behind(link, checkpoint),
+            left_behind=passage.left_behind(checkpoint) if checkpoint else (),
         )
     both_logs = (ClusterLogs(source), ClusterLogs(target))
     compared = await compare_logs(both_logs, evidence, pairs, passage, holds, patience_ms)
@@ -94,13 +92,6 @@ async def gather_evidence(
         for where, found in evidence.items()
         if where not in holds.current
     }
-
-
-def _left_behind(link: Link, checkpoint: Checkpoint | None) -> tuple[LeftOut, ...]:
-    if checkpoint is None:
-        return ()
-    direct = direct_sites(link, checkpoint.topic)
-    return tuple(one for one in checkpoint.left_out if one.site not in direct)
 
 
 def hold_unread(holds: Holds, where: TopicPartition, error: ClientError) -> None:

@@ -23,7 +23,8 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.errors import LinkFenced, RegistryLost, StateDamaged, TargetTaken
 from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.link import STATE_PREFIX, Link
-from mirror.offsets.entries import Writer
+from mirror.offsets.entries import Checkpoint, Writer
+from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import Way
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import FENCED_CODES, ensure_own_topics
@@ -81,6 +82,7 @@ class Passage:
         sites = self._site_names()
         for registry in (self.at_source, self.at_target):
             registry.call_sites(sites)
+        left_to = frozenset(map(self.called, left_to))
         pulses = await self._pulses(target)
         living = self._of_pulse(pulses, Pulse.ALIVE)
         brought = {side.source.name for side in self._declared.side_links} | {one.source.name for one in living}
@@ -103,6 +105,18 @@ class Passage:
         told = [one.source for one in registered]
         told += [site for one in registered for site in sorted(one.sites, key=lambda site: site.name)]
         return call_sites((*self._ends, *told))
+
+    def called(self, site: str) -> str:
+        """What a site is called now that the link called so when it ran before."""
+        known = (*self.at_target.registered(), *self.at_source.registered())
+        if any(site == one.source.name or site in one.origins for one in known):
+            return site
+        return next((name for one in known if (name := one.called(site)) != site), site)
+
+    def left_behind(self, checkpoint: Checkpoint) -> tuple[LeftOut, ...]:
+        """What was left, in a partition, to direct links of which none is there any more."""
+        direct = direct_sites(self.link, checkpoint.topic)
+        return tuple(one for one in checkpoint.left_out if self.called(one.site) not in direct)
 
     async def _pulses(self, target: Cluster) -> dict[str, Pulse | None]:
         """Of the links at the target that may write the same topics, and are not declared here; None: it has no state.

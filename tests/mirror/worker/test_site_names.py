@@ -12,6 +12,9 @@ from broker.client.log import append
 from broker.client.site import Site
 from broker.wire.records import Record, encode_batch
 from mirror.link import Link
+from mirror.offsets.entries import Checkpoint, Writer
+from mirror.offsets.intervals import End
+from mirror.offsets.left_out import LeftOut
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.origins import Registration, SiteIdentity, call_sites, decode_registration, encode_registration
 from mirror.worker.events import Event
@@ -120,6 +123,26 @@ async def test_a_name_that_turns_out_to_be_another_s_renews_the_session(sites: M
     await passage.look(west)
     assert passage.find_change() is None
     assert passage.at_target.registered()[0].origins == {"south", "east"}
+
+
+async def test_what_was_left_to_a_site_stays_left_to_it_when_it_is_called_otherwise(
+    sites: Mapping[str, Cluster],
+) -> None:
+    """Another link registers, whose file calls it differently: what was left out would be taken for nobody's."""
+    west = sites["west"]
+    link = Link("north-west", sites["north"].site, west.site, ("flights",))
+    await ensure_own_topics(west, link)
+    for at, (name, site) in enumerate({"a-direct": EAST, "b-direct": ORIENT, "c-direct": OTHER}.items()):
+        one = replace(registered(site), link=name, producer_id=at)
+        await append(west, REGISTRY, encode_batch([Record(0, 1, *encode_registration(one))]))
+    passage = Passage(link, sites["north"], west)
+    await passage.look(west)
+    assert [passage.called(name) for name in ("orient", "east", "south")] == ["east", "east", "south"]
+    left = (LeftOut("orient", 5, 9), LeftOut("south", 1, 2))
+    checkpoint = Checkpoint("flights", 0, End(20, 20), 20, Writer(7, 1), 0, 20, -1, 0, left_out=left)
+    direct = Link("a-direct", Site("east", "127.0.0.1:1"), west.site, ("flights",))
+    passage.link = replace(link, side_links=(direct,))
+    assert passage.left_behind(checkpoint) == (LeftOut("south", 1, 2),)
 
 
 async def test_of_two_clusters_that_two_files_call_alike_all_records_come(
