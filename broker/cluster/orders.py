@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+from uuid import UUID
 
 from broker.cluster.metadata import LiveBroker, PartitionState, TopicState
 from broker.errors import BrokerError
@@ -56,11 +57,14 @@ class UpdateMetadata:
 
 @dataclass(frozen=True, slots=True)
 class StopReplica:
-    """Partitions, with their leader epochs, that the broker has no more; `delete`: nor their files."""
+    """Partitions, with their leader epochs, that the broker has no more; `delete`: nor their files. `topic_ids` say of
+    which topics: one of the same name that was made since stays.
+    """
 
     controller: int
     controller_epoch: int
     broker_epoch: int
+    topic_ids: Mapping[str, UUID]
     partitions: Mapping[TopicPartition, int]
     delete: bool
 

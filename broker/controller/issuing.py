@@ -80,7 +80,14 @@ def stop_orders(
             if node in cluster.brokers:
                 by_node.setdefault(node, {})[TopicPartition(topic.name, index)] = state.leader_epoch
     return {
-        node: StopReplica(controller.node_id, controller.epoch, cluster.brokers[node].epoch, epochs, delete)
+        node: StopReplica(
+            controller.node_id,
+            controller.epoch,
+            cluster.brokers[node].epoch,
+            {topic.name: topic.topic_id},
+            epochs,
+            delete,
+        )
         for node, epochs in by_node.items()
     }
 

@@ -48,9 +48,10 @@ class TopicChanges:
             reign.making.add(new.name)
             try:
                 indexes = range(len(topic.partitions))
-                ready = await self._made(topic, indexes, timeout_ms)
+                async with self._undone(topic):
+                    ready = await self._made(topic, indexes, timeout_ms)
                 async with reign.turn:
-                    async with self._undone(topic, indexes):
+                    async with self._undone(topic):
                         led = self._with_leaders(topic, ready)
                         made = await reign.store.create_topic(reign.controller, led)
                     answers = await self._take_over(made, indexes)
@@ -70,11 +71,10 @@ class TopicChanges:
             indexes = range(len(self._require(name).partitions), count)
             ready = await self._made(grown, indexes, timeout_ms)
             async with reign.turn:
-                async with self._undone(grown, indexes):
-                    # Leaders and ISRs may have changed meanwhile.
-                    now = self._require(name)
-                    grown = replace(now, partitions=now.partitions + grown.partitions[len(now.partitions) :])
-                    written = await reign.store.set_assignment(reign.controller, self._with_leaders(grown, ready))
+                # Leaders and ISRs may have changed meanwhile.
+                now = self._require(name)
+                grown = replace(now, partitions=now.partitions + grown.partitions[len(now.partitions) :])
+                written = await reign.store.set_assignment(reign.controller, self._with_leaders(grown, ready))
                 answers = await self._take_over(written, indexes)
             await all_done(answers, timeout_ms, f"topic {name} has grown, and not every broker knows")
 
@@ -115,11 +115,14 @@ class TopicChanges:
 
     async def _made(self, topic: TopicState, indexes: Sequence[int], timeout_ms: int) -> Ready:
         """The folders of new partitions, at the brokers that are there. Raises what kept the last broker of a partition
-        from making it; then none is left.
+        from making it.
         """
         reign = self._reign
         orders = making_orders(reign.cluster, reign.controller, topic, indexes)
         making = {node: asyncio.ensure_future(reign.queues[node].make(order)) for node, order in orders.items()}
+        for made in making.values():
+            # Whoever asked may not be there any more to hear what it met.
+            made.add_done_callback(lambda done: done.cancelled() or done.exception())
         if making:
             await asyncio.wait(making.values(), timeout=timeout_ms / 1000)
         ready: Ready = {index: {} for index in indexes}
@@ -135,7 +138,6 @@ class TopicChanges:
             else:
                 raise error
         if not all(ready.values()):
-            self._undo(topic, indexes)
             raise refusal
         return ready
 
@@ -152,22 +154,21 @@ class TopicChanges:
         return replace(topic, partitions=tuple(partitions))
 
     @asynccontextmanager
-    async def _undone(self, topic: TopicState, indexes: Iterable[int]) -> AsyncIterator[None]:
-        """Where the store refused, the folders go again; where it is not known what it holds they stay, for the next
-        controller to lead or to remove.
+    async def _undone(self, topic: TopicState) -> AsyncIterator[None]:
+        """Where a creation is refused, the folders go again; where it is not known what the store holds they stay, for
+        the next controller to lead or to remove. The next try has another topic id, so that this cannot meet it; those
+        of a growth would have the same, and stay for the next try.
         """
         try:
             yield
         except IN_DOUBT:
             raise
         except BrokerError:
-            self._undo(topic, indexes)
+            reign = self._reign
+            indexes = range(len(topic.partitions))
+            for node, order in stop_orders(reign.cluster, reign.controller, topic, indexes, delete=True).items():
+                reign.queues[node].put(order)
             raise
-
-    def _undo(self, topic: TopicState, indexes: Iterable[int]) -> None:
-        reign = self._reign
-        for node, order in stop_orders(reign.cluster, reign.controller, topic, indexes, delete=True).items():
-            reign.queues[node].put(order)
 
     async def _take_over(self, topic: TopicState, indexes: Iterable[int]) -> list[Answer]:
         cluster = self._reign.cluster

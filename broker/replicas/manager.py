@@ -236,7 +236,7 @@ class ReplicaManager:
                 topic = self.topics[name] = Topic(told, {}, name in INTERNAL_TOPICS)
             topic.state = with_newest_configs(told, topic.state)
             missing = [where for where in wheres if where.partition not in topic.partitions]
-            prepared = [found for where in missing if (found := self._prepared_of(where, told)) is not None]
+            prepared = [found for where in missing if (found := self._prepared_of(where, told.topic_id)) is not None]
             known = {each.partition.index for each in prepared}
             wanted = [(w.partition, order.partitions[w]) for w in missing if w.partition not in known]
             opened = await asyncio.to_thread(self._files.load, topic.state, wanted) if wanted else []
@@ -244,11 +244,10 @@ class ReplicaManager:
             for partition in [*(each.partition for each in prepared), *opened]:
                 topic.partitions[partition.index] = partition
 
-    def _prepared_of(self, where: TopicPartition, topic: TopicState) -> _Prepared | None:
+    def _prepared_of(self, where: TopicPartition, topic_id: uuid.UUID) -> _Prepared | None:
+        """Taken out: it is no new one any more."""
         found = self._prepared.get(where)
-        if found is None or found.topic.topic_id != topic.topic_id:
-            return None
-        return self._prepared.pop(where)
+        return None if found is None or found.topic.topic_id != topic_id else self._prepared.pop(where)
 
     def _take(self, where: TopicPartition, state: PartitionState) -> ErrorCode:
         partition = self.topics[where.topic].partitions[where.partition]
@@ -287,19 +286,23 @@ class ReplicaManager:
     async def _stop(self, order: StopReplica) -> Failures:
         failures: dict[TopicPartition, ErrorCode] = {}
         stopped: list[TopicPartition] = []
+        gone: list[Partition] = []
         for where, leader_epoch in order.partitions.items():
-            partition = self.partition(*where)
-            if partition is not None and leader_epoch < partition.leader_epoch:
+            topic_id = order.topic_ids[where.topic]
+            if (prepared := self._prepared_of(where, topic_id)) is not None:
+                gone.append(prepared.partition)
+            if (partition := self._find(where, topic_id)) is None:
+                continue
+            if leader_epoch < partition.leader_epoch:
                 failures[where] = ErrorCode.FENCED_LEADER_EPOCH
             else:
                 stopped.append(where)
-        prepared = [found.partition for where in stopped if (found := self._prepared.pop(where, None)) is not None]
-        gone = self._forget(stopped)
+        gone += self._forget(stopped)
         if order.delete:
-            for where, error in (await self._retire([*gone, *prepared])).items():
+            for where, error in (await self._retire(gone)).items():
                 failures[where] = error.error_code
         else:
-            await asyncio.to_thread(_close_all, [*gone, *prepared])
+            await asyncio.to_thread(_close_all, gone)
         return failures
 
     def _forget(self, wheres: Iterable[TopicPartition]) -> list[Partition]:

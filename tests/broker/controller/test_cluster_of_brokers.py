@@ -1,0 +1,166 @@
+"""Controllers that are killed, cut off and deposed at any await, in clusters whose brokers come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from broker.controller.requests import NewTopic
+from broker.errors import BrokerError
+from tests.broker.controller.cluster_world import World
+
+SEEDS = 100
+ACTIONS = 40
+
+
+async def live_through(seed: int, actions: int = ACTIONS) -> World:
+    """Raises Violation."""
+    world = World(seed)
+    story = Story(world)
+    try:
+        for node in world.brokers:
+            world.start(node)
+        for _ in range(actions):
+            for _ in range(world.rng.randrange(60)):
+                await asyncio.sleep(0)
+            await story.next()
+        await world.settle()
+    finally:
+        story.end()
+        for node in world.brokers:
+            await world.kill(node)
+        await asyncio.gather(*story.asking, return_exceptions=True)
+    return world
+
+
+class Story:
+    """What happens, by the world's dice."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.rng
+        self.asking: list[asyncio.Task[None]] = []
+        self._acts = [
+            (self._create, 6), (self._grow, 2), (self._delete, 2), (self._kill, 3), (self._start, 5),
+            (self._expire, 2), (self._cut, 2), (self._mend, 3), (self._time, 6), (self._change_isr, 4),
+            (self._prefer, 2), (self._cut_way, 1),
+        ]  # fmt: skip
+
+    async def next(self) -> None:
+        acts, weights = zip(*self._acts, strict=True)
+        await self.rng.choices(acts, weights)[0]()
+
+    def end(self) -> None:
+        for task in self.asking:
+            task.cancel()
+
+    def _node(self) -> int:
+        return self.rng.choice(sorted(self.world.brokers))
+
+    def _ask(self, what: str) -> None:
+        """At a broker that may not be the controller, or not for long."""
+        controller = self.world.brokers[self._node()].controller
+        name = f"t{self.rng.randrange(6)}"
+        count, factor = self.rng.randint(1, 4), self.rng.randint(1, 3)
+        if controller is None:
+            return
+
+        async def asked() -> None:
+            try:
+                if what == "create":
+                    await controller.create_topic(NewTopic(name, count, factor), 1)
+                elif what == "grow":
+                    await controller.grow_topic(name, count + 3, None, 1)
+                else:
+                    await controller.delete_topic(name, 1)
+            except BrokerError:
+                return
+
+        self.asking.append(asyncio.create_task(asked()))
+
+    async def _create(self) -> None:
+        self._ask("create")
+
+    async def _grow(self) -> None:
+        self._ask("grow")
+
+    async def _delete(self) -> None:
+        self._ask("delete")
+
+    async def _kill(self) -> None:
+        await self.world.kill(self._node())
+
+    async def _start(self) -> None:
+        for node, broker in self.world.brokers.items():
+            if not broker.runs:
+                self.world.start(node)
+                return
+
+    async def _expire(self) -> None:
+        if (session := self.world.sessions.get(self._node())) is not None:
+            self.world.zookeeper.expire(session)
+
+    async def _cut(self) -> None:
+        if (session := self.world.sessions.get(self._node())) is not None and session.reachable:
+            session.cut()
+
+    async def _mend(self) -> None:
+        for node, session in self.world.sessions.items():
+            if self.world.brokers[node].runs and not session.reachable:
+                session.mend()
+
+    async def _time(self) -> None:
+        self.world.pass_time(self.rng.choice([500, 2000, 7000]))
+
+    async def _cut_way(self) -> None:
+        self.world.cut_ways = [] if self.world.cut_ways else [{self._node(), self._node()}]
+
+    async def _prefer(self) -> None:
+        broker = self.world.brokers[self._node()]
+        if broker.runs and broker.store is not None and broker.states:
+            self.asking.append(asyncio.create_task(self._try(broker.store.request_preferred_elections(broker.states))))
+
+    async def _change_isr(self) -> None:
+        """As a leader does: a follower that is slow leaves, one that caught up comes back."""
+        broker = self.world.brokers[self._node()]
+        led = sorted(broker.led().items())
+        if not broker.runs or broker.store is None or not led:
+            return
+        where, state = self.rng.choice(led)
+        topic_id, _ = broker.states[where]
+        # Only one that fetches can have caught up.
+        followers = [self.world.brokers[node] for node in state.replicas if node != broker.node_id]
+        there = [each.node_id for each in followers if each.runs and (topic_id, where.partition) in each.folders]
+        wanted = replace(state, isr=(broker.node_id, *(node for node in there if self.rng.random() < 0.5)))
+
+        async def changed() -> None:
+            if broker.store is None:
+                return
+            written = await broker.store.write_isr({where: wanted})
+            known = broker.states.get(where)
+            if where in written.states and known is not None and known[1] == state:
+                broker.states[where] = (known[0], written.states[where])
+
+        self.asking.append(asyncio.create_task(self._try(changed())))
+
+    async def _try(self, work: asyncio.Future[None] | object) -> None:
+        try:
+            await work  # type: ignore[misc]  # any awaitable
+        except BrokerError:
+            return
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_whatever_happens_is_followed_by_order(seed: int) -> None:
+    await live_through(seed)
+
+
+@pytest.mark.parametrize("seed", [3, 17])
+async def test_a_seed_gives_the_same_once_more(seed: int) -> None:
+    first, again = [await live_through(seed) for _ in range(2)]
+    assert first.orders == again.orders
+    assert len(first.orders) > 10
+    nodes = [[(path, world.zookeeper.read(path).data) for path in world.zookeeper.paths()] for world in (first, again)]
+    assert nodes[0] == nodes[1]
