@@ -29,7 +29,7 @@ from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
 T = TypeVar("T")
 INTERNAL_PARTITIONS: Final = 2
 FLIGHTS: Final = [TopicPartition("flights", index) for index in range(3)]
-SLOWNESS_S: Final = (0.0, 0.0, 0.001, 0.001, 0.01, 0.01, 0.1, 0.5)
+SLOWNESS_S: Final = (0.0, 0.0, 0.0, 0.001, 0.001, 0.01, 0.01, 0.1)
 
 
 class Lost(Exception):
@@ -206,7 +206,7 @@ class Site:
     async def replicate(self, where: TopicPartition, is_calm: Callable[[], bool]) -> None:
         """In the background, with stalls that outlast the patience of coordinators."""
         while True:
-            stalls = not is_calm() and self.rng.random() < 0.02
+            stalls = not is_calm() and self.rng.random() < 0.003
             await asyncio.sleep(8.0 if stalls else self.rng.choice([0.001, 0.02, 0.2]))
             self.partitions[where].log.replicate(self.rng)
 
@@ -260,7 +260,7 @@ class Orders:
             return await self._deliver_now(marker, where)
 
     async def _deliver_now(self, marker: Marker, where: TopicPartition) -> ErrorCode:
-        await asyncio.sleep(self._site.rng.choice([*SLOWNESS_S, 4.0]))
+        await asyncio.sleep(self._site.rng.choice([*SLOWNESS_S, 1.0, 4.0]))
         node = self._site.partitions[where].node
         broker = self._site.brokers.get(-1 if node is None else node)
         if broker is None:

@@ -19,7 +19,7 @@ from tests.broker.coordination.simulation.world import World
 from tests.mirror.simulation.trace import Found
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-SEEDS = 40
+SEEDS = 15
 
 
 async def _at_once(self: Coordinators[Any], key: str, step: Callable[[Any], Any]) -> Any:

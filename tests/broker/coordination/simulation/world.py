@@ -19,7 +19,7 @@ from tests.broker.coordination.simulation.site import FLIGHTS, Site, first_of
 from tests.mirror.simulation.loop import SimulatedLoop
 
 STRIKES_S: Final = 60.0
-CALM_S: Final = 60.0
+CALM_S: Final = 40.0
 
 
 class World:
@@ -85,4 +85,6 @@ class World:
             if self.rng.random() < 0.15:
                 await self.site.crash(self.rng.choice(list(self.site.brokers)))
             else:
-                await self.site.move(self.rng.choice(list(self.site.partitions)))
+                # Coordinators above all.
+                internal = [where for where in self.site.partitions if where not in FLIGHTS]
+                await self.site.move(self.rng.choice([*internal, *self.site.partitions]))
