@@ -79,8 +79,14 @@ class Broker:
         self._producer_ids = range(0)
         self._making_internal = asyncio.Lock()
         self.markers = LocalMarkers(self, self._end_offsets)
-        offsets = InternalTopic(OFFSETS_TOPIC, config.offsets_topic_num_partitions)
-        transactions = InternalTopic(TRANSACTIONS_TOPIC, config.transaction_state_log_num_partitions)
+        offsets = InternalTopic(
+            OFFSETS_TOPIC, config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
+        )
+        transactions = InternalTopic(
+            TRANSACTIONS_TOPIC,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+        )
         self.groups = Coordinators(self, offsets, self._group_coordinator)
         self.transactions = Coordinators(self, transactions, self._transaction_coordinator)
         self.replicas.leadership_listeners.append(self._leads)
@@ -180,12 +186,20 @@ class Broker:
         """That the topic is there. Raises what its creation met."""
         async with self._making_internal:
             if topic.name not in self.view.topics:
-                new = NewTopic(topic.name, topic.partitions, configs=INTERNAL_TOPIC_CONFIGS)
+                replicas = min(topic.replicas_max, max(len(self.view.brokers), 1))
+                new = NewTopic(topic.name, topic.partitions, replicas, INTERNAL_TOPIC_CONFIGS)
                 try:
                     await self.controller.create_topic(new, INTERNAL_TOPIC_TIMEOUT_MS)
                 except TopicExists:
                     # By a request of which it was not known what became of it.
                     return
+
+    def leader_address(self, topic: str, index: int) -> tuple[int, str, int] | None:
+        """Node id, host and port for clients of who leads the partition; None while nobody is known to."""
+        known = self.view.topics.get(topic)
+        leader = known.partitions[index].leader if known is not None and index < len(known.partitions) else None
+        found = None if leader is None else self.view.client_endpoints().get(leader)
+        return None if leader is None or found is None else (leader, found[0].host, found[0].port)
 
     def damage_hint(self, topic: str, index: int) -> str:
         folder = self._data.folders.path / f"{topic}-{index}"

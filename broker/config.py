@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,13 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 FRAMING: Final = "framing"
 FULL: Final = "full"
 RECORD_VALIDATIONS: Final = (FRAMING, FULL)
+CLUSTER_DEFAULTS: Final[Mapping[str, int]] = {
+    "offsets_topic_num_partitions": 50,
+    "offsets_topic_replication_factor": 3,
+    "transaction_state_log_num_partitions": 50,
+    "transaction_state_log_replication_factor": 3,
+}
+"""Kafka's, for brokers that are not alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +29,7 @@ class BrokerConfig:
 
     Where a default differs from Kafka's, it is because one broker is the whole cluster:
     no rebalance delay (it collects the members of a large fleet that starts together, and costs every small group 3 s),
-    one partition for each coordinator's topic (fifty spread the load over brokers, which are not there), and sessions
+    one partition for each coordinator's topic (CLUSTER_DEFAULTS has what spreads the load over brokers), and sessions
     from 1 s on (client test suites use them; Kafka's 6 s protect large clusters from heartbeat storms).
     """
 
@@ -47,7 +55,9 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = 5 * 60 * 1000
     log_cleaner_backoff_ms: int = 15 * 1000
 
+    # Of the coordinators' topics, when they are made; at most as many replicas as brokers are there then.
     offsets_topic_num_partitions: int = 1
+    offsets_topic_replication_factor: int = 1
     group_initial_rebalance_delay_ms: int = 0
     # May a classic group become a consumer group when a member of that protocol joins, and go back when the last such
     # member has left?
@@ -55,6 +65,7 @@ class BrokerConfig:
     group_min_session_timeout_ms: int = 1000
     group_max_session_timeout_ms: int = 30 * 60 * 1000
     transaction_state_log_num_partitions: int = 1
+    transaction_state_log_replication_factor: int = 1
     transaction_max_timeout_ms: int = 15 * 60 * 1000
 
     socket_request_max_bytes: int = SOCKET_REQUEST_BYTES_MAX
@@ -70,7 +81,7 @@ class BrokerConfig:
             if port is not None and not 0 <= port <= 65535:
                 raise ValueError(f"{name} {port} is outside 0..65535")
         self._check_advertised()
-        for name in ("num_partitions", "offsets_topic_num_partitions", "transaction_state_log_num_partitions"):
+        for name in ("num_partitions", *CLUSTER_DEFAULTS):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
         if self.record_validation not in RECORD_VALIDATIONS:

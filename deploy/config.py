@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from broker.base.address import Address, parse_address
 from broker.client.site import Site
-from broker.config import BrokerConfig
+from broker.config import CLUSTER_DEFAULTS, BrokerConfig
 from deploy.errors import ConfigError
 from deploy.tables import FileModel, LinkTable, SiteTable
 from deploy.topology import connect, topology_problems
@@ -118,6 +118,7 @@ class Configuration:
             raise click.UsageError(f"site {site!r} has no broker {node_id}; its brokers: {known}")
         listen = parse_address(table.listen)
         advertised = None if table.advertised is None else parse_address(table.advertised)
+        given: dict[str, Any] = {**CLUSTER_DEFAULTS, **model.cluster.model_dump(exclude_none=True)}
         return BrokerConfig(
             data_dir=self.path(table.data_dir),
             listen_host=listen.host,
@@ -126,7 +127,7 @@ class Configuration:
             advertised_port=advertised.port if advertised else None,
             node_id=table.node_id,
             rack=table.rack,
-            **model.cluster.model_dump(exclude_none=True),
+            **given,
         )
 
     def option_defaults(self) -> dict[str, Any]:

@@ -21,11 +21,12 @@ class TopicShape(NamedTuple):
 
 class InternalTopic(NamedTuple):
     """A coordinator's topic. `partitions` is the count to make it with: one that exists keeps its own, or keys would
-    move.
+    move. It gets at most as many replicas as brokers are there then.
     """
 
     name: str
     partitions: int
+    replicas_max: int = 1
 
 
 class HostPartition(Protocol):

@@ -1,7 +1,6 @@
 """FindCoordinator, v0-4: which broker coordinates a group (key type 0) or a transactional id (1).
 
-This broker coordinates all of its cluster, so the answer is always itself, once the coordinator's topic is there; but
-for keys of a partition that cannot be loaded.
+It is the leader of the partition of the coordinator's topic that has the key; nobody where that cannot be loaded.
 v1 key type; v4 many keys in one request. Share groups (key type 2, v6) are not served.
 """
 
@@ -33,13 +32,16 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
 async def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR):
         return _nowhere(key, ErrorCode.INVALID_REQUEST)
+    coordinators = broker.groups if key_type == GROUP_COORDINATOR else broker.transactions
     try:
-        await (broker.groups if key_type == GROUP_COORDINATOR else broker.transactions).require(key)
+        await coordinators.require(key)
+        leader = broker.leader_address(coordinators.topic.name, await coordinators.partition_for(key))
     except BrokerError as error:
         # Clients ask again on this code, and on hardly any other.
         return _nowhere(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-    host, port = broker.advertised
-    return Coordinator(key, broker.config.node_id, host, port, ErrorCode.NONE, None)
+    if leader is None:
+        return _nowhere(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(key, *leader, ErrorCode.NONE, None)
 
 
 def _nowhere(key: str, error: ErrorCode, text: str | None = None) -> Coordinator:

@@ -27,6 +27,7 @@ _LONGS = {
     "queued_max_request_bytes",
     "connections_max_idle_ms",
 }
+_SHORTS = {"offsets_topic_replication_factor", "transaction_state_log_replication_factor"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,6 @@ def broker_settings(config: BrokerConfig, advertised: tuple[str, int]) -> list[B
         _text("listeners", f"PLAINTEXT://{config.listen_host}:{config.listen_port}", ConfigType.STRING),
         _text("advertised.listeners", f"PLAINTEXT://{advertised[0]}:{advertised[1]}", ConfigType.STRING),
         _text("default.replication.factor", "1", ConfigType.INT),
-        _text("offsets.topic.replication.factor", "1", ConfigType.SHORT),
-        _text("transaction.state.log.replication.factor", "1", ConfigType.SHORT),
         _text("min.insync.replicas", "1", ConfigType.INT),
         _text("delete.topic.enable", "true", ConfigType.BOOLEAN),
     ]
@@ -75,5 +74,7 @@ def _type_of(name: str, value: object) -> ConfigType:
     if isinstance(value, bool):
         return ConfigType.BOOLEAN
     if isinstance(value, int):
+        if name in _SHORTS:
+            return ConfigType.SHORT
         return ConfigType.LONG if name in _LONGS else ConfigType.INT
     return ConfigType.STRING

@@ -141,6 +141,9 @@ class Host:
         count = sum(topic == name for topic, _ in self._partitions)
         return TopicShape(uuid.uuid5(uuid.NAMESPACE_DNS, name), count) if count else None
 
+    def leader_address(self, topic: str, index: int) -> tuple[int, str, int]:
+        return 1, *self.advertised
+
     async def gone_topics(self, names: Collection[str]) -> set[str]:
         return {name for name in names if self.topic_shape(name) is None}
 

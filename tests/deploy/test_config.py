@@ -196,7 +196,9 @@ def test_a_cluster_has_a_configuration_for_each_broker() -> None:
         configuration.broker_config("north")
     with pytest.raises(click.UsageError, match="no broker 3; its brokers: 1, 2"):
         configuration.broker_config("north", 3)
-    assert configuration.broker_config("east", 1).zookeeper is None
+    assert (one.offsets_topic_num_partitions, one.transaction_state_log_replication_factor) == (50, 3)
+    alone = configuration.broker_config("east", 1)
+    assert (alone.zookeeper, alone.offsets_topic_num_partitions) == (None, 1)
     with pytest.raises(click.UsageError, match="leave out --node-id"):
         configuration.broker_config("east", 2)
 

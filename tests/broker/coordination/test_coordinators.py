@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from broker.cluster.metadata import CLIENT_LISTENER, BrokerRegistration, Endpoint
 from broker.coordination.coordinators import Coordinators
 from broker.coordination.host import InternalTopic
 from broker.errors import BrokerError
@@ -17,8 +19,11 @@ from broker.groups.formats import Committed, offset_entry
 from broker.groups.model import GroupProtocol, JoinAsk, JoinResult
 from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.coordinator_host import Host, at_once, start
+from tests.broker.running import running_server
+from tests.broker.wire_client import connect
 
 MEMBER = GroupProtocol("range", b"")
 FLIGHTS = TopicPartition("flights", 0)
@@ -92,6 +97,29 @@ async def test_a_partition_is_loaded_when_its_leadership_begins(tmp_path: Path) 
     assert await groups.ask_all(lambda at: list(at.groups)) == [["g"]]
     running.cancel()
     host.close()
+
+
+async def test_clients_are_sent_to_who_leads_the_partition(tmp_path: Path) -> None:
+    async with (
+        running_server(tmp_path, offsets_topic_num_partitions=2) as server,
+        connect(server.address) as client,
+    ):
+        names = {partition_for(name, 2): name for name in ("a", "b", "c")}
+        asked = FindCoordinatorRequest(coordinator_keys=[names[0], names[1]])
+        host, port = server.broker.advertised
+        here, _ = (await client.ask(asked, 4, FindCoordinatorResponse)).coordinators
+        assert (here.node_id, here.host, here.port) == (1, host, port)
+        view = server.broker.view
+        led = view.topics[OFFSETS_TOPIC].partitions
+        moved = replace(view.topics[OFFSETS_TOPIC], partitions=(led[0], replace(led[1], leader=7)))
+        registration = BrokerRegistration(7, (Endpoint(CLIENT_LISTENER, "far", 7092),), None)
+        view.brokers = {**view.brokers, 7: replace(view.brokers[1], registration=registration)}
+        view.topics[OFFSETS_TOPIC] = moved
+        here, there = (await client.ask(asked, 4, FindCoordinatorResponse)).coordinators
+        assert (here.node_id, there.node_id, there.host, there.port) == (1, 7, "far", 7092)
+        view.brokers = {1: view.brokers[1]}
+        _, nobody = (await client.ask(asked, 4, FindCoordinatorResponse)).coordinators
+        assert nobody.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def _is_loaded(groups: Coordinators[GroupCoordinator]) -> bool:
