@@ -206,7 +206,7 @@ class Site:
     async def replicate(self, where: TopicPartition, is_calm: Callable[[], bool]) -> None:
         """In the background, with stalls that outlast the patience of coordinators."""
         while True:
-            stalls = not is_calm() and self.rng.random() < 0.003
+            stalls = not is_calm() and self.rng.random() < (0.01 if where.topic == TRANSACTIONS_TOPIC else 0.003)
             await asyncio.sleep(8.0 if stalls else self.rng.choice([0.001, 0.02, 0.2]))
             self.partitions[where].log.replicate(self.rng)
 
