@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from broker.coordination.host import CoordinatorHost, InternalTopic
 from broker.coordination.internal_log import NotCoordinator, StateLog
-from broker.coordination.limits import COORDINATOR_LOAD_RETRY_MS
+from broker.coordination.limits import COORDINATOR_LOAD_RETRY_MS, REPLICATION_TIMEOUT_MS
 from broker.errors import BrokerError, LogDamaged
 from broker.topics.errors import PartitionOffline
 from broker.wire.coordinator_keys import partition_for
@@ -51,7 +52,9 @@ class Led(Generic[C]):
 
     def __init__(self, coordinator: C) -> None:
         self.coordinator = coordinator
+        self.is_read = False
         self.is_loaded = False
+        """And nothing of what was read can be lost."""
         self.error: BrokerError | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -66,7 +69,7 @@ class Coordinators(Generic[C]):
         self._led: dict[int, Led[C]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         # One after the other: together they would take the event loop for as many steps at once.
-        self._loading = asyncio.Lock()
+        self._reading = asyncio.Lock()
 
     # -- leadership ------------------------------------------------------------------------------------------------
 
@@ -108,27 +111,31 @@ class Coordinators(Generic[C]):
 
     async def _live(self, led: Led[C]) -> None:
         while not led.is_loaded and led.error is None:
-            await self._load(led)
+            await self._read(led)
+            try:
+                await self._confirm(led, REPLICATION_TIMEOUT_MS)
+            except BrokerError as error:
+                log.warning("%s is not served yet: %s", led.coordinator.log.name, error)
             if not led.is_loaded and led.error is None:
                 await asyncio.sleep(COORDINATOR_LOAD_RETRY_MS / 1000)
         if led.error is None:
             await led.coordinator.run()
 
     async def load(self) -> None:
-        """Load what is led now; what cannot be loaded is in the log."""
+        """Load what is led now; nobody waits here for what cannot be read, or lacks replicas yet."""
         for led in list(self._led.values()):
-            await self._load(led)
+            await self._read(led)
+            with suppress(BrokerError):
+                await self._confirm(led, 0)
 
-    async def _load(self, led: Led[C]) -> None:
-        async with self._loading:
-            if led.is_loaded or led.error is not None:
+    async def _read(self, led: Led[C]) -> None:
+        async with self._reading:
+            if led.is_read or led.is_loaded or led.error is not None:
                 return
             state = led.coordinator.log
             try:
                 await led.coordinator.load()
-                # What was not replicated when the leadership began might be lost with this broker.
-                await state.all_replicated()
-                led.is_loaded = True
+                led.is_read = True
             except (LogDamaged, PartitionOffline, WireError) as error:
                 hint = self._host.damage_hint(self.topic.name, state.index)
                 log.error("%s cannot be loaded, what it keeps is not served: %s; %s", state.name, error, hint)  # noqa: TRY400 - foreseen: the text says all
@@ -139,6 +146,12 @@ class Coordinators(Generic[C]):
                 log.warning("%s is not loaded yet, tried again: %s", state.name, error)
                 led.coordinator.end()
                 led.coordinator = self._make(StateLog(self._host, self.topic.name, state.index, state.leader_epoch))
+
+    async def _confirm(self, led: Led[C], timeout_ms: int) -> None:
+        """What was not replicated when the leadership began might be lost with this broker. Raises BrokerError."""
+        if led.is_read:
+            await led.coordinator.log.all_replicated(timeout_ms)
+            led.is_loaded = True
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -180,16 +193,24 @@ class Coordinators(Generic[C]):
             raise led.error
 
     async def ask(self, key: str, step: Callable[[C], T]) -> T:
-        """What `step` says, when all that it was made from is replicated. Raises BrokerError."""
+        """What `step` says, or raises, when all that it was made from is replicated. Raises BrokerError."""
         coordinator = await self.at(key)
-        result = step(coordinator)
+        try:
+            result = step(coordinator)
+        except BrokerError:
+            await coordinator.log.replicated(key)
+            raise
         await coordinator.log.replicated(key)
         return result
 
     async def wait_for(self, key: str, step: Callable[[C], Awaitable[T]]) -> T:
         """As `ask`, of a step that waits for others."""
         coordinator = await self.at(key)
-        result = await step(coordinator)
+        try:
+            result = await step(coordinator)
+        except BrokerError:
+            await coordinator.log.replicated(key)
+            raise
         await coordinator.log.replicated(key)
         return result
 

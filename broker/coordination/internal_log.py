@@ -138,13 +138,13 @@ class StateLog:
         if self._ends.get(key) == end_offset:
             del self._ends[key]
 
-    async def all_replicated(self) -> None:
+    async def all_replicated(self, timeout_ms: int = REPLICATION_TIMEOUT_MS) -> None:
         """As `replicated`, of all that stands in the log."""
-        await self._wait(self._partition().log.log_end_offset)
+        await self._wait(self._partition().log.log_end_offset, timeout_ms)
 
-    async def _wait(self, end_offset: int) -> None:
+    async def _wait(self, end_offset: int, timeout_ms: int = REPLICATION_TIMEOUT_MS) -> None:
         try:
-            await self._partition().wait_replicated(end_offset, REPLICATION_TIMEOUT_MS, self.leader_epoch)
+            await self._partition().wait_replicated(end_offset, timeout_ms, self.leader_epoch)
         except NotLeading as error:
             raise NotCoordinator(str(error)) from error
         except NotCoordinator:
