@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
+from broker.base.ending import to_its_end
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.log import FETCH_BY_ID_VERSION, FetchEpochs, FetchLimits, fetch_request, records_of
 from broker.client.model import read_metadata
 from broker.client.offsets import log_spans
 from broker.wire.api import ApiKey
-from broker.wire.errors import ErrorCode
-from broker.wire.messages.fetch import FetchResponse, PartitionData
+from broker.wire.errors import BatchBeyondLimits, ErrorCode
+from broker.wire.messages.fetch import AbortedTransaction, FetchResponse, PartitionData
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.errors import SourceTruncated
@@ -20,6 +23,7 @@ from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.plan import Blocker, plan_batches
+from mirror.worker.recoding import Recoded, Sealed, find_sealed, recode_all, recode_at_once
 from mirror.worker.replicator import Replicator
 from mirror.worker.session import Session
 from mirror.worker.watching import refuse_other_origins, refuse_used_sequences
@@ -27,13 +31,18 @@ from mirror.worker.watching import refuse_other_origins, refuse_used_sequences
 
 async def run_fetcher(session: Session, node_id: int, replicators: list[Replicator]) -> None:
     """Fetch and plan for ever. Raises ClientError: then everything is in doubt, and the session ends."""
+    async with asyncio.TaskGroup() as tasks:
+        await _run_fetches(session, node_id, replicators, Openings(session, tasks))
+
+
+async def _run_fetches(session: Session, node_id: int, replicators: list[Replicator], openings: Openings) -> None:
     connection = await session.source.connection(node_id, "fetch")
     limits = session.limits
     clock = session.source.clock
     wanted_bytes = limits.fetch_start_bytes
     while True:
         free_bytes = await session.budget.wait_room()
-        moving = [replicator for replicator in replicators if replicator.is_moving]
+        moving = [each for each in replicators if each.is_moving and each not in openings.under_way]
         roomy = [replicator for replicator in moving if replicator.buffered_bytes < limits.partition_buffer_max_bytes]
         if not roomy:
             await session.budget.wait_release()
@@ -45,7 +54,7 @@ async def run_fetcher(session: Session, node_id: int, replicators: list[Replicat
             max_wait_ms=limits.fetch_crowded_wait_ms if crowded else limits.fetch_max_wait_ms,
         )
         started = clock.monotonic()
-        brought_bytes = await _fetch(session, connection, roomy, fetch_limits)
+        brought_bytes = await _fetch(session, connection, roomy, fetch_limits, openings)
         wanted_bytes = next_fetch_bytes(limits, wanted_bytes, brought_bytes, 1000 * (clock.monotonic() - started))
 
 
@@ -62,7 +71,9 @@ def next_fetch_bytes(limits: WorkerLimits, asked_bytes: int, brought_bytes: int,
     return asked_bytes
 
 
-async def _fetch(session: Session, connection: Connection, replicators: list[Replicator], limits: FetchLimits) -> int:
+async def _fetch(
+    session: Session, connection: Connection, replicators: list[Replicator], limits: FetchLimits, openings: Openings
+) -> int:
     """One fetch -> the bytes of records that it brought."""
     # The order in which the broker fills its answer: those with the least buffered first.
     idle_first = sorted(replicators, key=lambda replicator: replicator.buffered_bytes)
@@ -96,7 +107,7 @@ async def _fetch(session: Session, connection: Connection, replicators: list[Rep
                 await session.passage.learn(replicator.source, records, is_onward=True)
             refuse_used_sequences(session, replicator)
     refuse_other_origins(session)
-    _plan(session, brought, size_bytes)
+    _plan(session, brought, size_bytes, openings)
     return size_bytes
 
 
@@ -130,16 +141,67 @@ async def _find_others(session: Session, connection: Connection, response: Fetch
     return others | {name: metadata.topic_errors[name] for name in others & metadata.topic_errors.keys()}
 
 
-def _plan(session: Session, brought: list[tuple[Replicator, PartitionData, memoryview]], size_bytes: int) -> None:
+def _plan(
+    session: Session,
+    brought: list[tuple[Replicator, PartitionData, memoryview]],
+    size_bytes: int,
+    openings: Openings,
+) -> None:
     lease = Lease(session.budget, size_bytes)
     for replicator, data, records in brought:
         if not replicator.is_moving:
             continue  # it was stopped while this fetch was under way: nothing may follow what it forgot
         replicator.see_source_end(data.high_watermark)
         if len(records):
-            aborted = data.aborted_transactions or ()
-            replicator.take(plan_batches(records, aborted, replicator.cursor, replicator.rules, lease))
+            fetched = Fetched(replicator, records, data.aborted_transactions or (), lease)
+            position, max_bytes = replicator.cursor.position, replicator.rules.max_batch_bytes
+            sealed = find_sealed(records, position, max_bytes)
+            try:
+                fetched.take(recode_at_once(sealed, position, max_bytes))
+            except BatchBeyondLimits:
+                openings.begin(fetched, sealed)
     lease.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What one fetch brought of one partition."""
+
+    replicator: Replicator
+    records: memoryview
+    aborted: Sequence[AbortedTransaction]
+    lease: Lease
+
+    def take(self, recoded: Mapping[int, Recoded]) -> None:
+        to = self.replicator
+        to.take(plan_batches(self.records, self.aborted, to.cursor, to.rules, self.lease, recoded))
+
+
+class Openings:
+    """Partitions whose fetched batches are being opened in a thread; they are not fetched, all others are."""
+
+    def __init__(self, session: Session, tasks: asyncio.TaskGroup) -> None:
+        self.under_way: set[Replicator] = set()
+        self._session = session
+        self._tasks = tasks
+
+    def begin(self, fetched: Fetched, sealed: list[Sealed]) -> None:
+        fetched.lease.hold()
+        self.under_way.add(fetched.replicator)
+        self._tasks.create_task(self._open(fetched, sealed))
+
+    async def _open(self, fetched: Fetched, sealed: list[Sealed]) -> None:
+        replicator, loop = fetched.replicator, asyncio.get_running_loop()
+        position, max_bytes = replicator.cursor.position, replicator.rules.max_batch_bytes
+        try:
+            async with self._session.opening:
+                recoded = await to_its_end(loop.run_in_executor(None, recode_all, sealed, position, max_bytes))
+            if replicator.is_moving:  # nothing may follow what it forgot
+                fetched.take(recoded)
+        finally:
+            self.under_way.discard(replicator)
+            fetched.lease.release()
+            self._session.budget.wake()
 
 
 async def _refuse(session: Session, replicator: Replicator, error_code: int) -> None:

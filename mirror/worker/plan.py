@@ -8,8 +8,9 @@ into batches on the way here (`broker/wire/message_sets.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from broker.client.committed import CommittedFilter
@@ -17,7 +18,6 @@ from broker.wire.batch import BatchHeader, patch_producer, verify_crc
 from broker.wire.errors import CorruptBatch
 from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import AbortedTransaction
-from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import NO_LEADER_EPOCH
 from mirror.offsets.entries import Block, GapKind, Writer
 from mirror.offsets.histories import EpochStart
@@ -27,6 +27,7 @@ from mirror.offsets.origin_entries import Way
 from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.origins import Judgement, Verdict
 from mirror.worker.budget import Lease
+from mirror.worker.recoding import Recoded, RecordTooLarge, Sealed, passes_through, recode
 
 
 @dataclass(slots=True)
@@ -114,9 +115,17 @@ class Plan:
 
 
 def plan_batches(
-    records: memoryview, aborted: Sequence[AbortedTransaction], start: Cursor, rules: Rules, lease: Lease
+    records: memoryview,
+    aborted: Sequence[AbortedTransaction],
+    start: Cursor,
+    rules: Rules,
+    lease: Lease,
+    recoded: Mapping[int, Recoded] = MappingProxyType({}),
 ) -> Plan:
-    """Plan what one fetch brought for one partition from `start` on; patches batches in place."""
+    """Plan what one fetch brought for one partition from `start` on; patches batches in place.
+
+    `recoded` is what was opened ahead, from the same start; what is missing there is opened here.
+    """
     cursor = replace(start)
     plan = Plan(cursor, lease)
     committed = CommittedFilter(aborted)
@@ -127,7 +136,7 @@ def plan_batches(
             judged = _judged(header, batch, committed, cursor, rules)
             if judged is not None and judged.verdict is Verdict.CARRY:
                 plan.way = judged.way
-                _add(plan, header, batch, rules)
+                _add(plan, header, batch, rules, recoded)
             elif judged is not None:
                 first = max(cursor.position, header.base_offset)
                 left = (LeftOut(site, first, header.next_offset) for site in judged.left_to)
@@ -178,66 +187,23 @@ class OriginUnclear(Exception):
     """A batch of which nothing says whether the target has it: to mirror it may begin a loop, not to may lose it."""
 
 
-class RecordTooLarge(Exception):
-    """A record that no batch within the target's limit can hold."""
-
-    def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message)
-        self.offset = offset
-
-
-def _add(plan: Plan, header: BatchHeader, batch: memoryview, rules: Rules) -> None:
-    cursor = plan.cursor
-    passes_through = (
-        header.base_offset >= cursor.position
-        and header.record_count == header.last_offset_delta + 1
-        and not header.is_log_append_time
-        and header.size_bytes <= rules.max_batch_bytes
-    )
-    if not passes_through:
-        kept = [record for record in decode_records(batch) if record.offset >= cursor.position]
-        _add_encoded(plan, kept, header, rules)
+def _add(plan: Plan, header: BatchHeader, batch: memoryview, rules: Rules, recoded: Mapping[int, Recoded]) -> None:
+    position = plan.cursor.position
+    if passes_through(header, position, rules.max_batch_bytes):
+        _sign(batch, plan.cursor, rules)
+        _append(plan, batch, (Piece(header.base_offset, 0),), header.record_count, header.max_timestamp)
         return
-    patch_producer(
-        batch,
-        producer_id=rules.writer.producer_id,
-        producer_epoch=rules.writer.epoch,
-        base_sequence=cursor.sequence,
-    )
-    _append(plan, batch, (Piece(header.base_offset, 0),), header.record_count, header.max_timestamp)
+    made = recoded.get(header.base_offset) or recode(Sealed(header, batch), position, rules.max_batch_bytes)
+    for each in made.batches:
+        _sign(each.batch, plan.cursor, rules)
+        _append(plan, each.batch, each.pieces, each.count, header.max_timestamp)
+    if made.error is not None:
+        raise made.error
 
 
-def _add_encoded(plan: Plan, records: list[Record], header: BatchHeader, rules: Rules) -> None:
-    """Re-encode records densely, in halves where they are too large together."""
-    if not records:
-        return
-    batch = encode_batch(
-        records,
-        compression=header.compression,
-        producer_id=rules.writer.producer_id,
-        producer_epoch=rules.writer.epoch,
-        base_sequence=plan.cursor.sequence,
-    )
-    if len(batch) > rules.max_batch_bytes:
-        if len(records) == 1:
-            text = f"the record at offset {records[0].offset} needs a batch of {len(batch)} bytes"
-            text = f"{text}, the target's max.message.bytes is {rules.max_batch_bytes}"
-            raise RecordTooLarge(text, records[0].offset)
-        half = len(records) // 2
-        _add_encoded(plan, records[:half], header, rules)
-        _add_encoded(plan, records[half:], header, rules)
-        return
-    _append(plan, batch, _pieces(records), len(records), header.max_timestamp)
-
-
-def _pieces(records: list[Record]) -> tuple[Piece, ...]:
-    pieces: list[Piece] = []
-    expected = -1
-    for ordinal, record in enumerate(records):
-        if record.offset != expected:
-            pieces.append(Piece(record.offset, ordinal))
-        expected = record.offset + 1
-    return tuple(pieces)
+def _sign(batch: bytearray | memoryview, cursor: Cursor, rules: Rules) -> None:
+    writer = rules.writer
+    patch_producer(batch, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=cursor.sequence)
 
 
 def _append(

@@ -75,6 +75,8 @@ class Session:
         self.due_at: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         """Per node of the target: something is ready to be produced there."""
         self.budget = Budget(limits.in_flight_max_bytes, limits.fetch_room_min_bytes)
+        self.opening = asyncio.Lock()
+        """Batches are opened in one thread at a time, which shares the interpreter with the loop and takes memory."""
         self.groups = GroupSyncMemory.of(opened.entries.groups)
         self.back_readers = StateReaders()
         self.examined: dict[TopicPartition, Examined] = {}

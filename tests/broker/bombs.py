@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any, Final
 
@@ -84,3 +85,35 @@ def counted_lines() -> Iterator[Lines]:
         yield lines
     finally:
         sys.settrace(before)
+
+
+TURN_LINES_MAX: Final = 100_000
+"""Of Python, between two turns of an event loop: a few milliseconds."""
+
+
+class Turns:
+    """The longest turn of the event loop, in lines."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.longest = 0
+        self._lines, self._before = lines, lines.count
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.longest = max(self.longest, self._lines.count - self._before)
+        self._before = self._lines.count
+        self._next = self._loop.call_soon(self._turn)
+
+    def stop(self) -> None:
+        self._next.cancel()
+
+
+@asynccontextmanager
+async def counted_turns() -> AsyncIterator[Turns]:
+    with counted_lines() as lines:
+        turns = Turns(lines)
+        try:
+            yield turns
+        finally:
+            turns.stop()

@@ -10,7 +10,8 @@ from broker.wire.records import Record
 from mirror.offsets.state_writer import Change
 from mirror.worker.budget import Lease
 from mirror.worker.events import Event
-from mirror.worker.plan import Plan, ProducerBatch, _append, _pieces
+from mirror.worker.plan import Plan, ProducerBatch, _append
+from mirror.worker.recoding import _pieces
 from mirror.worker.replicator import Outlet, Replicator
 
 

@@ -5,8 +5,6 @@ Python between two turns of the event loop, because the clock of a busy machine 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -22,40 +20,11 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.broker.bombs import NOW_MS, SHAPES, Lines, bomb, counted_lines
+from tests.broker.bombs import NOW_MS, SHAPES, TURN_LINES_MAX, bomb, counted_turns
 from tests.broker.running import TIMEOUT_MS, running_server
 from tests.broker.wire_client import WireClient, batch_of, connect
 
 MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP = 10, 87, 32
-TURN_LINES_MAX = 100_000
-
-
-class Turns:
-    """The longest turn of the event loop, in lines."""
-
-    def __init__(self, lines: Lines) -> None:
-        self.longest = 0
-        self._lines, self._before = lines, lines.count
-        self._loop = asyncio.get_running_loop()
-        self._next = self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self.longest = max(self.longest, self._lines.count - self._before)
-        self._before = self._lines.count
-        self._next = self._loop.call_soon(self._turn)
-
-    def stop(self) -> None:
-        self._next.cancel()
-
-
-@asynccontextmanager
-async def counted_turns() -> AsyncIterator[Turns]:
-    with counted_lines() as lines:
-        turns = Turns(lines)
-        try:
-            yield turns
-        finally:
-            turns.stop()
 
 
 async def ask_times(client: WireClient, topic: str) -> list[int]:
