@@ -59,7 +59,7 @@ class Bug:
 
 def draw(areas: Iterable[str], sample: int, seed: int) -> list[Bug]:
     """A seeded sample of the bugs in these folders."""
-    paths = [str(path) for area in areas for path in sorted(Path(area).rglob("*.py"))]
+    paths = sorted(str(path) for area in areas for path in Path(area).rglob("*.py"))
     every = [(path, number) for path in paths for number in range(len(_mutations(path)[1]))]
     random.Random(seed).shuffle(every)
     bugs = (bug for path, number in every if (bug := _bug(path, number)))

@@ -30,6 +30,14 @@ def test_a_topic_id_that_was_not_told_once_is_not_forgotten() -> None:
     assert stopped_at(histories)[0] is GapKind.RECREATED
 
 
+def test_a_session_fetches_on_with_the_epoch_that_the_source_confirmed() -> None:
+    histories = begun()
+    histories.write_and_catch_up([4])
+    histories.start(0, False)
+    assert histories.life is not None
+    assert histories.life.replicator.cursor.leader_epoch == histories.twins.source.epoch
+
+
 def test_what_landed_without_a_checkpoint_may_be_of_an_epoch_that_nobody_noted() -> None:
     """The first start recovers it; later ones, that find nothing new, must not doubt the source for its epochs."""
     histories = begun()

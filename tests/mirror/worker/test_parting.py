@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.client.errors import ReadUnfinished
 from broker.client.probe import StoredBatch
 from broker.wire.batch import BatchHeader, patch_log_append_time, peek
 from broker.wire.errors import CorruptBatch
@@ -20,7 +22,16 @@ from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import Way
 from mirror.origins import Judgement, Verdict
 from mirror.worker import parting
-from mirror.worker.parting import Copies, Parting, _Copy, _Window, find_parting, is_copy
+from mirror.worker.parting import (
+    Copies,
+    Parting,
+    PartingSearch,
+    _Copy,
+    _Window,
+    find_parting,
+    find_partings,
+    is_copy,
+)
 from tests.mirror.worker.histories import WHERE, AllPasses, MemoryLog, finish
 
 
@@ -68,11 +79,13 @@ class Pair:
             self.target.write(values if copies is None else copies, 7 + values[0])
         self.map.advance(found, End(self.source.end, self.target.end))
 
-    def find(self, below: int | None = None, agreed_by_epochs: int | None = None) -> Parting:
+    def copies(self) -> Copies:
         spans = (self.target.start, self.target.end)
         logs = (self.source, self.target)
-        copies = Copies(logs, (WHERE, WHERE), self.map, self.source.start, spans, self.passage)  # type: ignore[arg-type]
-        return finish(find_parting(copies, self.source.end if below is None else below, agreed_by_epochs))
+        return Copies(logs, (WHERE, WHERE), self.map, self.source.start, spans, self.passage)  # type: ignore[arg-type]
+
+    def find(self, below: int | None = None, agreed_by_epochs: int | None = None) -> Parting:
+        return finish(find_parting(self.copies(), self.source.end if below is None else below, agreed_by_epochs))
 
     def last(self, at: tuple[int, int]) -> LastRecord:
         writer = next(h.producer_id for h, _ in self.target.batches if h.base_offset <= at[1] < h.next_offset)
@@ -199,6 +212,16 @@ def test_a_target_that_stamps_its_records_holds_the_same_copies() -> None:
         patch_log_append_time(batch, 99)
     pair.target.batches = [StoredBatch(peek(batch), batch) for _, batch in pair.target.batches]
     assert pair.find() == Parting(4, None, LastRecord(3, 3, 10), True, 4)
+
+
+@pytest.mark.parametrize(("epochs", "waits"), [(None, False), (0, True)])
+def test_only_so_many_wide_windows_are_in_memory_together(epochs: int | None, waits: bool) -> None:
+    """Here none may be: who needs one waits for as long as the search may take, who needs none does not."""
+    pair = of(10)
+    copies = replace(pair.copies(), wide=asyncio.Semaphore(0))
+    search = PartingSearch(copies, pair.source.end, epochs)
+    (found,) = finish(find_partings({WHERE: search}, 200 if waits else None)).values()
+    assert isinstance(found, ReadUnfinished if waits else Parting)
 
 
 @dataclass

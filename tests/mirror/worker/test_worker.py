@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.configs import alter_topic_configs
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.model import CommittedOffset
 from broker.client.topics import create_partitions, delete_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.errors import LinkFenced, LinkInvalid
 from mirror.link import Link
 from mirror.offsets.entries import GapKind
@@ -214,10 +215,27 @@ async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses
                 large,
                 large + 1,
             )
+            assert "the target's max.message.bytes is 2000" in str(stopped["detail"])
             assert contents(await read_all(target, where)) == contents(some_records(0, 15))
             await accept_all(link, target, "operation-1")
             found = await wait_for_records(target, where, 20)
         assert contents(found) == contents([*some_records(0, 15), *some_records(15, 5)])
+
+
+async def test_a_limit_that_the_target_lowers_meanwhile_is_told_in_the_target_s_words(brokers: tuple[str, str]) -> None:
+    link, where = fresh(brokers)
+    limits = replace(QUICK, config_sync_interval_ms=600_000, config_apply_after_ms=600_000)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await write(source, where, some_records(0, 5))
+        async with running(link, limits=limits) as told:
+            await wait_for_records(target, where, 5)
+            lower = [("max.message.bytes", ConfigOperation.SET, "2000")]
+            assert not await alter_topic_configs(target, {where.topic: lower})
+            await write(source, where, [Record(0, 1_700_000_000_000, b"large", bytes(4000))])
+            (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
+        assert (stopped["reason"], stopped["source_from"]) == (GapKind.REFUSED_BATCH.value, 5)
+        assert f"produce to {where} at west: " in str(stopped["detail"])
 
 
 async def test_a_group_is_not_moved_by_the_map_of_a_topic_that_was_recreated(brokers: tuple[str, str]) -> None:
