@@ -152,10 +152,9 @@ class PartitionLog(ReadableLog):
         Raises CorruptRecords with nothing written; LogStorageError when the disk failed, with what it took before kept.
         """
         batches = checked_batches(memoryview(records), leader_epoch=leader_epoch)
-        if batches and self.is_empty and batches[0].header.base_offset < self.log_end_offset:
-            # The leader's log start lies inside of its first batch, and batches are kept whole.
-            self.start_anew(batches[0].header.base_offset)
-        batches = [batch for batch in batches if batch.header.base_offset >= self.log_end_offset]
+        batches = [batch for batch in batches if batch.header.next_offset > self.log_end_offset]
+        if batches and not self._make_way(batches[0].header.base_offset):
+            return self.log_end_offset
         if batches and batches[0].header.partition_leader_epoch < self.leader_epoch:
             raise CorruptRecords(
                 f"a batch of leader epoch {batches[0].header.partition_leader_epoch} behind one of {self.leader_epoch}"
@@ -168,6 +167,16 @@ class PartitionLog(ReadableLog):
             for listener in self.append_listeners:
                 listener()
         return self.log_end_offset
+
+    def _make_way(self, base_offset: int) -> bool:
+        """For a batch that begins before our end and goes on behind it: where the leader's log starts inside of it,
+        what is before that start was not compared. False where the log has to be fetched from its new end.
+        """
+        if base_offset >= self.log_end_offset:
+            return True
+        if base_offset < self.log_start_offset:
+            self.start_anew(base_offset)
+        return self.truncate_to(base_offset) == base_offset
 
     def _segment_for(self, header: BatchHeader) -> Segment:
         active = self._store.segments[-1]

@@ -93,10 +93,12 @@ class Partition:
 
     def lead(self, state: PartitionState, now_ms: float) -> None:
         """`state.leader` is this broker, from this leader epoch on; `now_ms` is steady time. Once more in the same
-        epoch it takes over what changed beside. Raises LogStorageError, PartitionOffline.
+        epoch it takes over what was written since: an order that is older says nothing of what this leader has asked
+        for. Raises LogStorageError, PartitionOffline.
         """
         if self.leading is not None and self.leading.epoch == state.leader_epoch:
-            self.take_state(state, now_ms)
+            if state.version > self.state.version:
+                self.take_state(state, now_ms)
             return
         log = self.log
         self.stop_leading()

@@ -123,6 +123,19 @@ def test_a_leaders_log_may_start_inside_of_its_first_batch(tmp_path: Path) -> No
     assert records_in(follower) == records_in(leader)
 
 
+def test_what_a_leader_has_before_its_start_replaces_what_else_was_there(tmp_path: Path) -> None:
+    """It cannot be compared: where the leader's log starts inside of a batch, ours may end inside of that batch."""
+    leader = PartitionLog.open(tmp_path / "leader", CONFIG, ManualClock())
+    other = PartitionLog.open(tmp_path / "other", CONFIG, ManualClock())
+    for log, values in ((leader, (b"a", b"b")), (other, (b"x",))):
+        log.append(batch_of(b"same"), leader_epoch=1)
+        log.append(batch_of(*values), leader_epoch=2 if log is leader else 1)
+    leader.delete_records_before(2)
+    other.append_as_follower(fetched(leader, 2), leader_epoch=3)
+    assert whole(other)[-len(whole(leader)) :] == whole(leader)
+    assert [record.value for record in records_in(other)] == [b"same", b"a", b"b"]
+
+
 def test_an_epoch_that_wrote_nothing_is_forgotten_where_the_log_ends(tmp_path: Path) -> None:
     log = leader_log(tmp_path)
     end = log.log_end_offset

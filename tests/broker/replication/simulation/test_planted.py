@@ -1,0 +1,120 @@
+"""The simulation bites: each of these bugs, planted into the broker's code, is found within a thousand seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.cluster.metadata import PartitionState
+from broker.log.store import LogStore
+from broker.replication import following
+from broker.replication.leading import Leading
+from broker.topics import reading
+from broker.topics.partition import Partition
+from broker.wire.messages.fetch import EpochEndOffset, FetchPartition
+from tests.broker.replication.simulation.seeds import first_finding
+
+SEEDS = 1000
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def truncates_by_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """KIP-101: what a follower's high watermark has not reached may be acknowledged all the same."""
+    follow = Partition.follow
+
+    def planted(self: Partition, state: PartitionState) -> None:
+        follow(self, state)
+        self.log.truncate_to(max(self.log.high_watermark, self.log.log_start_offset))
+
+    patch.setattr(Partition, "follow", planted)
+
+
+def does_not_compare_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
+    asked = following._Followed.asked
+
+    def planted(self: Any) -> FetchPartition:
+        one = asked(self)
+        one.last_fetched_epoch = -1
+        return one
+
+    patch.setattr(following._Followed, "asked", planted)
+
+
+def expands_too_early(patch: pytest.MonkeyPatch) -> None:
+    """Who fetches is in sync."""
+
+    def planted(self: Leading, node_id: int) -> frozenset[int] | None:
+        if self.pending is not None or node_id in self.isr or self._followers[node_id].end_offset < 0:
+            return None
+        return self.isr | {node_id}
+
+    patch.setattr(Leading, "expand", planted)
+
+
+def counts_an_expansion_when_it_is_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leading, "maximal_isr", property(lambda self: self.isr))
+
+
+def counts_a_shrink_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leading, "maximal_isr", property(lambda self: self.isr if self.pending is None else self.pending))
+
+
+def acknowledges_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
+    def planted(self: Partition, offset: int, leader_epoch: int) -> bool:
+        return self.log.log_end_offset >= offset
+
+    patch.setattr(Partition, "is_replicated", planted)
+
+
+def counts_a_position_of_another_log(patch: pytest.MonkeyPatch) -> None:
+    """The follower's offset is from an old epoch: it has as many records, of which some are others."""
+    divergence = reading._divergence
+
+    def planted(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
+        found = divergence(partition, asked)
+        if found is not None and asked.fetch_offset <= partition.log.log_end_offset:
+            for node_id in (1, 2, 3):
+                leading = partition.leading
+                if leading is not None and leading.follower(node_id) is not None and asked.fetch_offset:
+                    partition.follower_fetched(node_id, asked.fetch_offset, 0, 0.0)
+        return found
+
+    patch.setattr(reading, "_divergence", planted)
+
+
+def a_new_leader_has_acknowledged_all_it_has(patch: pytest.MonkeyPatch) -> None:
+    begin = Leading.__init__
+
+    def planted(self: Leading, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **{**kwargs, "high_watermark": kwargs["log_end_offset"]})
+
+    patch.setattr(Leading, "__init__", planted)
+
+
+def remembers_epochs_that_wrote_nothing(patch: pytest.MonkeyPatch) -> None:
+    """The leader says again and again where they part, and nothing is left to be cut."""
+    patch.setattr(LogStore, "forget_epochs_from", lambda _self, _offset: None)
+
+
+PLANTS: tuple[Plant, ...] = (
+    truncates_by_high_watermark,
+    does_not_compare_the_last_epoch,
+    expands_too_early,
+    counts_an_expansion_when_it_is_written,
+    counts_a_shrink_before_it_is_written,
+    acknowledges_before_it_is_replicated,
+    counts_a_position_of_another_log,
+    a_new_leader_has_acknowledged_all_it_has,
+    remembers_epochs_that_wrote_nothing,
+)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
+    plant(monkeypatch)
+    found = first_finding(range(SEEDS))
+    assert found is not None
+    print(f"seed {found[0]}: {found[1]}")

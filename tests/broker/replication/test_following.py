@@ -1,0 +1,176 @@
+"""What a follower asks, and what an answer does: session, pauses, truncation, one partition beside the others."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from broker.cluster.metadata import PartitionState
+from broker.log.config import LogConfig
+from broker.log.partition_log import PartitionLog
+from broker.replication.following import Following
+from broker.topics.partition import Partition
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
+from tests.broker.clock import ManualClock
+from tests.broker.log.support import FaultyDisk, batch_of
+
+TOPIC_ID = UUID(int=5)
+STATE = PartitionState(2, 4, (1, 2), (1, 2))
+PAUSE_MS = 100.0
+
+
+def follower(path: Path, index: int, disk: FaultyDisk | None = None) -> Partition:
+    log = PartitionLog.open(path / f"t-{index}", LogConfig(), ManualClock(), disk or FaultyDisk())
+    partition = Partition("t", index, log, STATE)
+    partition.follow(STATE)
+    return partition
+
+
+def followed(*partitions: Partition) -> Following:
+    following = Following(ReplicaState(1, 9), lambda failures: PAUSE_MS * failures)
+    for partition in partitions:
+        following.follow(TOPIC_ID, partition)
+    return following
+
+
+def batches(path: Path, *epochs: int, since: int = 0) -> bytes:
+    """As a leader's log has them, one record each; those before offset `since` are left out."""
+    log = PartitionLog.open(path, LogConfig(), ManualClock())
+    for epoch in epochs:
+        log.append(batch_of(b"v"), leader_epoch=epoch)
+    return b"".join(log.read(since, 1 << 20, up_to=log.log_end_offset, at_least_one=True).records)
+
+
+def asked(request: FetchRequest | None) -> dict[int, tuple[int, int, int]]:
+    """Partition -> (leader epoch, offset, last epoch)."""
+    assert request is not None
+    return {
+        one.partition: (one.current_leader_epoch, one.fetch_offset, one.last_fetched_epoch)
+        for topic in request.topics
+        for one in topic.partitions
+    }
+
+
+def answer(*data: PartitionData, session_id: int = 77, error: int = 0) -> FetchResponse:
+    topics = [FetchableTopicResponse(partitions=list(data), topic_id=TOPIC_ID)]
+    return FetchResponse(error_code=error, session_id=session_id, responses=topics)
+
+
+def exchange(following: Following, *data: PartitionData, now_ms: float = 0.0) -> FetchRequest:
+    request = following.next_request(now_ms)
+    assert request is not None
+    following.take(request, answer(*data), now_ms)
+    return request
+
+
+def test_a_session_names_only_what_changed(tmp_path: Path) -> None:
+    one, two = follower(tmp_path, 0), follower(tmp_path, 1)
+    following = followed(one, two)
+    first = exchange(following, PartitionData(0, 0, 1, records=batches(tmp_path / "l", 3)))
+    assert asked(first) == {0: (4, 0, -1), 1: (4, 0, -1)}
+    assert (first.session_id, first.session_epoch) == (0, 0)
+    assert first.replica_state is not None
+    assert first.replica_state.replica_id == 1
+    second = exchange(following)
+    assert asked(second) == {0: (4, 1, 3)}
+    assert (second.session_id, second.session_epoch) == (77, 1)
+    following.forget(TOPIC_ID, 1)
+    third = exchange(following)
+    assert asked(third) == {}
+    assert [gone.partitions for gone in third.forgotten_topics_data] == [[1]]
+    request = following.next_request(0)
+    assert request is not None
+    following.take(request, answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND), 0)
+    assert asked(following.next_request(0)) == {0: (4, 1, 3)}, "the session begins anew"
+
+
+def test_a_failing_partition_pauses_and_the_others_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    full, other = follower(tmp_path, 0, disk), follower(tmp_path, 1)
+    following = followed(full, other)
+    disk.room_bytes = 0
+    records = batches(tmp_path / "l", 3)
+    with caplog.at_level(logging.CRITICAL):
+        exchange(following, PartitionData(0, 0, 1, records=records), PartitionData(1, 0, 1, records=records))
+    assert (full.log.log_end_offset, other.log.log_end_offset) == (0, 1)
+    request = exchange(following, now_ms=PAUSE_MS - 1)
+    assert asked(request) == {1: (4, 1, 3)}
+    assert request.forgotten_topics_data[0].partitions == [0]
+    disk.room_bytes = None
+    again = exchange(following, PartitionData(0, 0, 1, records=records), now_ms=PAUSE_MS)
+    assert asked(again) == {0: (4, 0, -1)}
+    assert full.log.log_end_offset == 1
+
+
+def test_it_takes_over_the_high_watermark_and_the_log_start(tmp_path: Path) -> None:
+    partition = follower(tmp_path, 0)
+    following = followed(partition)
+    data = PartitionData(0, 0, 2, log_start_offset=1, records=batches(tmp_path / "l", 3, 3, 3))
+    exchange(following, data)
+    assert (partition.log.high_watermark, partition.log.log_start_offset) == (2, 1)
+    exchange(following, PartitionData(0, 0, 1, log_start_offset=1, records=b""))
+    assert partition.log.high_watermark == 2, "a new leader may know less"
+
+
+@pytest.mark.parametrize(
+    ("ours", "diverging", "end"),
+    [
+        ((1, 1, 2, 2), EpochEndOffset(2, 3), 3),
+        ((1, 1, 2, 2), EpochEndOffset(1, 4), 2),
+        ((1, 1, 3, 3), EpochEndOffset(2, 3), 2),
+        ((5, 5, 5), EpochEndOffset(2, 1), 0),
+    ],
+    ids=["their end", "our end", "an epoch that we lack", "all"],
+)
+def test_the_log_is_cut_where_it_parts_from_the_leaders(
+    tmp_path: Path, ours: tuple[int, ...], diverging: EpochEndOffset, end: int
+) -> None:
+    partition = follower(tmp_path, 0)
+    partition.log.append_as_follower(batches(tmp_path / "l", *ours), leader_epoch=5)
+    exchange(followed(partition), PartitionData(0, 0, 0, diverging_epoch=diverging))
+    assert partition.log.log_end_offset == end
+
+
+def test_where_the_leaders_log_begins_above_ours_it_begins_anew(tmp_path: Path) -> None:
+    partition = follower(tmp_path, 0)
+    following = followed(partition)
+    partition.log.append_as_follower(batches(tmp_path / "l", 1, 1), leader_epoch=4)
+    exchange(following, PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, log_start_offset=1))
+    assert partition.log.log_end_offset == 2, "its records reach into the leader's log: they stay"
+    data = PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, log_start_offset=40)
+    exchange(following, data, now_ms=PAUSE_MS)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (40, 40)
+
+
+@pytest.mark.parametrize("change", ["epoch", "end", "forgotten", "lost", "leads"])
+def test_an_answer_counts_only_for_the_log_it_was_asked_for(tmp_path: Path, change: str) -> None:
+    partition = follower(tmp_path, 0)
+    following = followed(partition)
+    request = following.next_request(0)
+    assert request is not None
+    records = batches(tmp_path / "l", 3)
+    if change == "epoch":
+        partition.follow(PartitionState(2, 6, (1, 2), (1, 2)))
+        following.follow(TOPIC_ID, partition)
+    elif change == "end":
+        partition.log.start_anew(1)
+    elif change == "forgotten":
+        following.forget(TOPIC_ID, 0)
+    elif change == "lost":
+        following.lost()
+    else:
+        partition.lead(PartitionState(1, 4, (1, 2), (1, 2)), 0)
+    end = partition.log.log_end_offset
+    following.take(request, answer(PartitionData(0, 0, 1, records=records)), 0)
+    assert partition.log.log_end_offset == end
