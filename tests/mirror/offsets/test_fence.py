@@ -127,6 +127,32 @@ async def test_where_a_leader_is_lost_meanwhile_the_others_are_fenced_and_can_be
     assert (await log_end_offsets(target, [kept]))[kept] == before[kept] + 1, "and the first marker came once"
 
 
+async def test_a_fence_goes_on_only_when_all_that_can_take_a_marker_have_it(
+    target: Cluster, link: Link, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(target, "flights", 2)
+    await ensure_own_topics(target, link)
+    lost, back = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    first = (await fence_link(target, link)).writer
+    await write_as(target, first, back)
+    own = (await fence_link(target, link, [])).writer
+    faults, until_found, for_good = Faults(), ExitStack(), ExitStack()
+
+    def lose(_request: object) -> None:
+        for_good.enter_context(leaderless(server.broker, lost))
+        until_found.enter_context(leaderless(server.broker, back))
+
+    faults.moments[ApiKey.END_TXN] = lose
+    # It has a leader again by the first look, and its marker only when the coordinator tries again.
+    faults.moments[ApiKey.DESCRIBE_TRANSACTIONS] = lambda _: until_found.close()
+    with for_good, until_found, injected(monkeypatch, {server.broker: faults}):
+        fence = await fence_link(target, link, since=own)
+        assert fence.awaited == fence.left_out.keys() == {lost}
+        with pytest.raises(KafkaError) as refused:
+            await write_as(target, first, back, 1)
+        assert refused.value.code in FENCED_CODES
+
+
 async def test_two_links_do_not_fence_each_other(target: Cluster, link: Link) -> None:
     other = Link("north-west", link.source, link.target, ("orders",))
     for one in (link, other):
