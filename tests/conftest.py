@@ -30,6 +30,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield session
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_terminal() -> Iterator[None]:
+    """Tables are as wide as what is in them, however wide the terminal says it is that the tests were started from."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("COLUMNS", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def closed_files(request: pytest.FixtureRequest) -> Iterator[None]:
     """Files left open add up over a run of thousands of tests, until another test fails for want of a number."""
