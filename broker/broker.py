@@ -33,10 +33,13 @@ from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.limits import INTERNAL_TOPIC_TIMEOUT_MS, PRODUCER_ID_BLOCK
 from broker.log.compaction import CompactionJob
+from broker.log.disk import OS_DISK
 from broker.openings import Openings
 from broker.replicas.configs import TopicConfigs
 from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
+from broker.replication.checkpoint import HighWatermarkCheckpoint
+from broker.replication.limits import HIGH_WATERMARK_CHECKPOINT_MS
 from broker.topics.errors import NotLeading, TopicExists, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.naming import INTERNAL_TOPICS
@@ -62,7 +65,8 @@ class Broker:
         self.clock = clock
         self.cluster_id = store.cluster_id
         self.view = ClusterView()
-        files = PartitionFiles(data.folders, clock, config.node_id)
+        self._checkpoint = HighWatermarkCheckpoint(config.data_dir, OS_DISK)
+        files = PartitionFiles(data.folders, clock, config.node_id, self._checkpoint.read())
         self.replicas = ReplicaManager(files, self.view, clock, config.node_id, lambda: store.broker_epoch)
         self.topic_configs = TopicConfigs(store, self.view, self.replicas)
         self._controller = ClusterController(
@@ -234,6 +238,7 @@ class Broker:
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
             tasks.create_task(self.replicas.sweep())
+            tasks.create_task(self._note_high_watermarks())
             tasks.create_task(self._enforce_retention())
             tasks.create_task(self._compact())
 
@@ -241,6 +246,7 @@ class Broker:
         """Closes the logs, gives up what the broker is registered with, and unlocks the data directory. Raises
         LogStorageError, after everything was tried.
         """
+        self._try_checkpoint()
         try:
             self.replicas.close()
         finally:
@@ -269,6 +275,19 @@ class Broker:
         coordinator = self.groups.partition(partition)
         if coordinator is not None:
             coordinator.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
+
+    async def _note_high_watermarks(self) -> None:
+        while True:
+            await asyncio.sleep(HIGH_WATERMARK_CHECKPOINT_MS / 1000)
+            self._try_checkpoint()
+
+    def _try_checkpoint(self) -> None:
+        noted = {TopicPartition(p.topic, p.index): p.log.high_watermark for p in self.replicas.partitions()}
+        try:
+            self._checkpoint.write(noted)
+        except OSError as error:
+            # What stands there is older, so lower: nothing is lost but time after a restart.
+            log.warning("high watermarks cannot be noted: %s", error)
 
     def _still_here(self, partition: Partition) -> bool:
         """And online."""

@@ -1,6 +1,7 @@
 """The data directory: one broker at a time, and never partitions without their metadata.
 
 metadata.json             the cluster's metadata (cluster/embedded.py), unless ZooKeeper has it; then
+replication-offset-checkpoint    the high watermarks (replication/checkpoint.py)
 meta.properties           whose partitions these are: cluster and broker, as in Kafka
 .lock                     held by flock as long as the broker runs; the kernel drops it with the process
 flights-0/                a partition (topics/folders.py)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from broker import descriptors
@@ -31,8 +31,12 @@ def steady_ms(clock: Clock) -> float:
 class PartitionFiles:
     """What is asked here waits for the disk. Nobody else may have the partitions that are made or taken away."""
 
-    def __init__(self, folders: PartitionFolders, clock: Clock, node_id: int) -> None:
+    def __init__(
+        self, folders: PartitionFolders, clock: Clock, node_id: int, high_watermarks: Mapping[TopicPartition, int]
+    ) -> None:
+        """`high_watermarks` are those that were noted before the start."""
         self._folders = folders
+        self._high_watermarks = high_watermarks
         self._clock = clock
         self._node_id = node_id
 
@@ -47,7 +51,7 @@ class PartitionFiles:
             except OSError as error:
                 raise LogStorageError(f"cannot make the partitions of {topic.name}: {error}") from error
             for index, path in zip(indexes, paths, strict=True):
-                made.append(self._opened(path, topic, index, topic.partitions[index], config))
+                made.append(self._opened(path, topic, index, topic.partitions[index], config, high_watermark=0))
         except BrokerError:
             self.retire(made)
             raise
@@ -68,7 +72,8 @@ class PartitionFiles:
             else:
                 # Nobody counts on what is here: all of it may come from the leader.
                 (path,) = self._folders.prepare(topic.name, [index], topic.topic_id)
-            return self._opened(path, topic, index, state, config)
+            noted = self._high_watermarks.get(TopicPartition(topic.name, index), 0)
+            return self._opened(path, topic, index, state, config, high_watermark=noted)
         except (BrokerError, OSError, WireError) as error:
             return self._offline(topic, index, state, error)
         except Exception as error:  # whatever damaged files make the opening raise concerns this partition alone
@@ -79,9 +84,18 @@ class PartitionFiles:
         log.error("%s-%d is offline: %s", topic.name, index, error)
         return Partition(topic.name, index, PartitionOffline(str(error)), state)
 
-    def _opened(self, path: Path, topic: TopicState, index: int, state: PartitionState, config: LogConfig) -> Partition:
+    def _opened(
+        self,
+        path: Path,
+        topic: TopicState,
+        index: int,
+        state: PartitionState,
+        config: LogConfig,
+        *,
+        high_watermark: int,
+    ) -> Partition:
         opened = PartitionLog.open(path, config, self._clock, self._folders.disk)
-        partition = Partition(topic.name, index, opened, state)
+        partition = Partition(topic.name, index, opened, state, high_watermark)
         if state.leader == self._node_id:
             partition.lead(state, steady_ms(self._clock))
         return partition

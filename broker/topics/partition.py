@@ -65,7 +65,8 @@ class Partition:
             self.offline = opened
         else:
             self._log = opened
-            opened.high_watermark = max(high_watermark, opened.log_start_offset)
+            # Of an end that a crash took nothing is known, whatever comes in its place.
+            opened.high_watermark = max(min(high_watermark, opened.log_end_offset), opened.log_start_offset)
             opened.append_listeners.append(self._appended)
             opened.damage_listeners.append(self._go_offline)
 

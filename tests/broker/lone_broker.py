@@ -52,7 +52,7 @@ async def lone_broker(folder: Path, disk: Disk) -> AsyncIterator[LoneBroker]:
     """Every log is open when it is entered."""
     clock, view = SystemClock(), ClusterView()
     store = EmbeddedMetadataStore.open(folder)
-    files = PartitionFiles(PartitionFolders(folder, disk), clock, NODE)
+    files = PartitionFiles(PartitionFolders(folder, disk), clock, NODE, {})
     replicas = ReplicaManager(files, view, clock, NODE, lambda: store.broker_epoch)
     controller = ClusterController(store, NODE, lambda broker: replicas, clock, random.Random(1), 1)
     await store.register_broker(BrokerRegistration(NODE, ()))
