@@ -1,0 +1,183 @@
+"""Orders on real files: what counts, what is made, what is damage, and what goes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.base.clock import SystemClock
+from broker.cluster.metadata import NO_LEADER, Configs, PartitionState, TopicState
+from broker.cluster.orders import LeaderAndIsr, StaleBrokerEpoch, StaleController, StopReplica, UpdateMetadata
+from broker.cluster.view import ClusterView
+from broker.replicas.files import PartitionFiles
+from broker.replicas.manager import ReplicaManager
+from broker.topics.folders import PartitionFolders
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
+from tests.broker.wire_client import batch_of
+
+US, OTHER = 1, 2
+BROKER_EPOCH = 7
+T0 = TopicPartition("t", 0)
+
+
+def topic(*states: PartitionState, name: str = "t", **configs: str) -> TopicState:
+    return TopicState(name, uuid.uuid4(), states, configs, version=0, config_version=0)
+
+
+def state(leader: int, epoch: int = 0, isr: tuple[int, ...] = (US, OTHER)) -> PartitionState:
+    return PartitionState(leader, epoch, (US, OTHER), isr, version=0)
+
+
+WAITING = PartitionState(NO_LEADER, -1, (US, OTHER), ())
+
+
+def order(
+    told: TopicState, *, epoch: int = 1, broker_epoch: int = BROKER_EPOCH, new: bool = False, complete: bool = False
+) -> LeaderAndIsr:
+    states = {TopicPartition(told.name, index): each for index, each in enumerate(told.partitions)}
+    made = frozenset(states) if new else frozenset()
+    return LeaderAndIsr(OTHER, epoch, broker_epoch, {told.name: told}, states, {}, new=made, complete=complete)
+
+
+def nothing(epoch: int = 1, unreadable: frozenset[str] = frozenset()) -> LeaderAndIsr:
+    return LeaderAndIsr(OTHER, epoch, BROKER_EPOCH, {}, {}, {}, complete=True, unreadable=unreadable)
+
+
+def stop(told: TopicState, *, leader_epoch: int = 0) -> StopReplica:
+    return StopReplica(OTHER, 1, BROKER_EPOCH, {told.name: told.topic_id}, {T0: leader_epoch}, delete=True)
+
+
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[ReplicaManager]:
+    manager = opened(tmp_path)
+    yield manager
+    manager.close()
+
+
+def opened(folder: Path) -> ReplicaManager:
+    clock = SystemClock()
+    files = PartitionFiles(PartitionFolders(folder), clock, US)
+    return ReplicaManager(files, ClusterView(), clock, US, lambda: BROKER_EPOCH)
+
+
+async def made_and_led(manager: ReplicaManager) -> TopicState:
+    new = topic(WAITING)
+    assert await manager.lead_and_follow(order(new, new=True)) == {}
+    led = replace(new, partitions=(state(US),))
+    assert await manager.lead_and_follow(order(led)) == {}
+    return led
+
+
+def append(manager: ReplicaManager, value: str) -> None:
+    partition = manager.topics["t"].partitions[0]
+    partition.log.append(memoryview(batch_of(value)), leader_epoch=partition.leader_epoch)
+
+
+async def test_a_new_partition_is_nobodys_until_it_is_written_who_leads(
+    tmp_path: Path, manager: ReplicaManager
+) -> None:
+    told: list[tuple[TopicPartition, int | None]] = []
+    manager.leadership_listeners.append(lambda where, epoch: told.append((where, epoch)))
+    new = topic(WAITING)
+    await manager.lead_and_follow(order(new, new=True))
+    assert (tmp_path / "t-0" / "partition.metadata").exists()
+    assert (manager.topics, told) == ({}, [])
+    led = replace(new, partitions=(state(US),))
+    for _ in range(2):
+        assert await manager.lead_and_follow(order(led)) == {}
+        assert manager.topics["t"].partitions[0].leading is not None
+    assert told == [(T0, 0)], "an order that comes twice is one"
+    await manager.lead_and_follow(order(replace(led, partitions=(state(OTHER, 1),))))
+    assert manager.topics["t"].partitions[0].leading is None
+    assert told == [(T0, 0), (T0, None)]
+
+
+async def test_orders_of_before_are_refused(manager: ReplicaManager) -> None:
+    led = await made_and_led(manager)
+    assert await manager.lead_and_follow(order(replace(led, partitions=(state(OTHER, 5),)), epoch=3)) == {}
+    with pytest.raises(StaleController):
+        await manager.lead_and_follow(order(led, epoch=2))
+    with pytest.raises(StaleController):
+        await manager.stop(stop(led))
+    with pytest.raises(StaleController):
+        await manager.learn(UpdateMetadata(OTHER, 2, BROKER_EPOCH, {}, frozenset(), {}))
+    with pytest.raises(StaleBrokerEpoch):
+        await manager.lead_and_follow(order(led, epoch=3, broker_epoch=BROKER_EPOCH - 1))
+    late = replace(led, partitions=(state(US, 4),))
+    assert await manager.lead_and_follow(order(late, epoch=3)) == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
+    assert manager.topics["t"].partitions[0].leader_epoch == 5
+
+
+async def test_who_is_in_sync_and_has_no_folder_is_damaged_and_who_is_not_begins_empty(
+    tmp_path: Path, manager: ReplicaManager
+) -> None:
+    led = await made_and_led(manager)
+    append(manager, "a")
+    manager.close()
+    shutil.rmtree(tmp_path / "t-0")
+    again = opened(tmp_path)
+    assert await again.lead_and_follow(order(led, complete=True)) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert again.topics["t"].partitions[0].offline is not None
+    assert not (tmp_path / "t-0").exists()
+    follower = opened(tmp_path)
+    out_of_sync = replace(led, partitions=(state(OTHER, 1, isr=(OTHER,)),))
+    assert await follower.lead_and_follow(order(out_of_sync, complete=True)) == {}
+    assert follower.topics["t"].partitions[0].log.log_end_offset == 0
+    follower.close()
+
+
+async def test_a_complete_order_removes_what_it_does_not_name(tmp_path: Path, manager: ReplicaManager) -> None:
+    await made_and_led(manager)
+    await manager.lead_and_follow(order(topic(WAITING, name="prepared"), new=True))
+    await manager.lead_and_follow(nothing(unreadable=frozenset({"t"})))
+    assert [path.name for path in tmp_path.glob("*-0")] == ["t-0"], "of what cannot be read nothing is concluded"
+    assert manager.topics["t"].partitions[0].leading is not None
+    await manager.lead_and_follow(nothing())
+    assert (manager.topics, list(tmp_path.glob("*-0"))) == ({}, [])
+    await manager.sweep_now()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_topic_made_anew_has_nothing_of_the_one_before_and_outlives_its_end(
+    tmp_path: Path, manager: ReplicaManager
+) -> None:
+    old = await made_and_led(manager)
+    append(manager, "old")
+    new = await made_and_led(manager)
+    assert new.topic_id != old.topic_id
+    assert await manager.stop(stop(old, leader_epoch=9)) == {}
+    assert manager.topics["t"].topic_id == new.topic_id
+    assert manager.topics["t"].partitions[0].log.log_end_offset == 0
+    assert str(new.topic_id) in (tmp_path / "t-0" / "partition.metadata").read_text()
+    assert await manager.stop(stop(new)) == {}
+    assert (manager.topics, list(tmp_path.glob("t-*"))) == ({}, [])
+
+
+async def test_a_controller_that_is_followed_while_partitions_are_made_gets_none(
+    tmp_path: Path, manager: ReplicaManager
+) -> None:
+    making = asyncio.create_task(manager.lead_and_follow(order(topic(*[WAITING] * 50), new=True)))
+    await asyncio.sleep(0)
+    await manager.lead_and_follow(nothing(epoch=2))
+    with pytest.raises(StaleController):
+        await making
+    assert list(tmp_path.glob("t-*")) == []
+
+
+async def test_newer_configs_than_an_order_has_hold(manager: ReplicaManager) -> None:
+    led = await made_and_led(manager)
+    manager.learn_configs("t", Configs({"retention.ms": "7"}, 3))
+    grown = replace(led, partitions=(state(US, 1), WAITING))
+    new = frozenset({TopicPartition("t", 1)})
+    states = {TopicPartition("t", 1): WAITING}
+    await manager.lead_and_follow(LeaderAndIsr(OTHER, 1, BROKER_EPOCH, {"t": grown}, states, {}, new=new))
+    await manager.lead_and_follow(order(replace(grown, partitions=(state(US, 1), state(US)))))
+    partitions = manager.topics["t"].partitions
+    assert [partitions[index].log.config.retention_ms for index in (0, 1)] == [7, 7]
