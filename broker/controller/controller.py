@@ -15,6 +15,7 @@ from broker.controller.errors import NotController, ReignOver
 from broker.controller.reign import WATCHED, OrdersTo, Reign
 from broker.controller.requests import NewTopic
 from broker.controller.topics import TopicChanges
+from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -117,6 +118,9 @@ class ClusterController:
         await self._asked(
             timeout_ms, lambda topics: topics.grow(name, count, assignment, timeout_ms, validate_only=validate_only)
         )
+
+    async def controlled_shutdown(self, node_id: int, broker_epoch: int, timeout_ms: int) -> frozenset[TopicPartition]:
+        return await self._asked(timeout_ms, lambda topics: topics.reign.shut_down(node_id, broker_epoch))
 
     async def _asked(self, timeout_ms: int, ask: Callable[[TopicChanges], Coroutine[Any, Any, T]]) -> T:
         """Waits while this broker is about to be the controller. Raises NotController."""

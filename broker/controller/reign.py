@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from broker.base.clock import Clock
 from broker.cluster.metadata import NO_TOPIC_ID, Change, ChangeKind, ConfigResource, Controller, LiveBroker
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, OutcomeUnknown
-from broker.cluster.orders import BrokerOrders, Failures
+from broker.cluster.orders import BrokerOrders, Failures, StaleBrokerEpoch
 from broker.controller.cluster import Cluster, States
 from broker.controller.errors import NotController, ReignOver
 from broker.controller.issuing import complete_metadata, complete_order, leader_orders, metadata_order, stop_orders
@@ -277,6 +277,15 @@ class Reign:
         orders = stop_orders(self.cluster, self.controller, topic, range(len(topic.partitions)), delete=True)
         # In this order: who is told that a partition went away finds no topic, and not another leader to look for.
         return [*self.tell((), [name]), *(self.queues[node].put(order) for node, order in orders.items())]
+
+    async def shut_down(self, node: int, broker_epoch: int) -> frozenset[TopicPartition]:
+        """See ControllerRequests.controlled_shutdown."""
+        async with self.turn:
+            broker = self.cluster.brokers.get(node)
+            if broker is None or broker.epoch != broker_epoch:
+                raise StaleBrokerEpoch(f"broker {node} has another epoch than {broker_epoch}, or is gone")
+            self.announce(await self.write(self.cluster.elections_for_leaving(node)))
+            return frozenset(self.cluster.still_led_by(node))
 
     async def elect_preferred(self, wheres: Collection[TopicPartition]) -> list[Answer]:
         return self.announce(await self.write(self.cluster.preferred_elections(wheres)))

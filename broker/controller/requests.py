@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.cluster.metadata import TopicState
-from broker.wire.vocabulary import BROKER_DEFAULT
+from broker.wire.vocabulary import BROKER_DEFAULT, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +47,11 @@ class ControllerRequests(Protocol):
     ) -> None:
         """`count` is the new number of partitions, `assignment` the replicas of those that are added. Raises
         UnknownTopic, InvalidPartitions, InvalidReplicaAssignment, InvalidTopicRequest, TooFewDescriptors.
+        """
+        ...
+
+    async def controlled_shutdown(self, node_id: int, broker_epoch: int, timeout_ms: int) -> frozenset[TopicPartition]:
+        """The broker is about to stop: others lead what they have in sync, and it leaves the ISRs -> the partitions
+        that only it can lead. Raises StaleBrokerEpoch.
         """
         ...

@@ -34,12 +34,12 @@ class TopicChanges:
     """One change of a topic at a time; those of others go on meanwhile."""
 
     def __init__(self, reign: Reign, num_partitions: int, rng: random.Random) -> None:
-        self._reign = reign
+        self.reign = reign
         self._num_partitions = num_partitions
         self._rng = rng
 
     async def create(self, new: NewTopic, timeout_ms: int, *, validate_only: bool) -> TopicState:
-        reign = self._reign
+        reign = self.reign
         async with self._changing(new.name):
             others = reign.cluster.topics.keys() | reign.cluster.unreadable | reign.making
             topic = checked_topic(new, others, reign.cluster.brokers, self._num_partitions, self._rng)
@@ -63,7 +63,7 @@ class TopicChanges:
     async def grow(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None, timeout_ms: int, *, validate_only: bool
     ) -> None:
-        reign = self._reign
+        reign = self.reign
         async with self._changing(name):
             grown = grown_topic(self._require(name), count, assignment, reign.cluster.brokers, self._rng)
             if validate_only:
@@ -81,13 +81,13 @@ class TopicChanges:
     async def delete(self, name: str, timeout_ms: int) -> None:
         async with self._changing(name):
             self._require(name)
-            async with self._reign.turn:
-                answers = await self._reign.delete(name)
+            async with self.reign.turn:
+                answers = await self.reign.delete(name)
             await all_done(answers, timeout_ms, f"topic {name} is deleted, and not gone from every broker")
 
     async def lead_waiting(self, name: str, timeout_ms: int) -> None:
         """Partitions whose making was cut off: nobody ever led them, so none has records."""
-        reign = self._reign
+        reign = self.reign
         async with self._changing(name):
             indexes = reign.cluster.waiting().get(name, [])
             topic = reign.cluster.topics.get(name)
@@ -102,14 +102,14 @@ class TopicChanges:
                 reign.announce(await reign.write(wanted))
 
     def _require(self, name: str) -> TopicState:
-        topic = self._reign.cluster.topics.get(name)
+        topic = self.reign.cluster.topics.get(name)
         if topic is None:
             raise UnknownTopic(f"Topic '{name}' does not exist.")
         return topic
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[None]:
-        locks = self._reign.locks
+        locks = self.reign.locks
         async with locks.setdefault(name, asyncio.Lock()):
             yield
 
@@ -117,7 +117,7 @@ class TopicChanges:
         """The folders of new partitions, at the brokers that are there. Raises what kept the last broker of a partition
         from making it.
         """
-        reign = self._reign
+        reign = self.reign
         orders = making_orders(reign.cluster, reign.controller, topic, indexes)
         making = {node: asyncio.ensure_future(reign.queues[node].make(order)) for node, order in orders.items()}
         for made in making.values():
@@ -143,14 +143,14 @@ class TopicChanges:
 
     def _with_leaders(self, topic: TopicState, ready: Ready) -> TopicState:
         """In sync is who made the folder and was not restarted since. Raises BrokerGone."""
-        brokers = self._reign.cluster.brokers
+        brokers = self.reign.cluster.brokers
         partitions = list(topic.partitions)
         for index, nodes in ready.items():
             there = {node for node, epoch in nodes.items() if node in brokers and brokers[node].epoch == epoch}
             led = first_leader(partitions[index], there)
             if led is None:
                 raise BrokerGone(f"every broker of {topic.name}-{index} went away while it was made")
-            partitions[index] = replace(led, controller_epoch=self._reign.controller.epoch)
+            partitions[index] = replace(led, controller_epoch=self.reign.controller.epoch)
         return replace(topic, partitions=tuple(partitions))
 
     @asynccontextmanager
@@ -164,19 +164,19 @@ class TopicChanges:
         except IN_DOUBT:
             raise
         except BrokerError:
-            reign = self._reign
+            reign = self.reign
             indexes = range(len(topic.partitions))
             for node, order in stop_orders(reign.cluster, reign.controller, topic, indexes, delete=True).items():
                 reign.queues[node].put(order)
             raise
 
     async def _take_over(self, topic: TopicState, indexes: Iterable[int]) -> list[Answer]:
-        cluster = self._reign.cluster
+        cluster = self.reign.cluster
         cluster.topics[topic.name] = topic
         wheres = [TopicPartition(topic.name, index) for index in indexes]
         if any((state := cluster.state(where)) is None or state.version < 0 for where in wheres):
             raise ReignOver(f"another controller made partitions of {topic.name}")
-        return self._reign.announce(wheres)
+        return self.reign.announce(wheres)
 
 
 async def all_done(answers: Collection[Answer], timeout_ms: int, late: str) -> None:

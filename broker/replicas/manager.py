@@ -211,12 +211,14 @@ class ReplicaManager:
 
     async def _remove_others(self, order: LeaderAndIsr) -> None:
         """Topics of the same names that are gone, and in a complete order everything that it does not name."""
-        others = [
-            where
-            for where, topic_id in self._all()
-            if ((told := order.topics.get(where.topic)) is not None and told.topic_id != topic_id)
-            or (order.complete and where not in order.partitions and where.topic not in order.unreadable)
-        ]
+        others: list[TopicPartition] = []
+        for name in list(self.topics) if order.complete else order.topics.keys() & self.topics.keys():
+            topic, told = self.topics[name], order.topics.get(name)
+            another = told is not None and told.topic_id != topic.topic_id
+            for where in (TopicPartition(name, index) for index in topic.partitions):
+                stray = order.complete and where not in order.partitions and name not in order.unreadable
+                if another or stray:
+                    others.append(where)
         if order.complete:
             if self._making:
                 await asyncio.wait(self._making)
@@ -328,13 +330,6 @@ class ReplicaManager:
         for where, error in failures.items():
             log.warning("the folder of %s stays until the next start: %s", where, error)
         return failures
-
-    def _all(self) -> list[tuple[TopicPartition, uuid.UUID]]:
-        return [
-            (TopicPartition(name, index), topic.topic_id)
-            for name, topic in self.topics.items()
-            for index in topic.partitions
-        ]
 
     async def sweep(self) -> None:
         """Removes the folders of what was deleted, one at a time; ends only by being cancelled."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from broker.cluster.metadata import NO_LEADER
+from broker.cluster.metadata import NO_LEADER, PartitionState
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.session import Check, Delete, Operation, SetData
 from broker.wire.vocabulary import TopicPartition
@@ -63,6 +64,11 @@ class SimClock:
                 future.set_result(None)
 
 
+@cache
+def _assigned(name: str, data: bytes) -> list[PartitionState]:
+    return layout.decode_topic(name, data)[1]
+
+
 class CheckedZooKeeper(FakeZooKeeper):
     """Every state that is written must follow from the one before it."""
 
@@ -84,7 +90,7 @@ class CheckedZooKeeper(FakeZooKeeper):
         must = self._judge.must
         name, index = path.split("/")[3], int(path.split("/")[5])
         where = TopicPartition(name, index)
-        assigned = layout.decode_topic(name, self.read(layout.topic(name)).data)[1][index]
+        assigned = _assigned(name, self.read(layout.topic(name)).data)[index]
         new = layout.decode_partition_state(where, data, 0, assigned)
         must(set(new.isr) <= set(new.replicas), f"{where}: the ISR {new.isr} is not within {new.replicas}")
         must(new.isr, f"{where}: nobody is in sync")

@@ -45,7 +45,7 @@ class Story:
         self._acts = [
             (self._create, 6), (self._grow, 2), (self._delete, 2), (self._kill, 3), (self._start, 5),
             (self._expire, 2), (self._cut, 2), (self._mend, 3), (self._time, 6), (self._change_isr, 4),
-            (self._prefer, 2), (self._cut_way, 1),
+            (self._prefer, 2), (self._cut_way, 1), (self._leave, 2),
         ]  # fmt: skip
 
     async def next(self) -> None:
@@ -116,6 +116,19 @@ class Story:
 
     async def _cut_way(self) -> None:
         self.world.cut_ways = [] if self.world.cut_ways else [{self._node(), self._node()}]
+
+    async def _leave(self) -> None:
+        """A broker that is stopped in order; whether the controller hears of it or not, it goes."""
+        leaving, asked = self._node(), self.world.brokers[self._node()].controller
+        store = self.world.brokers[leaving].store
+        if asked is None or store is None:
+            return
+
+        async def left() -> None:
+            await asked.controlled_shutdown(leaving, store.broker_epoch, 1)
+            await self.world.kill(leaving)
+
+        self.asking.append(asyncio.create_task(self._try(left())))
 
     async def _prefer(self) -> None:
         broker = self.world.brokers[self._node()]
