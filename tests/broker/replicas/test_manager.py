@@ -63,7 +63,7 @@ async def manager(tmp_path: Path) -> AsyncIterator[ReplicaManager]:
 
 def opened(folder: Path) -> ReplicaManager:
     clock = SystemClock()
-    files = PartitionFiles(PartitionFolders(folder), clock, US)
+    files = PartitionFiles(PartitionFolders(folder), clock, US, {})
     return ReplicaManager(files, ClusterView(), clock, US, lambda: BROKER_EPOCH)
 
 
