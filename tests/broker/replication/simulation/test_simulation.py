@@ -12,7 +12,7 @@ SEEDS = 500
 REPLAYED = (3, 14, 15)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_nothing_acknowledged_is_lost_whatever_happens() -> None:
     if alone := os.environ.get(SEED_VARIABLE):
         print("\n".join(run_seed(int(alone)).trace))
