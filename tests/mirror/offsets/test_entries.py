@@ -236,7 +236,8 @@ def test_an_unknown_kind_is_refused() -> None:
 
 @pytest.mark.parametrize("key", [b"", b"{}", b"[]", b'"link"', b"7", b"\xff"])
 def test_what_is_no_key_is_said_so(key: bytes) -> None:
-    with pytest.raises(ValueError):
+    is_json = key not in (b"", b"\xff")
+    with pytest.raises(ValueError, match="not a key of a link's state" if is_json else "Expecting value|decode"):
         decode_key(key)
 
 

@@ -146,6 +146,7 @@ def test_a_partition_that_was_only_asked_for_is_not_mirrored() -> None:
     assert found.mirrored_end("flights", 0) is None
     assert found.to_target("flights", 0, 0) is None
     assert found.partition("flights", 0) is found.partition("flights", 0)
+    assert found.partition("flights", 0) == PartitionMap()
 
 
 def test_the_map_names_its_partitions_and_what_it_knows_of_each() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
@@ -12,10 +14,11 @@ from broker.client.topics import delete_records
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint, Writer
+from mirror.offsets.entries import Checkpoint, Writer, encode_key, encode_value
 from mirror.offsets.fence import fence_link
 from mirror.offsets.intervals import End
 from mirror.offsets.recovery import TailBatch
+from mirror.offsets.state import load_partial_state
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.offsets.tail import Tail
 from mirror.offsets.tail import read_tails as read_each_tail
@@ -132,3 +135,21 @@ async def test_prefixed_targets_are_found_by_their_source(target: Cluster, link:
     await make_topic(target, "east.flights")
     prefixed = replace(link, topic_names="prefixed")
     assert list(await read_tails(target, prefixed, {WHERE: checkpoint(0)})) == [WHERE]
+
+
+async def test_a_partition_that_cannot_be_read_is_named_and_hides_no_other(
+    tmp_path: Path, target: Cluster, link: Link
+) -> None:
+    await make_topic(target, "flights", 2)
+    await ensure_own_topics(target, link)
+    known = [checkpoint(1, partition) for partition in (0, 1)]
+    for seen in known:
+        where = TopicPartition("flights", seen.partition)
+        await append(target, where, encode_batch([Record(at, 1, b"k", b"v") for at in range(3)]))
+    entries = [Record(at, 1, encode_key(seen), encode_value(seen)) for at, seen in enumerate(known)]
+    await append(target, TopicPartition(link.state_topic, 0), encode_batch(entries))
+    (log,) = tmp_path.rglob("flights-1/*.log")
+    os.truncate(log, 0)
+    state = await load_partial_state(link, target)
+    assert list(state.unread) == [("flights", 1)]
+    assert list(state.map.partitions()) == [("flights", 0)]
