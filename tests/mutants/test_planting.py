@@ -21,7 +21,7 @@ def add(a, b=1):
         + b
     )
     if total > LIMIT:
-        raise ValueError("more than the limit")
+        raise ValueError("more than the holder's limit")
     return total
 
 class Holder:
@@ -73,7 +73,7 @@ def test_who_holds_the_function_already_runs_the_bug(bugs: list[Bug]) -> None:
 def test_bugs_in_functions_alone_and_in_more_than_words(bugs: list[Bug]) -> None:
     names = {"add", "Holder.__init__", "Holder.twice", "Holder.forget"}
     assert {bug.function for bug in bugs} == names
-    assert not any("limit" in bug.was + bug.became and "XX" in bug.became for bug in bugs)
+    assert not any(words in bug.became for bug in bugs for words in ("XXmore", "THE HOLDER'S LIMIT"))
     assert not any("LIMIT = " in bug.was or "b=1" in bug.was for bug in bugs)
     assert len({bug.name for bug in bugs}) == len(bugs)
 
