@@ -84,13 +84,13 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
             partition = _find(broker, fetched)
             if answer.reader is None:
                 answer.reader = reader_of(request, api_version=version, inter_broker=inter_broker, now_ms=now_ms)
+            left_bytes, first = limit_bytes - answer.size_bytes, answer.size_bytes == 0
             data, size_bytes = read_partition(
-                *(partition, asked, answer.reader),
-                room_bytes=limit_bytes - answer.size_bytes,
-                at_least_one=answer.size_bytes == 0,
+                partition, asked, answer.reader, room_bytes=left_bytes, at_least_one=first
             )
             answer.size_bytes += size_bytes
-            answer.urgent |= data.diverging_epoch is not None
+            if data.diverging_epoch is not None:
+                answer.urgent = True
             answer.read.append(partition)
         except BrokerError as error:
             data = _refusal(partition, asked.partition, error)

@@ -7,8 +7,7 @@ inside of our log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.errors import OffsetOutOfRange
 from broker.topics.errors import InvalidTopicRequest, NotLeading
@@ -26,17 +25,13 @@ FOLLOWERS_SINCE_VERSION: Final = 12
 """Of Fetch: before it a follower cannot say of which epoch its last record is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(NamedTuple):
     """Who asks. `replica_id` is the node id of a broker that follows, below 0 for a consumer."""
 
     replica_id: int
+    follows: bool
     isolation_level: int
     now_ms: float
-
-    @property
-    def follows(self) -> bool:
-        return self.replica_id >= 0
 
 
 def reader_of(request: FetchRequest, *, api_version: int, inter_broker: bool, now_ms: float) -> Reader:
@@ -50,7 +45,7 @@ def reader_of(request: FetchRequest, *, api_version: int, inter_broker: bool, no
         raise InvalidTopicRequest("A fetch of less than 0 bytes.")
     if replica_id >= 0 and (not inter_broker or api_version < FOLLOWERS_SINCE_VERSION):
         raise _no_replica(replica_id)
-    return Reader(replica_id, request.isolation_level, now_ms)
+    return Reader(replica_id, replica_id >= 0, request.isolation_level, now_ms)
 
 
 def read_partition(
