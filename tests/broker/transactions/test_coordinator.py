@@ -301,6 +301,17 @@ async def test_an_older_coordinator_is_fenced(host: Host) -> None:
     assert await write(9, TopicPartition("gone", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_who_asks_about_a_transaction_sees_it_end_meanwhile(host: Host) -> None:
+    """In that partition, and of that producer; else records would come behind the marker that ended theirs."""
+    other = TopicPartition("flights", 1)
+    with host.markers.guard(FLIGHTS, 4) as mine, host.markers.guard(other, 4) as elsewhere:
+        with host.markers.guard(FLIGHTS, 5) as another:
+            await host.markers.write(Marker(Producer(4, 2), True, 0), [FLIGHTS])
+        assert (mine.ended, elsewhere.ended, another.ended) == (True, False, False)
+    with host.markers.guard(FLIGHTS, 4) as later:
+        assert not later.ended
+
+
 async def test_an_unused_transactional_id_is_forgotten(tmp_path: Path) -> None:
     clock = ManualClock()
     host = start(tmp_path, clock)

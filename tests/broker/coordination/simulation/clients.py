@@ -278,12 +278,8 @@ class TransactionalProducer(Client):
 
     async def _produce(self, name: str, producer: Producer, where: TopicPartition, text: str) -> None:
         while not self.is_over():
-            node = self.site.partitions[where].node
-            leader = self.site.brokers.get(-1 if node is None else node)
             try:
-                if leader is None:
-                    raise Lost
-                code = await self.site.at(leader, self._at_leader(leader, name, producer, where, text))
+                code = await self._at_leader_of(where, name, producer, text)
             except Lost:
                 code = ErrorCode.REQUEST_TIMED_OUT
             if code is ErrorCode.NONE:
@@ -293,6 +289,14 @@ class TransactionalProducer(Client):
                 raise Fatal(code)
             await self.pause()
         raise Fatal
+
+    async def _at_leader_of(self, where: TopicPartition, name: str, producer: Producer, text: str) -> ErrorCode:
+        """Raises Lost."""
+        node = self.site.partitions[where].node
+        leader = self.site.brokers.get(-1 if node is None else node)
+        if leader is None:
+            raise Lost
+        return await self.site.at(leader, lambda: self._at_leader(leader, name, producer, where, text))
 
     async def _at_leader(
         self, leader: SimulatedBroker, name: str, producer: Producer, where: TopicPartition, text: str
@@ -306,7 +310,7 @@ class TransactionalProducer(Client):
             try:
                 if coordinator is None:
                     return ErrorCode.NOT_ENOUGH_REPLICAS
-                code = await self.site.at(coordinator, verify(coordinator.transactions, name, producer, where))
+                code = await self.site.at(coordinator, lambda: verify(coordinator.transactions, name, producer, where))
                 await self.site.slowness()
                 if code is not ErrorCode.NONE or guard.ended:
                     return code or ErrorCode.INVALID_TXN_STATE

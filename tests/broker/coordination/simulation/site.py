@@ -59,8 +59,8 @@ class SimulatedBroker:
         self.transactions = Coordinators(
             self, InternalTopic(TRANSACTIONS_TOPIC, INTERNAL_PARTITIONS), self._transaction_coordinator
         )
-        self.start(self._upkeep(self.groups.run()))
-        self.start(self._upkeep(self.transactions.run()))
+        self.start(self._upkeep(self.groups.run))
+        self.start(self._upkeep(self.transactions.run))
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Ends with the broker."""
@@ -69,9 +69,9 @@ class SimulatedBroker:
         task.add_done_callback(self.tasks.discard)
         return task
 
-    async def _upkeep(self, work: Awaitable[None]) -> None:
+    async def _upkeep(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except Exception as error:  # noqa: BLE001 - nobody awaits it: whatever ends it is the finding
             self.site.loop.stop_at(first_of(error))
 
@@ -224,16 +224,15 @@ class Site:
         if broker is None:
             await asyncio.sleep(0.1)
             raise Lost
-        return await self.at(broker, HANDLERS[request.API_KEY].handle(cast("Any", broker), request, context))
+        handle = HANDLERS[request.API_KEY].handle
+        return await self.at(broker, lambda: handle(cast("Any", broker), request, context))
 
-    async def at(self, broker: SimulatedBroker, work: Awaitable[T]) -> T:
+    async def at(self, broker: SimulatedBroker, work: Callable[[], Awaitable[T]]) -> T:
         """Raises Lost when the broker ends before."""
         await self.slowness()
         if self.brokers.get(broker.node) is not broker:
-            if asyncio.iscoroutine(work):
-                work.close()
             raise Lost
-        task = broker.start(cast("Coroutine[Any, Any, T]", work))
+        task = broker.start(cast("Coroutine[Any, Any, T]", work()))
         await asyncio.wait([task])
         if task.cancelled():
             raise Lost
@@ -266,6 +265,6 @@ class Orders:
         if broker is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
-            return (await self._site.at(broker, broker.markers.write(marker, [where])))[where]
+            return (await self._site.at(broker, lambda: broker.markers.write(marker, [where])))[where]
         except Lost:
             return ErrorCode.NETWORK_EXCEPTION
