@@ -13,10 +13,12 @@ import pytest
 from broker.cluster.metadata import CLIENT_LISTENER, BrokerRegistration, Endpoint
 from broker.coordination.coordinators import Coordinators
 from broker.coordination.host import InternalTopic
+from broker.coordination.internal_log import Entry
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.formats import Committed, offset_entry
 from broker.groups.model import GroupProtocol, JoinAsk, JoinResult
+from broker.topics.errors import RequestTimedOut
 from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -120,6 +122,35 @@ async def test_clients_are_sent_to_who_leads_the_partition(tmp_path: Path) -> No
         view.brokers = {1: view.brokers[1]}
         _, nobody = (await client.ask(asked, 4, FindCoordinatorResponse)).coordinators
         assert nobody.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_what_is_not_replicated_yet_is_not_served_and_not_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be lost with this broker, and nobody may have seen it then."""
+    host = start(tmp_path)
+    groups, reads = groups_of(host, 1), []
+    (await _led_anew(groups)).log.append("g", [Entry(b"\x00\x63", b"")])
+    groups.leads(0, None)
+    groups.leads(0, 0)
+
+    async def not_yet(*_: object) -> None:
+        reads.append(groups.partition(0))
+        raise RequestTimedOut("no replicas")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host.partition(OFFSETS_TOPIC, 0), "wait_replicated", not_yet)
+        for _ in range(2):
+            await groups.load()
+        assert await error_of(groups) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await groups.load()
+    assert reads == [await groups.at("g")] * 2, "what was read the first time"
+    host.close()
+
+
+async def _led_anew(groups: Coordinators[GroupCoordinator]) -> GroupCoordinator:
+    groups.leads(0, 0)
+    return await groups.at("g")
 
 
 async def _is_loaded(groups: Coordinators[GroupCoordinator]) -> bool:

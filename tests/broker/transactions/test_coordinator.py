@@ -7,7 +7,7 @@ import pytest
 
 from broker.base.clock import SystemClock
 from broker.config import BrokerConfig
-from broker.coordination.internal_log import Producer
+from broker.coordination.internal_log import TRANSACTIONS_TOPIC, Producer
 from broker.errors import BrokerError
 from broker.groups.formats import Committed
 from broker.transactions.limits import MARKER_RETRY_MAX_MS, MARKER_RETRY_MS, TRANSACTIONAL_ID_EXPIRATION_MS
@@ -310,6 +310,28 @@ async def test_who_asks_about_a_transaction_sees_it_end_meanwhile(host: Host) ->
         assert (mine.ended, elsewhere.ended, another.ended) == (True, False, False)
     with host.markers.guard(FLIGHTS, 4) as later:
         assert not later.ended
+
+
+async def test_no_marker_is_written_before_the_decision_is_replicated(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next coordinator may not have the decision, and decide otherwise."""
+    producer = await init(host)
+    add(host, producer)
+    replicated = asyncio.Event()
+
+    async def later(*_: object) -> None:
+        await replicated.wait()
+
+    monkeypatch.setattr(host.partition(TRANSACTIONS_TOPIC, 0), "wait_replicated", later)
+    ending = asyncio.create_task(end(host, producer, commit=True))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert host.log("flights").log_end_offset == 0
+    replicated.set()
+    assert await ending is ErrorCode.NONE
+    await tick(host)
+    assert host.log("flights").log_end_offset == 1
 
 
 async def test_an_unused_transactional_id_is_forgotten(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from broker.errors import CoordinatorFenced
 from broker.groups.coordinator import GroupCoordinator
 from broker.handlers import offset_fetch
 from broker.log.producers import ProducerStates
-from broker.transactions.coordinator import TransactionCoordinator
 from tests.broker.coordination.simulation.world import World
 from tests.mirror.simulation.trace import Found
 
@@ -80,23 +79,6 @@ def tells_no_one_that_it_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCoordinator, "end", lambda self: setattr(self.log, "is_over", True))
 
 
-def writes_markers_before_the_decision_is_replicated(patch: pytest.MonkeyPatch) -> None:
-    complete = TransactionCoordinator._complete
-
-    async def planted(self: TransactionCoordinator, transactional_id: str) -> None:
-        kept, self.log._ends = self.log._ends, {}
-        try:
-            await complete(self, transactional_id)
-        finally:
-            self.log._ends = {**kept, **self.log._ends}
-
-    patch.setattr(TransactionCoordinator, "_complete", planted)
-
-
-def goes_on_from_what_only_it_has(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StateLog, "all_replicated", _nothing)
-
-
 @pytest.mark.parametrize(
     "plant",
     [
@@ -105,8 +87,6 @@ def goes_on_from_what_only_it_has(patch: pytest.MonkeyPatch) -> None:
         takes_markers_of_deposed_coordinators,
         serves_while_it_loads,
         tells_no_one_that_it_ends,
-        writes_markers_before_the_decision_is_replicated,
-        goes_on_from_what_only_it_has,
     ],
     ids=lambda plant: plant.__name__,
 )
