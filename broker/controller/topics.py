@@ -118,8 +118,9 @@ class TopicChanges:
         from making it.
         """
         reign = self.reign
-        orders = making_orders(reign.cluster, reign.controller, topic, indexes)
-        making = {node: asyncio.ensure_future(reign.queues[node].make(order)) for node, order in orders.items()}
+        async with reign.turn:  # a broker that has just come has its queue by the turn's end
+            orders = making_orders(reign.cluster, reign.controller, topic, indexes)
+            making = {node: asyncio.ensure_future(reign.queues[node].make(order)) for node, order in orders.items()}
         for made in making.values():
             # Whoever asked may not be there any more to hear what it met.
             made.add_done_callback(lambda done: done.cancelled() or done.exception())
