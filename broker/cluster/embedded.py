@@ -341,13 +341,14 @@ class EmbeddedMetadataStore:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _begun(self, topic: TopicState) -> tuple[PartitionState, ...]:
-        """The states with those in the store's hands that have a leader by now."""
-        return tuple(
-            replace(state, version=0, written_at=self._contents.broker_epoch)
-            if state.leader != NO_LEADER and state.version == UNWRITTEN
-            else state
-            for state in topic.partitions
-        )
+        """The states with those in the store's hands that have a leader by now; equal ones stay one object."""
+        written: dict[int, PartitionState] = {}
+        for state in topic.partitions:
+            if id(state) not in written:
+                begins = state.leader != NO_LEADER and state.version == UNWRITTEN
+                epoch = self._contents.broker_epoch
+                written[id(state)] = replace(state, version=0, written_at=epoch) if begins else state
+        return tuple(written[id(state)] for state in topic.partitions)
 
     def _current(self, topic: TopicState) -> TopicState:
         known = self._contents.topics.get(topic.name)

@@ -32,7 +32,13 @@ def assign_replicas(
     known = {node: rack for node, rack in brokers.items() if rack is not None}
     racks: Mapping[int, str | None] = known if len(known) == len(brokers) else dict.fromkeys(brokers)
     ring = _by_racks_in_turn(racks)
-    return [_replicas(ring, racks, replication_factor, first + index, shift, index) for index in range(partitions)]
+    # After so many partitions they come again in the same order, which a topic of ten thousand need not work out.
+    round_size = len(ring) * max(len(ring) - 1, 1)
+    one_round = [
+        _replicas(ring, racks, replication_factor, first + index, shift, index)
+        for index in range(min(partitions, round_size))
+    ]
+    return [one_round[index % round_size] for index in range(partitions)]
 
 
 def _by_racks_in_turn(racks: Mapping[int, str | None]) -> list[int]:

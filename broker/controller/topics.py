@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from broker.cluster.metadata import TopicState
+from broker.cluster.metadata import PartitionState, TopicState
 from broker.controller.elections import first_leader
 from broker.controller.errors import BrokerGone, ReignOver, StillUnderWay
 from broker.controller.issuing import making_orders, stop_orders
@@ -146,12 +146,18 @@ class TopicChanges:
         """In sync is who made the folder and was not restarted since. Raises BrokerGone."""
         brokers = self.reign.cluster.brokers
         partitions = list(topic.partitions)
+        # Most partitions are made by the same brokers and want the same: each kind is worked out once.
+        led: dict[tuple[int, tuple[tuple[int, int], ...]], PartitionState] = {}
         for index, nodes in ready.items():
-            there = {node for node, epoch in nodes.items() if node in brokers and brokers[node].epoch == epoch}
-            led = first_leader(partitions[index], there)
-            if led is None:
-                raise BrokerGone(f"every broker of {topic.name}-{index} went away while it was made")
-            partitions[index] = replace(led, controller_epoch=self.reign.controller.epoch)
+            state = partitions[index]
+            kind = (id(state), tuple(nodes.items()))
+            if kind not in led:
+                there = {node for node, epoch in nodes.items() if node in brokers and brokers[node].epoch == epoch}
+                first = first_leader(state, there)
+                if first is None:
+                    raise BrokerGone(f"every broker of {topic.name}-{index} went away while it was made")
+                led[kind] = replace(first, controller_epoch=self.reign.controller.epoch)
+            partitions[index] = led[kind]
         return replace(topic, partitions=tuple(partitions))
 
     @asynccontextmanager

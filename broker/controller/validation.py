@@ -137,4 +137,8 @@ def grown_topic(
 
 
 def _waiting(assigned: Sequence[Sequence[int]]) -> tuple[PartitionState, ...]:
-    return tuple(PartitionState(NO_LEADER, NO_LEADER_EPOCH, tuple(replicas), ()) for replicas in assigned)
+    """Equal ones are one object: a topic of ten thousand partitions has few different ones."""
+    states: dict[tuple[int, ...], PartitionState] = {}
+    for replicas in {tuple(each) for each in assigned}:
+        states[replicas] = PartitionState(NO_LEADER, NO_LEADER_EPOCH, replicas, ())
+    return tuple(states[tuple(replicas)] for replicas in assigned)
