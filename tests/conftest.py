@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from monitoring.audit.session import SparkSettings, spark_session
 
 FILES_LEFT_OPEN_MAX = 40
 """What one file of tests may leave open in this process: imports and shared fixtures keep some."""
 SPARK_JARS = Path(__file__).resolve().parents[1] / ".cache" / "spark" / version("pyspark")
+
+# A slow machine is no fault of an example, whatever hypothesis' own limit of 200 ms says.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="session")

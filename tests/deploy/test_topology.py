@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.client.site import Site
@@ -217,7 +217,6 @@ class World:
         return judge_batches(link, way, direct_sites(link, topic)) is Verdict.CARRY
 
 
-@settings(deadline=None)
 @given(topologies())
 def test_what_passes_the_check_ends_and_brings_nothing_twice(links: list[Link]) -> None:
     connected = connect(links)
@@ -230,7 +229,6 @@ def test_what_passes_the_check_ends_and_brings_nothing_twice(links: list[Link]) 
         assert not twice, f"{twice} at {site} in {topic}"
 
 
-@settings(deadline=None)
 @given(topologies())
 def test_what_the_check_never_saw_does_not_go_round_for_ever(links: list[Link]) -> None:
     """Each link from a file of its own: then the names and the registries alone decide."""
@@ -241,7 +239,6 @@ def test_what_the_check_never_saw_does_not_go_round_for_ever(links: list[Link]) 
     world.run()
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(SHAPES)), st.sampled_from([".*", "f", "[a-z.]+"]))
 def test_each_shape_brings_every_record_everywhere(shape: str, pattern: str) -> None:
     connected = connect([link(way, pattern) for way in SHAPES[shape]])

@@ -248,7 +248,7 @@ class OneReaderEager(OneReader):
 
 for machine in (OneReader, OneReaderEager):
     machine.TestCase.settings = settings(
-        max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=30, stateful_step_count=30, suppress_health_check=list(HealthCheck)
     )
 TestOneReader = OneReader.TestCase
 TestOneReaderEager = OneReaderEager.TestCase

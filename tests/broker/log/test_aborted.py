@@ -222,7 +222,7 @@ def spoil(index: Path, damage: str) -> None:
 
 
 TestAbortedMachine = AbortedMachine.TestCase
-TestAbortedMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAbortedMachine.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def with_an_abort(directory: Path) -> tuple[PartitionLog, list[tuple[int, int]]]:

@@ -278,7 +278,7 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(OPERATIONS, min_size=10, max_size=60))
 def test_only_deletion_moves_the_log_start(operations: list[tuple[str, bytes]]) -> None:
     """A consumer that stands at any offset goes on from there, however much of the log compaction has emptied."""

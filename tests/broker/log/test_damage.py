@@ -54,7 +54,7 @@ def bytes_kept(directory: Path) -> int:
     return sum(path.stat().st_size for path in [*directory.glob("*.log"), *directory.glob("*.damaged")])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, BATCHES - 1), bit=st.integers(0, 95), compacted=st.booleans())
 @example(number=21, bit=88, compacted=False)
 @example(number=16, bit=88, compacted=True)
@@ -87,7 +87,7 @@ def test_a_flipped_base_offset_or_epoch_ends_the_log_before_it(
     assert log.append(batch_of(b"next"), leader_epoch=9).base_offset == len(found)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, BATCHES - 1), bit=st.integers(0, 31), compacted=st.booleans(), one_segment=st.booleans())
 def test_a_flipped_length_ends_the_log_before_it_and_loses_nothing(
     tmp_path_factory: pytest.TempPathFactory,

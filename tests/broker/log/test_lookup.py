@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("closed_logs")
 CONFIG = LogConfig(segment_bytes=800, index_interval_bytes=150, retention_ms=-1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batches=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=40),
     wanted=st.lists(st.integers(0, 61), min_size=1, max_size=5),

@@ -105,4 +105,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30)

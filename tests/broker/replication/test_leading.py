@@ -246,4 +246,4 @@ class Elections(RuleBasedStateMachine):
 
 
 TestElections = Elections.TestCase
-TestElections.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestElections.settings = settings(max_examples=60, stateful_step_count=40)

@@ -153,7 +153,7 @@ async def trial(folder: Path, hostile: list[bytearray]) -> None:
         assert values_in(await client.fetch("t", end - 1)) == ["good 2"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(batches(), min_size=1, max_size=4))
 def test_no_batch_ends_a_connection_or_the_broker(hostile: list[bytearray]) -> None:
     logging.disable(logging.CRITICAL)

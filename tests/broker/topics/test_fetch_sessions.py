@@ -261,5 +261,5 @@ class FollowedSession(RuleBasedStateMachine):
         assert self.cache.partition_count == sum(len(s.partitions) for s in self.cache._sessions.values())
 
 
-FollowedSession.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+FollowedSession.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 test_a_client_that_follows_its_session_misses_nothing = FollowedSession.TestCase

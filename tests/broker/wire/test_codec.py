@@ -36,7 +36,7 @@ from tests.broker.wire.strategies import plain, project, structs, versions_of
 
 MESSAGES = [cls for api in API.values() for cls in (api.request, api.response)]
 CASES = [(cls, version) for cls in MESSAGES for version in versions_of(cls)]
-FUZZ = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 
 
 def _read(cls: type[Message], version: int, data: bytes) -> None:

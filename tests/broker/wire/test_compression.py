@@ -18,7 +18,7 @@ CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 ALLOWED = 1 << 24
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(list(Compression)), st.binary(max_size=100), st.integers(0, 3_000))
 def test_there_and_back(codec: Compression, data: bytes, times: int) -> None:
     assert decompress(codec, compress(codec, memoryview(data * times)), ALLOWED) == data * times
@@ -95,7 +95,7 @@ def test_gzip_of_several_members() -> None:
     assert decompress(Compression.GZIP, data + compress(Compression.GZIP, b"two"), ALLOWED) == b"onetwo"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(CODECS), st.binary(max_size=80), st.integers(0, 60), st.integers(0, 255))
 def test_damage_raises_nothing_but_corrupt_batch(codec: Compression, data: bytes, at: int, byte: int) -> None:
     damaged = bytearray(compress(codec, data))

@@ -135,7 +135,7 @@ def test_header_versions() -> None:
         request_header_version(999, 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60) | st.tuples(st.sampled_from(list(ApiKey)), st.binary(max_size=60)))
 def test_random_frames_raise_nothing_but_wire_errors(data: bytes | tuple[int, bytes]) -> None:
     frame = data if isinstance(data, bytes) else data[0].to_bytes(2, "big") + b"\x00\x01" + data[1]

@@ -18,7 +18,7 @@ from tests.broker.wire.strategies import plain, project, structs, versions_of
 MESSAGES = [cls for api in API.values() for cls in (api.request, api.response)]
 MESSAGES += [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 
-EVERY_VERSION = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+EVERY_VERSION = settings(max_examples=15, suppress_health_check=list(HealthCheck))
 
 
 def _only(fields: dict[str, Any], cls: type[Struct], version: int) -> dict[str, Any]:

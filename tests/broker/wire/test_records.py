@@ -31,7 +31,7 @@ CODECS = list(Compression)
 BUILT_IN = (Compression.NONE, Compression.GZIP)
 """kafka-python needs further libraries for the other codecs; aiokafka has them all."""
 WRITERS = [(AioBuilder, codec) for codec in CODECS] + [(KafkaPythonBuilder, codec) for codec in BUILT_IN]
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 _optional_bytes = st.none() | st.binary(max_size=40) | st.sampled_from([b"x" * 63, b"y" * 64, b"z" * 9_000])
 _headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple)
@@ -171,7 +171,7 @@ def test_varint_limits() -> None:
             read_varint(endless, 0)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data())
 def test_damaged_records_raise_nothing_but_corrupt_batch(data: st.DataObject) -> None:
     """With a right CRC, as a malicious producer would send them."""
@@ -191,7 +191,7 @@ def test_damaged_records_raise_nothing_but_corrupt_batch(data: st.DataObject) ->
     assert len(records) == peek(batch).record_count
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(CODECS), st.integers(-2, 50), st.binary(max_size=120))
 def test_random_records_raise_nothing_but_corrupt_batch(codec: Compression, count: int, body: bytes) -> None:
     batch = encode_batch([Record(0, 0, None, None)])[:HEADER_BYTES] + body

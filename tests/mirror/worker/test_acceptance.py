@@ -240,9 +240,7 @@ class Histories(RuleBasedStateMachine):
 def test_once_accepted_every_record_of_the_source_is_at_the_target() -> None:
     run_state_machine_as_test(
         Histories,
-        settings=settings(
-            max_examples=400, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(max_examples=400, stateful_step_count=40, suppress_health_check=list(HealthCheck)),
     )
 
 

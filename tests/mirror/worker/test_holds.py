@@ -52,7 +52,7 @@ def test_what_does_not_pass_by_itself_waits_longer() -> None:
     assert attempts.next_due_s([WHERE]) is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from(["fails", "refused", "moves"]), st.integers(0, 400_000)), max_size=30))
 def test_a_hold_is_tried_at_the_time_it_says_within_minutes_and_at_once_when_a_leader_changed(
     course: list[tuple[str, int]],

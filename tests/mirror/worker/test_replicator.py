@@ -192,7 +192,7 @@ class ReplicatorMachine(RuleBasedStateMachine):
         assert (self.budget.used_bytes, self.replicator.buffered_bytes) == (0, 0)
 
 
-ReplicatorMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+ReplicatorMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 TestReplicator = ReplicatorMachine.TestCase
 
 
