@@ -118,6 +118,8 @@ class Broker:
         await self._check_alone()
         self.advertised = (self.config.advertised_host or host, self.config.advertised_port or port)
         endpoint = Endpoint(CLIENT_LISTENER, *self.advertised)
+        # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
+        self.replicas.follow_controller(await self._store.controller_epoch())
         await self._store.register_broker(BrokerRegistration(self.config.node_id, (endpoint,), self.config.rack))
 
     async def ready(self) -> None:

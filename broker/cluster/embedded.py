@@ -142,6 +142,9 @@ class EmbeddedMetadataStore:
     async def controller(self) -> int | None:
         return None if self._controller is None else self._controller.node_id
 
+    async def controller_epoch(self) -> int:
+        return self._contents.controller_epoch
+
     async def configs(self, resource: ConfigResource) -> Configs:
         if resource.entity_type == "topics":
             topic = self._contents.topics.get(resource.entity_name)

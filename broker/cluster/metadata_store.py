@@ -112,6 +112,10 @@ class MetadataStore(Protocol):
         """The node id of the controller, None while there is none."""
         ...
 
+    async def controller_epoch(self) -> int:
+        """Of the newest controller, also when it is gone."""
+        ...
+
     async def configs(self, resource: ConfigResource) -> Configs: ...
 
     def watch(self, *kinds: ChangeKind) -> AbstractAsyncContextManager[AsyncIterator[Change]]:

@@ -83,9 +83,13 @@ class ClusterController:
             self._reign = reign
             self._ruling.notify_all()
         topics = TopicChanges(reign, self._num_partitions, self._rng)
-        for name in reign.cluster.waiting():
-            reign.asked(topics.lead_waiting(name, MAKING_MS))
-        await reign.follow(changes)
+
+        def lead_waiting() -> None:
+            for name in reign.cluster.waiting():
+                reign.asked(topics.lead_waiting(name, MAKING_MS))
+
+        lead_waiting()
+        await reign.follow(changes, lead_waiting)
 
     async def _next_or_pause(self, changes: AsyncIterator[Change]) -> None:
         told, pause = asyncio.ensure_future(anext(changes)), asyncio.ensure_future(self._clock.sleep(PAUSE_S))

@@ -144,12 +144,14 @@ class Reign:
             answer.set_exception(_changed())
         return answer
 
-    async def follow(self, changes: AsyncIterator[Change]) -> None:
-        """Ends only by raising ReignOver."""
+    async def follow(self, changes: AsyncIterator[Change], brokers_changed: Callable[[], None]) -> None:
+        """Ends only by raising ReignOver. `brokers_changed` is called when a change of the brokers was followed."""
         async for change in changes:
             try:
                 async with self.turn, _ending_in_doubt():
                     await self._on(change)
+                if change.kind is ChangeKind.BROKERS:
+                    brokers_changed()
             except ReignOver:
                 self.over = True
                 raise

@@ -49,7 +49,7 @@ class TopicChanges:
             try:
                 indexes = range(len(topic.partitions))
                 async with self._undone(topic):
-                    ready = await self._made(topic, indexes, timeout_ms)
+                    ready = _of_all(*await self._made(topic, indexes, timeout_ms))
                 async with reign.turn:
                     async with self._undone(topic):
                         led = self._with_leaders(topic, ready)
@@ -69,7 +69,7 @@ class TopicChanges:
             if validate_only:
                 return
             indexes = range(len(self._require(name).partitions), count)
-            ready = await self._made(grown, indexes, timeout_ms)
+            ready = _of_all(*await self._made(grown, indexes, timeout_ms))
             async with reign.turn:
                 # Leaders and ISRs may have changed meanwhile.
                 now = self._require(name)
@@ -86,19 +86,22 @@ class TopicChanges:
             await all_done(answers, timeout_ms, f"topic {name} is deleted, and not gone from every broker")
 
     async def lead_waiting(self, name: str, timeout_ms: int) -> None:
-        """Partitions whose making was cut off: nobody ever led them, so none has records."""
+        """Partitions whose making was cut off: nobody ever led them, so none has records. Those whose brokers are away
+        are led when one of them comes.
+        """
         reign = self.reign
         async with self._changing(name):
             indexes = reign.cluster.waiting().get(name, [])
             topic = reign.cluster.topics.get(name)
             if topic is None or not indexes:
                 return
-            ready = await self._made(topic, indexes, timeout_ms)
+            made, _ = await self._made(topic, indexes, timeout_ms)
+            ready = {index: nodes for index, nodes in made.items() if nodes}
             async with reign.turn:
                 if name not in reign.cluster.topics:
                     return
                 led = self._with_leaders(topic, ready)
-                wanted = {TopicPartition(name, index): led.partitions[index] for index in indexes}
+                wanted = {TopicPartition(name, index): led.partitions[index] for index in ready}
                 reign.announce(await reign.write(wanted))
 
     def _require(self, name: str) -> TopicState:
@@ -113,10 +116,8 @@ class TopicChanges:
         async with locks.setdefault(name, asyncio.Lock()):
             yield
 
-    async def _made(self, topic: TopicState, indexes: Sequence[int], timeout_ms: int) -> Ready:
-        """The folders of new partitions, at the brokers that are there. Raises what kept the last broker of a partition
-        from making it.
-        """
+    async def _made(self, topic: TopicState, indexes: Sequence[int], timeout_ms: int) -> tuple[Ready, BrokerError]:
+        """The folders of new partitions, at the brokers that are there, and what kept others from making theirs."""
         reign = self.reign
         async with reign.turn:  # a broker that has just come has its queue by the turn's end
             orders = making_orders(reign.cluster, reign.controller, topic, indexes)
@@ -138,9 +139,7 @@ class TopicChanges:
                 refusal = error
             else:
                 raise error
-        if not all(ready.values()):
-            raise refusal
-        return ready
+        return ready, refusal
 
     def _with_leaders(self, topic: TopicState, ready: Ready) -> TopicState:
         """In sync is who made the folder and was not restarted since. Raises BrokerGone."""
@@ -184,6 +183,13 @@ class TopicChanges:
         if any((state := cluster.state(where)) is None or state.version < 0 for where in wheres):
             raise ReignOver(f"another controller made partitions of {topic.name}")
         return self.reign.announce(wheres)
+
+
+def _of_all(ready: Ready, refusal: BrokerError) -> Ready:
+    """Raises what kept the brokers of a partition from making it."""
+    if not all(ready.values()):
+        raise refusal
+    return ready
 
 
 async def all_done(answers: Collection[Answer], timeout_ms: int, late: str) -> None:

@@ -91,6 +91,12 @@ class ReplicaManager:
 
     # -- orders ----------------------------------------------------------------------------------------------
 
+    def follow_controller(self, epoch: int) -> None:
+        """Refuse orders of earlier controllers. To a broker that has just begun one that was followed would say that
+        all which it does not know of itself is to be removed.
+        """
+        self._controller_epoch = max(self._controller_epoch, epoch)
+
     async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
         self._check(order)
         if order.new:

@@ -61,6 +61,11 @@ async def read_controller(zk: ZooKeeper) -> int | None:
     return layout.decode_controller(data)
 
 
+async def read_controller_epoch(zk: ZooKeeper) -> int:
+    data, _ = await zk.get(layout.CONTROLLER_EPOCH)
+    return layout.decode_controller_epoch(data)
+
+
 async def elect(zk: ZooKeeper, node_id: int, clock: Clock) -> Controller | None:
     """None: another one is. The epoch and the ephemeral znode come by one transaction, or neither does."""
     while True:

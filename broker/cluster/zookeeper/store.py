@@ -161,6 +161,9 @@ class ZooKeeperMetadataStore:
     async def controller(self) -> int | None:
         return await self._asked(lambda zk, again: membership.read_controller(zk))
 
+    async def controller_epoch(self) -> int:
+        return await self._asked(lambda zk, again: membership.read_controller_epoch(zk))
+
     async def configs(self, resource: ConfigResource) -> Configs:
         return await self._asked(lambda zk, again: requests.read_configs(zk, resource))
 

@@ -188,6 +188,7 @@ class MetadataStoreContract:
     async def test_controller_epochs_rise_over_restarts(self, open: Open) -> None:
         epochs = [(await elected(await open())).epoch for _ in range(3)]
         assert epochs == sorted(set(epochs))
+        assert await (await open()).controller_epoch() == epochs[-1], "also by one who was never the controller"
 
     async def test_configs_change_by_their_version_and_are_told(self, open: Open) -> None:
         store = await open()

@@ -198,6 +198,7 @@ class World:
                 broker.store = store
                 async with asyncio.TaskGroup() as tasks:
                     keeping = tasks.create_task(store.run())
+                    broker.controller_epoch = max(broker.controller_epoch, await store.controller_epoch())
                     await store.register_broker(registration)
                     broker.controller = ClusterController(
                         store, broker.node_id, lambda live: self._way(broker, live), self.clock, self.rng, 1
@@ -217,11 +218,14 @@ class World:
 
     async def kill(self, node: int) -> None:
         """At whatever it waits for. ZooKeeper learns of it when the session is over."""
-        broker = self.brokers[node]
-        if broker.main is not None:
-            broker.main.cancel()
-            await asyncio.wait([broker.main])
-        if (session := self.sessions.pop(node, None)) is not None:
+        main, before = self.brokers[node].main, self.sessions.get(node)
+        if main is not None:
+            main.cancel()
+            await asyncio.wait([main])
+        if before is not None:
+            before.cut()
+        # Where it was started again meanwhile it may have a session of its own by now.
+        if self.brokers[node].main is main and (session := self.sessions.pop(node, None)) is not None:
             session.cut()
 
     def pass_time(self, by_ms: int) -> None:
@@ -262,6 +266,8 @@ class World:
     async def _not_led(self) -> str | None:
         """Of what a running broker has that is in sync."""
         running = {node: broker for node, broker in self.brokers.items() if broker.runs}
+        if not running:  # the last one was about to leave
+            return None
         store = next((broker.store for broker in running.values() if broker.store is not None), None)
         if store is None:
             return "no running broker has a session"

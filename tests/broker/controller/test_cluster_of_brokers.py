@@ -11,7 +11,10 @@ from broker.controller.requests import NewTopic
 from broker.errors import BrokerError
 from tests.broker.controller.cluster_world import World
 
-SEEDS = 100
+SEEDS = (*range(100), 262, 1315)
+"""262: a topic whose making was cut off waits for a broker that is away when the next controller begins. 1315: one that
+was followed and has not noticed orders a broker that has just begun.
+"""
 ACTIONS = 40
 
 
@@ -31,7 +34,10 @@ async def live_through(seed: int, actions: int = ACTIONS) -> World:
         story.end()
         for node in world.brokers:
             await world.kill(node)
-        await asyncio.gather(*story.asking, return_exceptions=True)
+        answers = await asyncio.gather(*story.asking, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
     return world
 
 
@@ -165,7 +171,7 @@ class Story:
             return
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_whatever_happens_is_followed_by_order(seed: int) -> None:
     await live_through(seed)
 

@@ -160,6 +160,13 @@ async def test_a_topic_made_anew_has_nothing_of_the_one_before_and_outlives_its_
     assert (manager.topics, list(tmp_path.glob("t-*"))) == ({}, [])
 
 
+async def test_a_broker_that_begins_takes_no_orders_of_controllers_before(manager: ReplicaManager) -> None:
+    manager.follow_controller(3)
+    with pytest.raises(StaleController):
+        await manager.lead_and_follow(nothing(epoch=2))
+    assert await manager.lead_and_follow(nothing(epoch=3)) == {}
+
+
 async def test_a_controller_that_is_followed_while_partitions_are_made_gets_none(
     tmp_path: Path, manager: ReplicaManager
 ) -> None:
