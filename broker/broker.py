@@ -12,15 +12,24 @@ from typing import Any
 from uuid import UUID
 
 from broker import descriptors
+from broker.base.address import Address
 from broker.base.clock import Clock
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
-from broker.cluster.metadata import CLIENT_LISTENER, BrokerRegistration, ChangeKind, Endpoint, LiveBroker
+from broker.cluster.metadata import (
+    CLIENT_LISTENER,
+    INTER_BROKER_LISTENER,
+    BrokerRegistration,
+    ChangeKind,
+    Endpoint,
+    LiveBroker,
+)
 from broker.cluster.metadata_store import MetadataStore
 from broker.cluster.orders import BrokerOrders
+from broker.cluster.peers import Peers
 from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper.session import OpenSession
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
-from broker.config import BrokerConfig
+from broker.config import EVERY_INTERFACE, BrokerConfig
 from broker.controller.controller import ClusterController
 from broker.controller.errors import NotAlone
 from broker.controller.requests import ControllerRequests, NewTopic
@@ -32,12 +41,12 @@ from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.limits import INTERNAL_TOPIC_TIMEOUT_MS, PRODUCER_ID_BLOCK
-from broker.log.compaction import CompactionJob
 from broker.log.disk import OS_DISK
 from broker.openings import Openings
 from broker.replicas.configs import TopicConfigs
 from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
+from broker.replicas.upkeep import Upkeep
 from broker.replication.checkpoint import HighWatermarkCheckpoint
 from broker.replication.limits import HIGH_WATERMARK_CHECKPOINT_MS
 from broker.topics.errors import NotLeading, TopicExists, UnknownTopic
@@ -47,13 +56,10 @@ from broker.topics.partition import Partition, Topic
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import LocalMarkers
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
-from broker.wire.errors import ErrorCode, WireError
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
-
-# A disk that fails here is tried again; producers are told by their own requests.
-FORESEEN = (BrokerError, OSError, WireError)
 
 
 class Broker:
@@ -68,12 +74,14 @@ class Broker:
         self._checkpoint = HighWatermarkCheckpoint(config.data_dir, OS_DISK)
         files = PartitionFiles(data.folders, clock, config.node_id, self._checkpoint.read())
         self.replicas = ReplicaManager(files, self.view, clock, config.node_id, lambda: store.broker_epoch)
+        self._upkeep = Upkeep(self.replicas, config)
         self.topic_configs = TopicConfigs(store, self.view, self.replicas)
         self._controller = ClusterController(
             store, config.node_id, self._orders_to, clock, random.SystemRandom(), config.num_partitions
         )
         self.controller: ControllerRequests = self._controller
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
+        self.peers = Peers(self.view, config.node_id)
         self.fetch_sessions = FetchSessions(clock, lambda: secrets.randbelow(2**31 - 1) + 1)
         self.openings = Openings()
         # What connections hold of answers that their clients do not take.
@@ -111,16 +119,20 @@ class Broker:
             raise
         return cls(config, clock, data, store)
 
-    async def bound(self, host: str, port: int) -> None:
-        """Tells where the server listens, which it only knows when it does (port 0), and registers the broker. Raises
-        LogStorageError, NodeIdTaken, NotAlone, ZooKeeperError.
+    async def bound(self, clients: Address, brokers: Address | None = None) -> None:
+        """Tells where the server listens for clients and for other brokers, which it only knows when it does (port 0),
+        and registers the broker. Raises LogStorageError, NodeIdTaken, NotAlone, ZooKeeperError.
         """
         await self._check_alone()
-        self.advertised = (self.config.advertised_host or host, self.config.advertised_port or port)
-        endpoint = Endpoint(CLIENT_LISTENER, *self.advertised)
+        host = self.config.advertised_host or clients.host
+        self.advertised = (host, self.config.advertised_port or clients.port)
+        endpoints = [Endpoint(CLIENT_LISTENER, *self.advertised)]
+        if brokers is not None:
+            dialled = host if brokers.host in EVERY_INTERFACE else brokers.host
+            endpoints.append(Endpoint(INTER_BROKER_LISTENER, dialled, brokers.port))
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
         self.replicas.follow_controller(await self._store.controller_epoch())
-        await self._store.register_broker(BrokerRegistration(self.config.node_id, (endpoint,), self.config.rack))
+        await self._store.register_broker(BrokerRegistration(self.config.node_id, tuple(endpoints), self.config.rack))
 
     async def ready(self) -> None:
         """Returns when the controller has said what this broker has, every log is open, and the coordinators are
@@ -200,11 +212,11 @@ class Broker:
                     # By a request of which it was not known what became of it.
                     return
 
-    def leader_address(self, topic: str, index: int) -> tuple[int, str, int] | None:
-        """Node id, host and port for clients of who leads the partition; None while nobody is known to."""
+    def leader_address(self, topic: str, index: int, listener: str = CLIENT_LISTENER) -> tuple[int, str, int] | None:
+        """Node id, host and port of who leads the partition; None while nobody is known to."""
         known = self.view.topics.get(topic)
         leader = known.partitions[index].leader if known is not None and index < len(known.partitions) else None
-        found = None if leader is None else self.view.client_endpoints().get(leader)
+        found = None if leader is None else self.view.endpoints(listener).get(leader)
         return None if leader is None or found is None else (leader, found[0].host, found[0].port)
 
     def damage_hint(self, topic: str, index: int) -> str:
@@ -241,8 +253,8 @@ class Broker:
             tasks.create_task(self.transactions.run())
             tasks.create_task(self.replicas.sweep())
             tasks.create_task(self._note_high_watermarks())
-            tasks.create_task(self._enforce_retention())
-            tasks.create_task(self._compact())
+            tasks.create_task(self._upkeep.enforce_retention())
+            tasks.create_task(self._upkeep.compact())
 
     async def close(self) -> None:
         """Closes the logs, gives up what the broker is registered with, and unlocks the data directory. Raises
@@ -291,62 +303,6 @@ class Broker:
             # What stands there is older, so lower: nothing is lost but time after a restart.
             log.warning("high watermarks cannot be noted: %s", error)
 
-    def _still_here(self, partition: Partition) -> bool:
-        """And online."""
-        return self.partition(partition.topic, partition.index) is partition and partition.offline is None
-
-    async def _enforce_retention(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.log_retention_check_interval_ms / 1000)
-            for partition in self.replicas.partitions():
-                # Between two partitions others get their turn, and may delete a topic.
-                await asyncio.sleep(0)
-                if self._still_here(partition):
-                    self._try_retention(partition)
-
-    def _try_retention(self, partition: Partition) -> None:
-        try:
-            deleted = partition.log.enforce_retention()
-        except FORESEEN as error:
-            log.warning("retention of %s-%d failed: %s", partition.topic, partition.index, error)
-            return
-        except Exception:  # upkeep of one partition must not end the broker; the next check tries again
-            log.exception("retention of %s-%d failed", partition.topic, partition.index)
-            return
-        if deleted:
-            partition.wake()
-
-    async def _compact(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.log_cleaner_backoff_ms / 1000)
-            for partition in self.replicas.partitions():
-                await asyncio.sleep(0)
-                if self._still_here(partition) and partition.log.config.compacted:
-                    await self._try_compaction(partition)
-
-    async def _try_compaction(self, partition: Partition) -> None:
-        try:
-            cleaned = partition.log
-            job = cleaned.begin_compaction()
-            if job is None:
-                return
-            with cleaned.reading_apart():
-                await asyncio.to_thread(_run_compaction, job)
-            if job.unreadable:
-                log.warning(
-                    "compaction of %s-%d keeps %d batches that cannot be opened, the first at offset %d",
-                    *(partition.topic, partition.index, len(job.unreadable), job.unreadable[0]),
-                )
-            if self._still_here(partition):
-                partition.log.finish_compaction(job)
-            else:
-                job.discard()
-        except FORESEEN as error:
-            # The log is as it was, and the next round tries again.
-            log.warning("compaction of %s-%d failed: %s", partition.topic, partition.index, error)
-        except Exception:  # as above
-            log.exception("compaction of %s-%d failed", partition.topic, partition.index)
-
 
 async def _open_store(
     config: BrokerConfig, clock: Clock, data: DataDirectory, open_session: OpenSession
@@ -363,7 +319,3 @@ async def _open_store(
         await store.close()
         raise
     return store
-
-
-def _run_compaction(job: CompactionJob) -> None:
-    job.run()

@@ -46,6 +46,10 @@ class BrokerConfig:
     zookeeper: str | None = None
     zookeeper_session_timeout_ms: int = 18_000
     zookeeper_connection_timeout_ms: int = 18_000
+    # The listener for the brokers of the cluster, which one that is alone does not have; None: the host that clients
+    # have. Other brokers read its port from ZooKeeper: 0 takes a free one.
+    inter_broker_listen_host: str | None = None
+    inter_broker_listen_port: int = 0
 
     # How deep a produced batch is looked at: "framing" (log/validation.py) or "full", every record of it.
     record_validation: str = FRAMING
@@ -76,7 +80,7 @@ class BrokerConfig:
 
     def __post_init__(self) -> None:
         """Raises ValueError, naming the setting."""
-        for name in ("listen_port", "advertised_port"):
+        for name in ("listen_port", "advertised_port", "inter_broker_listen_port"):
             port = getattr(self, name)
             if port is not None and not 0 <= port <= 65535:
                 raise ValueError(f"{name} {port} is outside 0..65535")
@@ -99,6 +103,11 @@ class BrokerConfig:
             raise ValueError(
                 f"listen {self.listen_host} cannot be told to clients; give the address they are to dial: "
                 "--advertised HOST:PORT, or advertised in the site's broker table"
+            )
+        if self.inter_broker_listen_host in EVERY_INTERFACE and self.advertised_host is None:
+            raise ValueError(
+                f"inter_broker_listen {self.inter_broker_listen_host} cannot be told to brokers; give an address that "
+                "they can dial, or advertised, whose host they are told then"
             )
         if self.advertised_host in EVERY_INTERFACE:
             raise ValueError(f"advertised {self.advertised_host} is no address that a client can dial")

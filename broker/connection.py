@@ -64,8 +64,9 @@ class ConnectionServer(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """`serve` runs in the server's task group from `connection_made` on; the other methods are asyncio's callbacks."""
 
-    def __init__(self, server: ConnectionServer) -> None:
+    def __init__(self, server: ConnectionServer, *, inter_broker: bool = False) -> None:
         self._server = server
+        self.inter_broker = inter_broker
         self._broker = server.broker
         self._transport: asyncio.Transport | None = None
         self._host = ""
@@ -263,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         request, end = await self._decoded(API[key].request, version, frame, offset)
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
-        context = RequestContext(version, header.client_id, self._host, HANDLERS)
+        context = RequestContext(version, header.client_id, self._host, HANDLERS, self.inter_broker)
         response = await handler.handle(self._broker, request, context)
         if response is None:
             return []

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from broker import descriptors
+from broker.base.address import Address
 from broker.base.clock import Clock, SystemClock
 from broker.broker import Broker
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
@@ -43,7 +44,9 @@ class Server:
         return f"{host}:{port}"
 
     def opened(self, connection: Connection) -> None:
-        if len(self.connections) >= self.broker.config.max_connections or descriptors.nearly_all_used(connection.fd):
+        # Clients that take every connection must not cut the brokers off from each other.
+        too_many = len(self.connections) >= self.broker.config.max_connections and not connection.inter_broker
+        if too_many or descriptors.nearly_all_used(connection.fd):
             self.connections[connection] = None
             connection.abort("too many connections")
         else:
@@ -81,18 +84,20 @@ async def serving(
     try:
         async with asyncio.TaskGroup() as tasks:
             server = Server(broker, tasks)
-            listener = await _bound(server, config)
+            listeners = await _bound(server, config)
             background = [tasks.create_task(broker.run()), tasks.create_task(server.watch_connections())]
             try:
+                # The controller may be another broker, and says there what this one has.
+                await listeners.serve_brokers()
                 await broker.ready()
-                await _serve(listener, config)
+                await listeners.serve_clients()
                 yield server
             finally:
-                listener.close()
+                listeners.close()
                 server.abort_connections()
                 for task in background:
                     task.cancel()
-                await listener.wait_closed()
+                await listeners.wait_closed()
     except BaseExceptionGroup as group:
         # Task groups wrap also what was raised in our own body; a single error goes on as itself.
         raise _alone(group) from None
@@ -106,29 +111,66 @@ def _alone(error: BaseException) -> BaseException:
     return error
 
 
-async def _bound(server: Server, config: BrokerConfig) -> asyncio.Server:
-    """Nobody is let in before `_serve`: what clients ask for may not be open yet."""
-    loop = asyncio.get_running_loop()
+class _Listeners:
+    """What is bound lets nobody in before it is served: what clients ask for may not be open yet."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._bound: list[tuple[asyncio.Server, Address]] = []
+
+    async def bind(self, wanted: Address, *, inter_broker: bool = False) -> Address:
+        """-> where it listens. Raises CannotListen."""
+        loop = asyncio.get_running_loop()
+        try:
+            bound = await loop.create_server(
+                lambda: Connection(self._server, inter_broker=inter_broker),
+                *wanted,
+                start_serving=False,
+            )
+        except OSError as error:
+            raise _cannot_listen(wanted, error) from error
+        self._bound.append((bound, wanted))
+        return Address(wanted.host, bound.sockets[0].getsockname()[1])
+
+    async def serve_clients(self) -> None:
+        """Raises CannotListen."""
+        await _serve(*self._bound[0])
+
+    async def serve_brokers(self) -> None:
+        """Raises CannotListen."""
+        for listener in self._bound[1:]:
+            await _serve(*listener)
+
+    def close(self) -> None:
+        for listener, _ in self._bound:
+            listener.close()
+
+    async def wait_closed(self) -> None:
+        for listener, _ in self._bound:
+            await listener.wait_closed()
+
+
+async def _bound(server: Server, config: BrokerConfig) -> _Listeners:
+    listeners = _Listeners(server)
     try:
-        listener = await loop.create_server(
-            lambda: Connection(server), config.listen_host, config.listen_port, start_serving=False
-        )
-    except OSError as error:
-        raise _cannot_listen(config, error) from error
-    try:
-        await server.broker.bound(config.listen_host, listener.sockets[0].getsockname()[1])
-    except BaseException:  # whatever stops the start, the port is free again and the error goes on
-        listener.close()
+        clients = await listeners.bind(Address(config.listen_host, config.listen_port))
+        brokers = None
+        if config.zookeeper is not None:
+            host = config.inter_broker_listen_host or config.listen_host
+            brokers = await listeners.bind(Address(host, config.inter_broker_listen_port), inter_broker=True)
+        await server.broker.bound(clients, brokers)
+    except BaseException:  # whatever stops the start, the ports are free again and the error goes on
+        listeners.close()
         raise
-    return listener
+    return listeners
 
 
-async def _serve(listener: asyncio.Server, config: BrokerConfig) -> None:
+async def _serve(listener: asyncio.Server, address: Address) -> None:
     try:
         await listener.start_serving()
     except OSError as error:
-        raise _cannot_listen(config, error) from error
+        raise _cannot_listen(address, error) from error
 
 
-def _cannot_listen(config: BrokerConfig, error: OSError) -> CannotListen:
-    return CannotListen(f"cannot listen on {config.listen_host}:{config.listen_port}: {error.strerror or error}")
+def _cannot_listen(address: Address, error: OSError) -> CannotListen:
+    return CannotListen(f"cannot listen on {address}: {error.strerror or error}")

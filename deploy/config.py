@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from pydantic import ValidationError
@@ -22,6 +22,8 @@ from deploy.errors import ConfigError
 from deploy.tables import FileModel, LinkTable, SiteTable
 from deploy.topology import connect, topology_problems
 from mirror.link import Link
+
+LISTENERS: Final = ("listen", "inter_broker_listen")
 
 
 class Configuration:
@@ -119,6 +121,9 @@ class Configuration:
         listen = parse_address(table.listen)
         advertised = None if table.advertised is None else parse_address(table.advertised)
         given: dict[str, Any] = {**CLUSTER_DEFAULTS, **model.cluster.model_dump(exclude_none=True)}
+        if table.inter_broker_listen is not None:
+            inter_broker = parse_address(table.inter_broker_listen)
+            given |= {"inter_broker_listen_host": inter_broker.host, "inter_broker_listen_port": inter_broker.port}
         return BrokerConfig(
             data_dir=self.path(table.data_dir),
             listen_host=listen.host,
@@ -312,10 +317,12 @@ def _cluster_problems(name: str, site: SiteTable) -> Iterator[str]:
         yield f"sites.{name}.cluster: is missing; add zookeeper there, which keeps the metadata of these brokers"
     if site.cluster is not None and not site.brokers:
         yield f"sites.{name}.brokers: is missing; add a [[sites.{name}.brokers]] table for each broker of the cluster"
-    for key, what in (("node_id", "node id"), ("listen", "address")):
+    for keys, what in ((("node_id",), "broker has this node id"), (LISTENERS, "listener has this address")):
         seen: set[object] = set()
         for index, table in enumerate(site.brokers):
-            value = getattr(table, key)
-            if value in seen:
-                yield f"sites.{name}.brokers[{index}].{key}: another broker has this {what}; give each its own"
-            seen.add(value)
+            for key in keys:
+                value = getattr(table, key)
+                if value in seen:
+                    yield f"sites.{name}.brokers[{index}].{key}: another {what}; give each its own"
+                if value is not None:
+                    seen.add(value)

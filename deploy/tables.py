@@ -93,6 +93,7 @@ class ClusterBrokerTable(Table):
     listen: AddressText
     data_dir: Path
     advertised: AddressText | None = None
+    inter_broker_listen: AddressText | None = None
     rack: str | None = None
 
 

@@ -18,6 +18,8 @@ NO_TOPIC_ID: Final = uuid.UUID(int=0)
 """Of a topic that Kafka before 2.8 made: whoever is controller gives it one."""
 CLIENT_LISTENER: Final = "PLAINTEXT"
 """The name of the listener for clients, as tools of old expect it."""
+INTER_BROKER_LISTENER: Final = "INTERNAL"
+"""The name of the one for the brokers of the cluster."""
 DEFAULT_ENTITY: Final = "<default>"
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from broker.cluster.metadata import CLIENT_LISTENER, Configs, Endpoint, LiveBroker, TopicState
+from broker.cluster.metadata import Configs, Endpoint, LiveBroker, TopicState
 from broker.cluster.orders import UpdateMetadata
 from broker.topics.errors import UnknownTopic
 from broker.wire.errors import ErrorCode
@@ -79,12 +79,12 @@ class ClusterView:
         known = self.topics.get(topic)
         return known is not None and 0 <= index < len(known.partitions)
 
-    def client_endpoints(self) -> dict[int, tuple[Endpoint, str | None]]:
-        """Where clients dial each live broker that has a listener for them, and its rack."""
+    def endpoints(self, listener: str) -> dict[int, tuple[Endpoint, str | None]]:
+        """Where each live broker that has this listener is dialled, and its rack."""
         return {
             node_id: (endpoint, broker.registration.rack)
             for node_id, broker in sorted(self.brokers.items())
-            if (endpoint := broker.registration.endpoint(CLIENT_LISTENER)) is not None
+            if (endpoint := broker.registration.endpoint(listener)) is not None
         }
 
 

@@ -32,7 +32,7 @@ async def handle(broker: Broker, request: DescribeClusterRequest, context: Reque
         controller_id=NO_CONTROLLER if broker.view.controller is None else broker.view.controller,
         brokers=[
             DescribeClusterBroker(node_id, endpoint.host, endpoint.port, rack)
-            for node_id, (endpoint, rack) in broker.view.client_endpoints().items()
+            for node_id, (endpoint, rack) in broker.view.endpoints(context.listener).items()
         ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

@@ -17,9 +17,9 @@ from broker.wire.vocabulary import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= 4:
-        found = [await _find(broker, request.key_type, key) for key in request.coordinator_keys]
+        found = [await _find(broker, request.key_type, key, context.listener) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = await _find(broker, request.key_type, request.key)
+    one = await _find(broker, request.key_type, request.key, context.listener)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -29,13 +29,14 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
     )
 
 
-async def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
+async def _find(broker: Broker, key_type: int, key: str, listener: str) -> Coordinator:
     if key_type not in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR):
         return _nowhere(key, ErrorCode.INVALID_REQUEST)
     coordinators = broker.groups if key_type == GROUP_COORDINATOR else broker.transactions
     try:
         await coordinators.require(key)
-        leader = broker.leader_address(coordinators.topic.name, await coordinators.partition_for(key))
+        index = await coordinators.partition_for(key)
+        leader = broker.leader_address(coordinators.topic.name, index, listener)
     except BrokerError as error:
         # Clients ask again on this code, and on hardly any other.
         return _nowhere(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from broker.broker import Broker
+from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER
 from broker.errors import BrokerError
 from broker.limits import ITEMS_PER_TURN
 from broker.wire.api import ApiKey
@@ -26,6 +27,11 @@ class RequestContext:
     client_host: str
     served: Mapping[int, Handler]
     inter_broker: bool = False
+
+    @property
+    def listener(self) -> str:
+        """The one that he came by, and whose addresses of other brokers he is told."""
+        return INTER_BROKER_LISTENER if self.inter_broker else CLIENT_LISTENER
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id, endpoint.host, endpoint.port, rack)
-            for node_id, (endpoint, rack) in broker.view.client_endpoints().items()
+            for node_id, (endpoint, rack) in broker.view.endpoints(context.listener).items()
         ],
         cluster_id=broker.cluster_id,
         controller_id=NO_CONTROLLER if broker.view.controller is None else broker.view.controller,

@@ -141,7 +141,7 @@ class Host:
         count = sum(topic == name for topic, _ in self._partitions)
         return TopicShape(uuid.uuid5(uuid.NAMESPACE_DNS, name), count) if count else None
 
-    def leader_address(self, topic: str, index: int) -> tuple[int, str, int]:
+    def leader_address(self, topic: str, index: int, listener: str = "") -> tuple[int, str, int]:
         return 1, *self.advertised
 
     async def gone_topics(self, names: Collection[str]) -> set[str]:

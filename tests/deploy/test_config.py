@@ -175,6 +175,7 @@ zookeeper_session_timeout_ms = 6000
 [[sites.north.brokers]]
 node_id = 1
 listen = "127.0.0.1:39092"
+inter_broker_listen = "127.0.0.2:39094"
 data_dir = "var/north-1"
 rack = "a"
 [[sites.north.brokers]]
@@ -192,6 +193,8 @@ def test_a_cluster_has_a_configuration_for_each_broker() -> None:
     assert (two.node_id, two.rack, two.advertised_host) == (2, None, "127.0.0.1")
     assert one.zookeeper == two.zookeeper == "127.0.0.1:2181,[::1]:2182/farshore/north"
     assert one.zookeeper_session_timeout_ms == 6000
+    assert (one.inter_broker_listen_host, one.inter_broker_listen_port) == ("127.0.0.2", 39094)
+    assert (two.inter_broker_listen_host, two.inter_broker_listen_port) == (None, 0)
     with pytest.raises(click.UsageError, match="--node-id: 1, 2"):
         configuration.broker_config("north")
     with pytest.raises(click.UsageError, match="no broker 3; its brokers: 1, 2"):
@@ -211,7 +214,9 @@ def test_a_cluster_has_a_configuration_for_each_broker() -> None:
         (("2182/farshore/north", "2182/"), "write a chroot as /NAME"),
         (("127.0.0.1:2181,", "127.0.0.1,"), "sites.north.cluster.zookeeper: "),
         (("node_id = 2", "node_id = 1"), "sites.north.brokers[1].node_id: another broker has this node id"),
-        (('"0.0.0.0:39093"', '"127.0.0.1:39092"'), "sites.north.brokers[1].listen: another broker has this address"),
+        (('"0.0.0.0:39093"', '"127.0.0.1:39092"'), "sites.north.brokers[1].listen: another listener has this address"),
+        (('"127.0.0.2:39094"', '"127.0.0.1:39092"'), "inter_broker_listen: another listener has this address"),
+        (('"127.0.0.2:39094"', '"0.0.0.0:39094"'), "inter_broker_listen 0.0.0.0 cannot be told to brokers"),
         (('"var/north-2"', '"var/north-1"'), "sites.north.brokers[1].data_dir: site north has the same folder"),
         (('advertised = "127.0.0.1:39093"\n', ""), "sites.north.brokers[1]: listen 0.0.0.0 cannot be told to clients"),
     ],

@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from broker.base.clock import Clock
+from broker.base.address import Address
 from broker.broker import Broker
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import ConnectionLost
-from broker.cluster.zookeeper.session import ZooKeeper
 from broker.config import BrokerConfig
 from broker.controller.errors import NotAlone
 from broker.controller.requests import NewTopic
 from broker.data_dir import DataDirectoryError
-from broker.server import Server, serving
+from broker.server import serving
 from broker.topics.errors import InvalidPartitions, TopicExists
 from broker.wire.errors import ErrorCode
-from tests.broker.clock import ManualClock
-from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, Loss
+from tests.broker.cluster.fake_zookeeper import FakeSession, Loss
+from tests.broker.on_zookeeper import World
 from tests.broker.running import TIMEOUT_MS
 from tests.broker.wire_client import batch_of, connect, values_in
 
 WAIT_S = 60
-
-
-class SteppingClock(ManualClock):
-    """Whoever sleeps lets others have their turn, and the time passes."""
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(int(seconds * 1000))
-        await asyncio.sleep(0)
-
-
-class World:
-    """A ZooKeeper, and the sessions that brokers opened."""
-
-    def __init__(self) -> None:
-        self.clock = SteppingClock()
-        self.server = FakeZooKeeper(self.clock)
-        self.sessions: list[FakeSession] = []
-
-    async def open_session(self, servers: str, timeout_ms: int, clock: Clock, connect_timeout_ms: int) -> ZooKeeper:
-        self.sessions.append(self.server.connect())
-        return self.sessions[-1]
-
-    @asynccontextmanager
-    async def broker(self, data_dir: Path, **config: Any) -> AsyncIterator[Server]:
-        given = {"data_dir": data_dir, "listen_port": 0, "zookeeper": "zk:2181", **config}
-        async with serving(BrokerConfig(**given), self.clock, self.open_session) as server:
-            yield server
 
 
 @pytest.fixture
@@ -290,7 +260,7 @@ async def test_a_session_that_ends_while_the_broker_starts_takes_the_controllers
     config = BrokerConfig(tmp_path, listen_port=0, zookeeper="zk:2181")
     broker = await Broker.open(config, world.clock, world.open_session)
     try:
-        await broker.bound("127.0.0.1", 1)
+        await broker.bound(Address("127.0.0.1", 1))
         world.server.expire(world.sessions[0])
         assert not await _elected(world)
         running = asyncio.create_task(broker.run())

@@ -1,0 +1,35 @@
+"""The way to the other brokers of the cluster: their inter-broker listeners."""
+
+from __future__ import annotations
+
+from broker.base.address import Address
+from broker.client.connection import Connection, connect
+from broker.client.errors import ConnectionLost
+from broker.client.limits import ClientLimits
+from broker.cluster.metadata import INTER_BROKER_LISTENER, BrokerRegistration
+from broker.cluster.view import ClusterView
+
+
+class Peers:
+    """Each call opens a connection of its own: answers come in order, so whoever waits long must not share one."""
+
+    def __init__(self, view: ClusterView, node_id: int) -> None:
+        """`node_id`: of this broker, by which others know who asks."""
+        self._view = view
+        self._client_id = f"broker-{node_id}"
+        self.limits = ClientLimits()
+
+    async def connect(self, node_id: int) -> Connection:
+        """To a broker that the controller told of. Raises ClientError, also where nobody knows such a broker."""
+        broker = self._view.brokers.get(node_id)
+        if broker is None:
+            raise ConnectionLost(f"broker {node_id} is not there")
+        return await self.connect_to(broker.registration)
+
+    async def connect_to(self, broker: BrokerRegistration) -> Connection:
+        """Raises ClientError."""
+        endpoint = broker.endpoint(INTER_BROKER_LISTENER)
+        if endpoint is None:
+            raise ConnectionLost(f"broker {broker.node_id} has no listener {INTER_BROKER_LISTENER} for other brokers")
+        address = Address(endpoint.host, endpoint.port)
+        return await connect(address, client_id=self._client_id, limits=self.limits)

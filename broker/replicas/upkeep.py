@@ -1,0 +1,88 @@
+"""What the logs of this broker need by time alone: retention and compaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.errors import BrokerError
+from broker.log.compaction import CompactionJob
+from broker.replicas.manager import ReplicaManager
+from broker.topics.partition import Partition
+from broker.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+# A disk that fails here is tried again; producers are told by their own requests.
+FORESEEN: Final = (BrokerError, OSError, WireError)
+
+
+class Upkeep:
+    """Each method ends only by being cancelled."""
+
+    def __init__(self, replicas: ReplicaManager, config: BrokerConfig) -> None:
+        self._replicas = replicas
+        self._config = config
+
+    def _still_here(self, partition: Partition) -> bool:
+        """And online."""
+        return self._replicas.partition(partition.topic, partition.index) is partition and partition.offline is None
+
+    async def enforce_retention(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.log_retention_check_interval_ms / 1000)
+            for partition in self._replicas.partitions():
+                # Between two partitions others get their turn, and may delete a topic.
+                await asyncio.sleep(0)
+                if self._still_here(partition):
+                    _try_retention(partition)
+
+    async def compact(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.log_cleaner_backoff_ms / 1000)
+            for partition in self._replicas.partitions():
+                await asyncio.sleep(0)
+                if self._still_here(partition) and partition.log.config.compacted:
+                    await self._try_compaction(partition)
+
+    async def _try_compaction(self, partition: Partition) -> None:
+        try:
+            cleaned = partition.log
+            job = cleaned.begin_compaction()
+            if job is None:
+                return
+            with cleaned.reading_apart():
+                await asyncio.to_thread(_run, job)
+            if job.unreadable:
+                log.warning(
+                    "compaction of %s-%d keeps %d batches that cannot be opened, the first at offset %d",
+                    *(partition.topic, partition.index, len(job.unreadable), job.unreadable[0]),
+                )
+            if self._still_here(partition):
+                partition.log.finish_compaction(job)
+            else:
+                job.discard()
+        except FORESEEN as error:
+            # The log is as it was, and the next round tries again.
+            log.warning("compaction of %s-%d failed: %s", partition.topic, partition.index, error)
+        except Exception:  # upkeep of one partition must not end the broker; the next check tries again
+            log.exception("compaction of %s-%d failed", partition.topic, partition.index)
+
+
+def _try_retention(partition: Partition) -> None:
+    try:
+        deleted = partition.log.enforce_retention()
+    except FORESEEN as error:
+        log.warning("retention of %s-%d failed: %s", partition.topic, partition.index, error)
+        return
+    except Exception:  # as above
+        log.exception("retention of %s-%d failed", partition.topic, partition.index)
+        return
+    if deleted:
+        partition.wake()
+
+
+def _run(job: CompactionJob) -> None:
+    job.run()

@@ -1,0 +1,113 @@
+"""The listener between the brokers of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.errors import ConnectionLost
+from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER, BrokerRegistration, Endpoint
+from broker.cluster.zookeeper import layout
+from broker.config import BrokerConfig
+from broker.server import CannotListen, Server
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.on_zookeeper import World
+from tests.broker.running import running_server
+from tests.broker.wire_client import batch_of, connect, values_in
+from tests.ports import free_port
+
+
+def endpoint(server: Server, listener: str) -> Endpoint:
+    found = server.broker.view.brokers[server.broker.config.node_id].registration.endpoint(listener)
+    assert found is not None
+    return found
+
+
+async def test_it_is_registered_as_kafka_does(tmp_path: Path) -> None:
+    world = World()
+    port = free_port()
+    config = {"rack": "a", "advertised_host": "east", "inter_broker_listen_port": port}
+    async with world.broker(tmp_path, inter_broker_listen_host="0.0.0.0", **config) as server:
+        document = layout.decode(world.server.read("/brokers/ids/1").data, "")
+        clients = server.broker.advertised[1]
+    assert document["listener_security_protocol_map"] == {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT"}
+    assert document["endpoints"] == [f"PLAINTEXT://east:{clients}", f"INTERNAL://east:{port}"]
+    assert (document["version"], document["rack"], document["host"], document["port"]) == (5, "a", "east", clients)
+
+
+async def test_each_listener_tells_its_own_addresses_and_serves_clients(tmp_path: Path) -> None:
+    async with World().broker(tmp_path) as server:
+        for listener in (CLIENT_LISTENER, INTER_BROKER_LISTENER):
+            here = endpoint(server, listener)
+            async with connect(f"{here.host}:{here.port}") as client:
+                await client.create_topic(listener)
+                assert (await client.produce(listener, batch_of("a"))).error_code == 0
+                assert values_in(await client.fetch(listener, 0)) == ["a"]
+                request = MetadataRequest([MetadataRequestTopic(name=listener)])
+                metadata = await client.ask(request, 12, MetadataResponse)
+                cluster = await client.ask(DescribeClusterRequest(), 1, DescribeClusterResponse)
+                coordinator = await client.ask(FindCoordinatorRequest("group"), 3, FindCoordinatorResponse)
+            told = [(broker.host, broker.port) for broker in metadata.brokers]
+            told += [(broker.host, broker.port) for broker in cluster.brokers]
+            assert {*told, (coordinator.host, coordinator.port)} == {(here.host, here.port)}
+
+
+async def test_only_there_a_replica_is_believed(tmp_path: Path) -> None:
+    """CVE-2018-1288: a client that says it is a replica would move the high watermark."""
+    async with World().broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        partition = server.broker.require_partition("t", 0)
+        partition.take_state(replace(partition.state, replicas=(1, 2), isr=(1, 2)), now_ms=0)
+        inside = endpoint(server, INTER_BROKER_LISTENER)
+        async with connect(f"{inside.host}:{inside.port}") as broker:
+            as_replica = {"replica_id": 2, "current_leader_epoch": 0, "log_start_offset": 0}
+            assert (await client.fetch("t", 0, **as_replica)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await broker.fetch("t", 0, **as_replica)).error_code == 0
+
+
+async def test_clients_that_take_every_connection_do_not_cut_off_brokers(tmp_path: Path) -> None:
+    async with World().broker(tmp_path, max_connections=1) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        async with connect(server.address) as second:
+            assert await second.is_closed()
+        inside = endpoint(server, INTER_BROKER_LISTENER)
+        async with connect(f"{inside.host}:{inside.port}") as broker:
+            assert (await broker.fetch("t", 0)).error_code == 0
+
+
+async def test_a_port_that_is_taken_is_named_and_the_other_one_is_free_again(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "other") as other:
+        taken, clients = other.broker.advertised[1], free_port()
+        with pytest.raises(CannotListen, match=f"127.0.0.1:{taken}"):
+            async with World().broker(tmp_path / "own", listen_port=clients, inter_broker_listen_port=taken):
+                pass
+        (await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", clients)).close()
+
+
+async def test_the_way_to_a_broker_is_what_the_controller_told(tmp_path: Path) -> None:
+    async with World().broker(tmp_path) as server:
+        peers = server.broker.peers
+        connection = await peers.connect(1)
+        assert connection.address == endpoint(server, INTER_BROKER_LISTENER)[1:3]
+        await connection.close()
+        with pytest.raises(ConnectionLost, match="broker 2 is not there"):
+            await peers.connect(2)
+        with pytest.raises(ConnectionLost, match="no listener INTERNAL"):
+            await peers.connect_to(BrokerRegistration(2, (endpoint(server, CLIENT_LISTENER),)))
+
+
+async def test_a_broker_that_is_alone_has_none(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        registration = server.broker.view.brokers[1].registration
+        assert [each.listener for each in registration.endpoints] == [CLIENT_LISTENER]
+
+
+def test_an_address_that_no_broker_can_dial_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"inter_broker_listen 0\.0\.0\.0 cannot be told"):
+        BrokerConfig(tmp_path, zookeeper="zk:2181", inter_broker_listen_host="0.0.0.0")
