@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.log import FetchLimits, fetch_each, read_batches_by
+from broker.client.log import FetchLimits, brings_nothing, fetch_each, read_batches_by, records_of
 from broker.wire.batch import BatchHeader
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
@@ -65,5 +65,9 @@ class GatheredReads:
             found = await fetch_each(self._cluster, positions, limits, isolation)
         except ClientError as error:  # no broker answers: that is everybody's answer
             found = dict.fromkeys(positions, error)
+        crowded = any(not isinstance(data, ClientError) and len(records_of(data)) for data in found.values())
         for where, position in positions.items():
-            asked.pop((where, position)).set_result(found[where])
+            data = found[where]
+            if crowded and not isinstance(data, ClientError) and brings_nothing(data, position, isolation):
+                continue  # the others may have had its room: it is the next round's first
+            asked.pop((where, position)).set_result(data)

@@ -12,7 +12,7 @@ from broker.client.committed import CommittedFilter
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import Ask, ask_each_leader, ask_leaders
-from broker.client.limits import REPLICA_ID_CONSUMER
+from broker.client.limits import EMPTY_ANSWERS_MAX, REPLICA_ID_CONSUMER
 from broker.wire.batch import BatchHeader, verify_crc
 from broker.wire.buffers import Buffer
 from broker.wire.errors import CorruptBatch, ErrorCode
@@ -130,7 +130,7 @@ def _ask(limits: FetchLimits, isolation: IsolationLevel) -> Ask[int, PartitionDa
 
 
 FetchOne: TypeAlias = Callable[[TopicPartition, int, IsolationLevel], Awaitable[PartitionData]]
-"""What a partition has from an offset on, perhaps nothing yet. Raises ClientError."""
+"""What a partition has from an offset on: a batch at least where there is one to read. Raises ClientError."""
 
 
 async def read_batches(
@@ -143,7 +143,8 @@ async def read_batches(
     """The batches with offsets in [start, end), as they are stored, CRC checked.
 
     The first one may begin before `start`, the last one may reach beyond `end`. With READ_COMMITTED, control batches
-    and aborted ones are left out. Ends early where the log does. Raises ClientError, CorruptBatch.
+    and aborted ones are left out. Ends early where the log does, or its last batch: a log that was compacted and then
+    cut may end in a hole. Raises ClientError, CorruptBatch.
     """
     limits = FetchLimits(
         cluster.limits.fetch_max_bytes, cluster.limits.fetch_max_bytes, cluster.limits.fetch_max_wait_ms
@@ -164,8 +165,8 @@ async def read_batches_by(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """As `read_batches`, by this way of fetching."""
-    position = start
-    while position < end:
+    position, empty_answers = start, 0
+    while position < end and empty_answers < EMPTY_ANSWERS_MAX:
         data = await fetch(where, position, isolation)
         kept = CommittedFilter(data.aborted_transactions if isolation else None)
         before = position
@@ -178,9 +179,18 @@ async def read_batches_by(
             position = header.next_offset
             if not isolation or not kept.drops(header, batch):
                 yield header, batch
-        readable = data.last_stable_offset if isolation else data.high_watermark
-        if position == before and position >= readable:
+        if position == before and position >= _readable_end(data, isolation):
             return
+        empty_answers = empty_answers + 1 if position == before else 0
+
+
+def brings_nothing(data: PartitionData, position: int, isolation: IsolationLevel) -> bool:
+    """Whether an answer is empty though what can be read goes on: it had no room, or there is nothing (compaction)."""
+    return not len(records_of(data)) and position < _readable_end(data, isolation)
+
+
+def _readable_end(data: PartitionData, isolation: IsolationLevel) -> int:
+    return data.last_stable_offset if isolation else data.high_watermark
 
 
 async def read_records(

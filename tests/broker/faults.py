@@ -128,7 +128,8 @@ def _split(faults: Faults, api: ApiKey, topics: list[Any], name: str, index: str
                 kept.append(asked)
             else:
                 refused.append((getattr(topic, name), getattr(asked, index), code))
-        topic.partitions = kept
+        # What has nothing to give takes no room of the others.
+        topic.partitions = sorted(kept, key=lambda asked: (getattr(topic, name), getattr(asked, index)) in faults.empty)
     topics[:] = [topic for topic in topics if topic.partitions]
     return refused
 
