@@ -8,7 +8,7 @@ import random
 import secrets
 from collections.abc import Collection
 from functools import partial
-from typing import Any
+from typing import Final
 from uuid import UUID
 
 from broker import descriptors
@@ -19,20 +19,20 @@ from broker.cluster.metadata import (
     CLIENT_LISTENER,
     INTER_BROKER_LISTENER,
     BrokerRegistration,
-    ChangeKind,
     Endpoint,
     LiveBroker,
 )
 from broker.cluster.metadata_store import MetadataStore
 from broker.cluster.orders import BrokerOrders
 from broker.cluster.peers import Peers
+from broker.cluster.remote_broker import RemoteBrokers
 from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper.session import OpenSession
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import EVERY_INTERFACE, BrokerConfig
 from broker.controller.controller import ClusterController
-from broker.controller.errors import NotAlone
 from broker.controller.requests import ControllerRequests, NewTopic
+from broker.controller.routed import RoutedController
 from broker.coordination.coordinators import Coordinators
 from broker.coordination.damage import damage_hint
 from broker.coordination.host import InternalTopic, TopicShape
@@ -40,7 +40,7 @@ from broker.coordination.internal_log import INTERNAL_TOPIC_CONFIGS, TRANSACTION
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
-from broker.limits import INTERNAL_TOPIC_TIMEOUT_MS, PRODUCER_ID_BLOCK
+from broker.limits import CONTROLLED_SHUTDOWN_MS, INTERNAL_TOPIC_TIMEOUT_MS, PRODUCER_ID_BLOCK
 from broker.log.disk import OS_DISK
 from broker.openings import Openings
 from broker.replicas.configs import TopicConfigs
@@ -61,6 +61,9 @@ from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
 
+STARTING_TOLD_S: Final = 10
+"""So often a start that waits for the controller says so."""
+
 
 class Broker:
     """What the handlers work on. One event loop owns it; nothing here may be called from another thread."""
@@ -76,12 +79,15 @@ class Broker:
         self.replicas = ReplicaManager(files, self.view, clock, config.node_id, lambda: store.broker_epoch)
         self._upkeep = Upkeep(self.replicas, config)
         self.topic_configs = TopicConfigs(store, self.view, self.replicas)
-        self._controller = ClusterController(
+        self.own_controller = ClusterController(
             store, config.node_id, self._orders_to, clock, random.SystemRandom(), config.num_partitions
         )
-        self.controller: ControllerRequests = self._controller
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self.peers = Peers(self.view, config.node_id)
+        self._remote = RemoteBrokers(self.peers.connect_to)
+        self.controller: ControllerRequests = RoutedController(
+            self.own_controller, config.node_id, store, self.view, self.peers.connect_to, clock
+        )
         self.fetch_sessions = FetchSessions(clock, lambda: secrets.randbelow(2**31 - 1) + 1)
         self.openings = Openings()
         # What connections hold of answers that their clients do not take.
@@ -121,9 +127,8 @@ class Broker:
 
     async def bound(self, clients: Address, brokers: Address | None = None) -> None:
         """Tells where the server listens for clients and for other brokers, which it only knows when it does (port 0),
-        and registers the broker. Raises LogStorageError, NodeIdTaken, NotAlone, ZooKeeperError.
+        and registers the broker. Raises LogStorageError, NodeIdTaken, ZooKeeperError.
         """
-        await self._check_alone()
         host = self.config.advertised_host or clients.host
         self.advertised = (host, self.config.advertised_port or clients.port)
         endpoints = [Endpoint(CLIENT_LISTENER, *self.advertised)]
@@ -136,30 +141,34 @@ class Broker:
 
     async def ready(self) -> None:
         """Returns when the controller has said what this broker has, every log is open, and the coordinators are
-        loaded; `bound` and `run` first. Raises LogStorageError, NotAlone.
+        loaded; `bound` and `run` first. Raises LogStorageError.
         """
-        async with self._store.watch(ChangeKind.CONTROLLER) as changes:
-            while not self.replicas.began.done():
-                await self._check_alone()
-                told = asyncio.ensure_future(anext(changes))
-                either: list[asyncio.Future[Any]] = [told, self.replicas.began]
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                told.cancel()
+        while not self.replicas.began.done():
+            await asyncio.wait([self.replicas.began], timeout=STARTING_TOLD_S)
+            if not self.replicas.began.done():
+                log.warning("the controller has not said yet what this broker has: is there one, and can it dial this?")
         self.replicas.began.result()
         await self.groups.load()
         await self.transactions.load()
 
-    async def _check_alone(self) -> None:
-        """Raises NotAlone."""
-        holder = await self._store.controller()
-        if holder not in (None, self.config.node_id):
-            raise NotAlone(f"broker {holder} is the controller of this cluster, not {self.config.node_id}")
+    async def leave(self) -> None:
+        """Has others lead what this broker leads, as far as they can; nothing keeps it from stopping."""
+        if len(self.view.brokers) < 2:
+            return
+        node_id, limit_ms = self.config.node_id, CONTROLLED_SHUTDOWN_MS
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                kept = await self.controller.controlled_shutdown(node_id, self._store.broker_epoch, limit_ms)
+        except (BrokerError, TimeoutError) as error:
+            log.warning("others will lead when they miss this broker; the controller was not told: %s", error)
+        else:
+            if kept:
+                log.warning("%d partitions stay without a leader until this broker is back", len(kept))
 
     def _orders_to(self, broker: LiveBroker) -> BrokerOrders:
-        node_id = broker.registration.node_id
-        if node_id != self.config.node_id:
-            raise NotAlone(f"broker {node_id} is in this cluster too")
-        return self.replicas
+        if broker.registration.node_id == self.config.node_id:
+            return self.replicas
+        return self._remote.broker(broker.registration)
 
     @property
     def topics(self) -> dict[str, Topic]:
@@ -247,7 +256,7 @@ class Broker:
         """Everything that happens by time alone; ends only by being cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._store.run())
-            tasks.create_task(self._controller.run())
+            tasks.create_task(self.own_controller.run())
             tasks.create_task(self.topic_configs.run())
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
@@ -260,6 +269,7 @@ class Broker:
         """Closes the logs, gives up what the broker is registered with, and unlocks the data directory. Raises
         LogStorageError, after everything was tried.
         """
+        self._remote.close()
         self._try_checkpoint()
         try:
             self.replicas.close()

@@ -19,11 +19,12 @@ from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.api_versions import unsupported_version
 from broker.handlers.handler import RequestContext
-from broker.handlers.table import HANDLERS
+from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS
 from broker.limits import (
     CONNECTION_REQUESTS_QUEUED_MAX,
     FRAME_FIRST_BYTES,
     FRAME_STALL_MS,
+    ORDER_ITEMS_MAX,
     RECEIVE_HEAD_BYTES,
     REQUEST_ITEMS_AT_ONCE_MAX,
     REQUEST_ITEMS_MAX,
@@ -67,6 +68,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: ConnectionServer, *, inter_broker: bool = False) -> None:
         self._server = server
         self.inter_broker = inter_broker
+        self._served = INTER_BROKER_HANDLERS if inter_broker else HANDLERS
+        self._items_max = ORDER_ITEMS_MAX if inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
         self._transport: asyncio.Transport | None = None
         self._host = ""
@@ -254,17 +257,17 @@ class Connection(asyncio.BufferedProtocol):
         """
         header, offset = decode_request_header(frame)
         key, version = header.api_key, header.api_version
-        handler = HANDLERS.get(key)
+        handler = self._served.get(key)
         if handler is None:
             raise UnsupportedVersion(f"API key {key} is not served")
         if not handler.versions[0] <= version <= handler.versions[1]:
             if key != ApiKey.API_VERSIONS:
                 raise UnsupportedVersion(f"{handler.api.name} v{version} is not served")
-            return encode_response(key, 0, header.correlation_id, unsupported_version(HANDLERS))
+            return encode_response(key, 0, header.correlation_id, unsupported_version(self._served))
         request, end = await self._decoded(API[key].request, version, frame, offset)
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
-        context = RequestContext(version, header.client_id, self._host, HANDLERS, self.inter_broker)
+        context = RequestContext(version, header.client_id, self._host, self._served, self.inter_broker)
         response = await handler.handle(self._broker, request, context)
         if response is None:
             return []
@@ -277,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
             return decode(kind, version, view, offset, max_items=REQUEST_ITEMS_AT_ONCE_MAX)
         except TooManyItems:
             return await self._broker.openings.run_in_thread(
-                lambda: decode(kind, version, view, offset, max_items=REQUEST_ITEMS_MAX)
+                lambda: decode(kind, version, view, offset, max_items=self._items_max)
             )
 
     def _taken(self) -> None:

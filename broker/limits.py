@@ -61,6 +61,8 @@ WRITE_HIGH_WATER_BYTES = 1 * MIB
 # a fetch of all partitions that sessions may hold is within it. And as many as are read in the event loop.
 REQUEST_ITEMS_MAX = 200_000
 REQUEST_ITEMS_AT_ONCE_MAX = 5_000
+# Between brokers: the controller's order to a broker may be about as many partitions as fit into a frame.
+ORDER_ITEMS_MAX = 20_000_000
 # Elements of a request that are handled before others get the event loop: a partition's produced batch, a topic.
 ITEMS_PER_TURN = 16
 # A produced batch that is larger ends its turn: the lengths of its records were read.
@@ -93,6 +95,8 @@ FILES_SYNCED_EACH_MAX = 16
 # For topics that are made because somebody needs them: a coordinator, or a client that names one.
 INTERNAL_TOPIC_TIMEOUT_MS = 30 * 1000
 AUTO_CREATE_TIMEOUT_MS = 30 * 1000
+# How long a broker that stops waits for others to lead what it leads.
+CONTROLLED_SHUTDOWN_MS = 10 * 1000
 # Producer ids are taken from the metadata store in blocks, as in Kafka, so that not each costs a durable write.
 PRODUCER_ID_BLOCK = 1000
 

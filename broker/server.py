@@ -92,6 +92,7 @@ async def serving(
                 await broker.ready()
                 await listeners.serve_clients()
                 yield server
+                await broker.leave()
             finally:
                 listeners.close()
                 server.abort_connections()

@@ -20,7 +20,8 @@ from broker.wire.vocabulary import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """Which of these partitions the broker leads and which it follows. `topics` has the topic of each, whole.
+    """Which of these partitions the broker leads and which it follows. `topics` has the topic of each: its id and
+    configs; its other partitions may not be told.
 
     `new`: nobody was ever elected for these. Their folders are made and durable when the order is answered; then the
     broker counts as in sync. An order has either these alone, all or none of which are made, or none of them.

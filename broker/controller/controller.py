@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 from broker.base.clock import Clock
 from broker.cluster.metadata import Change, ChangeKind, Controller, TopicState
 from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
-from broker.controller.errors import NotController, ReignOver
+from broker.controller.errors import AnotherController, ReignOver
 from broker.controller.reign import WATCHED, OrdersTo, Reign
-from broker.controller.requests import NewTopic
+from broker.controller.requests import CHANGE_MS_MIN, NewTopic
 from broker.controller.topics import TopicChanges
 from broker.wire.vocabulary import TopicPartition
 
@@ -22,8 +22,6 @@ T = TypeVar("T")
 
 PAUSE_S: Final = 0.5
 """Between two tries to be elected while the store cannot be reached."""
-CHANGE_MS_MIN: Final = 30_000
-"""Kafka answers a request with a shorter timeout that it is late, and carries it out: who asks is told here instead."""
 MAKING_MS: Final = 60_000
 """For partitions whose making was cut off."""
 
@@ -47,6 +45,7 @@ class ClusterController:
         self._rng = rng
         self._num_partitions = num_partitions
         self._reign: Reign | None = None
+        self._elsewhere = False
         self._ruling = asyncio.Condition()
 
     async def run(self) -> None:
@@ -71,6 +70,11 @@ class ClusterController:
         while True:
             try:
                 controller = await self._store.elect_controller(self._node_id)
+                # An earlier life of this broker is none that could be asked.
+                elsewhere = controller is None and await self._store.controller() not in (None, self._node_id)
+                async with self._ruling:
+                    self._elsewhere = elsewhere
+                    self._ruling.notify_all()
                 if controller is not None:
                     return controller
                 await anext(changes)
@@ -124,17 +128,21 @@ class ClusterController:
         )
 
     async def controlled_shutdown(self, node_id: int, broker_epoch: int, timeout_ms: int) -> frozenset[TopicPartition]:
-        return await self._asked(timeout_ms, lambda topics: topics.reign.shut_down(node_id, broker_epoch))
+        return await self._asked(timeout_ms, lambda topics: topics.reign.shut_down(node_id, broker_epoch, timeout_ms))
+
+    def _rules(self) -> bool:
+        return self._reign is not None and not self._reign.over
 
     async def _asked(self, timeout_ms: int, ask: Callable[[TopicChanges], Coroutine[Any, Any, T]]) -> T:
         """Waits while this broker is about to be the controller. Raises NotController."""
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._ruling:
-                await self._ruling.wait_for(lambda: self._reign is not None and not self._reign.over)
+                await self._ruling.wait_for(lambda: self._rules() or self._elsewhere)
         except TimeoutError:
-            raise NotController(f"broker {self._node_id} is not the controller") from None
+            raise AnotherController(f"broker {self._node_id} is not the controller") from None
         reign = self._reign
-        assert reign is not None
+        if reign is None or not self._rules():
+            raise AnotherController(f"broker {self._node_id} is not the controller, another one is")
         answer = reign.asked(ask(TopicChanges(reign, self._num_partitions, self._rng)))
         # Shielded: a change that was begun is carried out, whoever waits for it.
         return await asyncio.shield(answer)

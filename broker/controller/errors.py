@@ -18,6 +18,12 @@ class NotController(ControllerError):
     hint = "refresh the metadata and ask the controller; the change may have been made"
 
 
+class AnotherController(NotController):
+    """Nothing was begun: another broker is the controller, or is about to be."""
+
+    hint = "ask the controller"
+
+
 class ReignOver(ControllerError):
     """Another broker may be the controller, or what the store holds is not known: everything is read again."""
 
@@ -40,10 +46,3 @@ class StillUnderWay(ControllerError):
     error_code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True
     hint = "describe the topic: the change goes on; look at the brokers that do not answer"
-
-
-class NotAlone(ControllerError):
-    """Another broker has this cluster; the brokers of one cluster do not give each other orders yet."""
-
-    error_code = ErrorCode.NOT_CONTROLLER
-    hint = "give this broker a cluster of its own: another chroot in zookeeper, or no cluster table"

@@ -123,6 +123,7 @@ class BrokerQueue:
             self._failed(self.node_id, failures)
 
     async def _until_reached(self, order: Order) -> Failures:
+        told = False
         while True:
             try:
                 if isinstance(order, LeaderAndIsr):
@@ -130,9 +131,12 @@ class BrokerQueue:
                 if isinstance(order, StopReplica):
                     return await self._broker.stop(order)
                 await self._broker.learn(order)
-            except BrokerUnreachable:
+            except BrokerUnreachable as error:
                 if self._closed:
                     raise
+                if not told:
+                    log.warning("%s; its orders wait until it is reached, or gone", error)
+                    told = True
                 await self._clock.sleep(RETRY_PAUSE_S)
             else:
                 return {}

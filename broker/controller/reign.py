@@ -280,14 +280,17 @@ class Reign:
         # In this order: who is told that a partition went away finds no topic, and not another leader to look for.
         return [*self.tell((), [name]), *(self.queues[node].put(order) for node, order in orders.items())]
 
-    async def shut_down(self, node: int, broker_epoch: int) -> frozenset[TopicPartition]:
-        """See ControllerRequests.controlled_shutdown."""
+    async def shut_down(self, node: int, broker_epoch: int, timeout_ms: int) -> frozenset[TopicPartition]:
+        """See ControllerRequests.controlled_shutdown. Who leads from now on knows it, if it answers in time."""
         async with self.turn:
             broker = self.cluster.brokers.get(node)
             if broker is None or broker.epoch != broker_epoch:
                 raise StaleBrokerEpoch(f"broker {node} has another epoch than {broker_epoch}, or is gone")
-            self.announce(await self.write(self.cluster.elections_for_leaving(node)))
-            return frozenset(self.cluster.still_led_by(node))
+            answers = self.announce(await self.write(self.cluster.elections_for_leaving(node)))
+            remaining = frozenset(self.cluster.still_led_by(node))
+        if answers:
+            await asyncio.wait(answers, timeout=timeout_ms / 2000)
+        return remaining
 
     async def elect_preferred(self, wheres: Collection[TopicPartition]) -> list[Answer]:
         return self.announce(await self.write(self.cluster.preferred_elections(wheres)))

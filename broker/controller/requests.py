@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.cluster.metadata import TopicState
 from broker.wire.vocabulary import BROKER_DEFAULT, TopicPartition
+
+CHANGE_MS_MIN: Final = 30_000
+"""Kafka answers a request with a shorter timeout that it is late, and carries it out: who asks is told here instead."""
 
 
 @dataclass(frozen=True, slots=True)

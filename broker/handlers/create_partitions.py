@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.broker import Broker
+from broker.controller.requests import ControllerRequests
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, controller_for
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.messages.create_partitions import (
@@ -19,20 +20,21 @@ from broker.wire.messages.create_partitions import (
 
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
+    controller = controller_for(broker, context)
     results = {}
     for topic in request.topics:
-        results[topic.name] = await _widen(broker, topic, named[topic.name], request)
+        results[topic.name] = await _widen(controller, topic, named[topic.name], request)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
 async def _widen(
-    broker: Broker, asked: CreatePartitionsTopic, times_named: int, request: CreatePartitionsRequest
+    controller: ControllerRequests, asked: CreatePartitionsTopic, times_named: int, request: CreatePartitionsRequest
 ) -> CreatePartitionsTopicResult:
     try:
         if times_named > 1:
             raise InvalidTopicRequest(f"Topic '{asked.name}' is in the request {times_named} times.")
         assigned = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
-        await broker.controller.grow_topic(
+        await controller.grow_topic(
             asked.name, asked.count, assigned, request.timeout_ms, validate_only=request.validate_only
         )
     except BrokerError as error:

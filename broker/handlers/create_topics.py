@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from broker.broker import Broker
-from broker.controller.requests import NewTopic
+from broker.controller.requests import ControllerRequests, NewTopic
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext, in_turns
+from broker.handlers.handler import Handler, RequestContext, controller_for, in_turns
 from broker.topics.catalogue import CATALOGUE
 from broker.topics.errors import InvalidReplicaAssignment, InvalidTopicRequest
 from broker.wire.api import ApiKey
@@ -28,14 +28,15 @@ from broker.wire.vocabulary import ConfigSource
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
+    controller = controller_for(broker, context)
     results = {}
     async for topic in in_turns(request.topics):
-        results[topic.name] = await _create(broker, topic, named[topic.name], request)
+        results[topic.name] = await _create(controller, topic, named[topic.name], request)
     return CreateTopicsResponse(topics=list(results.values()))
 
 
 async def _create(
-    broker: Broker, topic: CreatableTopic, times_named: int, request: CreateTopicsRequest
+    controller: ControllerRequests, topic: CreatableTopic, times_named: int, request: CreateTopicsRequest
 ) -> CreatableTopicResult:
     try:
         if times_named > 1:
@@ -47,7 +48,7 @@ async def _create(
             {config.name: config.value for config in topic.configs},
             _assignment(topic),
         )
-        made = await broker.controller.create_topic(new, request.timeout_ms, validate_only=request.validate_only)
+        made = await controller.create_topic(new, request.timeout_ms, validate_only=request.validate_only)
     except BrokerError as error:
         return CreatableTopicResult(topic.name, error_code=error.error_code, error_message=str(error), configs=[])
     return CreatableTopicResult(

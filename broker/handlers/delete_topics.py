@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, controller_for
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
     responses = []
     for states in by_name.values():
         only = len(states) == 1
-        responses.append(await _delete(broker, states[0], request.timeout_ms) if only else _refuse(states))
+        responses.append(await _delete(broker, states[0], request.timeout_ms, context) if only else _refuse(states))
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -43,7 +43,9 @@ def _refuse(asked: list[DeleteTopicState]) -> DeletableTopicResult:
     return DeletableTopicResult(name, topic_id, ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
 
 
-async def _delete(broker: Broker, asked: DeleteTopicState, timeout_ms: int) -> DeletableTopicResult:
+async def _delete(
+    broker: Broker, asked: DeleteTopicState, timeout_ms: int, context: RequestContext
+) -> DeletableTopicResult:
     name, topic_id = asked.name, asked.topic_id
     try:
         if (name is None) == (topic_id == ZERO_UUID):
@@ -51,7 +53,7 @@ async def _delete(broker: Broker, asked: DeleteTopicState, timeout_ms: int) -> D
         if name is None:
             name = broker.view.require_by_id(topic_id).name
         topic_id = broker.view.require(name).topic_id
-        await broker.controller.delete_topic(name, timeout_ms)
+        await controller_for(broker, context).delete_topic(name, timeout_ms)
     except BrokerError as error:
         return DeletableTopicResult(name, topic_id, error.error_code, str(error))
     return DeletableTopicResult(name, topic_id)

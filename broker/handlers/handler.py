@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from broker.broker import Broker
 from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER
+from broker.controller.requests import ControllerRequests
 from broker.errors import BrokerError
 from broker.limits import ITEMS_PER_TURN
 from broker.wire.api import ApiKey
@@ -46,6 +47,11 @@ class Handler:
     api: ApiKey
     versions: tuple[int, int]
     handle: Callable[[Broker, Any, RequestContext], Awaitable[Any]]
+
+
+def controller_for(broker: Broker, context: RequestContext) -> ControllerRequests:
+    """What another broker sent on is not sent on again: by the time it comes the controller may be a third."""
+    return broker.own_controller if context.inter_broker else broker.controller
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:

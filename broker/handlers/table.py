@@ -13,6 +13,7 @@ from broker.handlers import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_groups,
@@ -33,6 +34,7 @@ from broker.handlers import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leader_and_isr,
     leave_group,
     list_groups,
     list_offsets,
@@ -43,8 +45,10 @@ from broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
     sync_group,
     txn_offset_commit,
+    update_metadata,
     write_txn_markers,
 )
 from broker.handlers.handler import Handler
@@ -93,3 +97,14 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.HANDLER,
     }
 )
+
+INTER_BROKER_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
+    {
+        **HANDLERS,
+        ApiKey.LEADER_AND_ISR: leader_and_isr.HANDLER,
+        ApiKey.STOP_REPLICA: stop_replica.HANDLER,
+        ApiKey.UPDATE_METADATA: update_metadata.HANDLER,
+        ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.HANDLER,
+    }
+)
+"""What is served at the listener between brokers. Elsewhere those who order brokers about are not answered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from broker import descriptors
@@ -40,18 +40,18 @@ class PartitionFiles:
         self._clock = clock
         self._node_id = node_id
 
-    def make(self, topic: TopicState, indexes: Sequence[int]) -> list[Partition]:
+    def make(self, topic: TopicState, states: Mapping[int, PartitionState]) -> list[Partition]:
         """New partitions, all or none, durable when this returns. Raises LogStorageError, TooFewDescriptors."""
-        descriptors.require(len(indexes), f"{len(indexes)} partitions of {topic.name}")
+        descriptors.require(len(states), f"{len(states)} partitions of {topic.name}")
         config = log_config(topic.configs)
         made: list[Partition] = []
         try:
             try:
-                paths = self._folders.prepare(topic.name, indexes, topic.topic_id)
+                paths = self._folders.prepare(topic.name, list(states), topic.topic_id)
             except OSError as error:
                 raise LogStorageError(f"cannot make the partitions of {topic.name}: {error}") from error
-            for index, path in zip(indexes, paths, strict=True):
-                made.append(self._opened(path, topic, index, topic.partitions[index], config, high_watermark=0))
+            for (index, state), path in zip(states.items(), paths, strict=True):
+                made.append(self._opened(path, topic, index, state, config, high_watermark=0))
         except BrokerError:
             self.retire(made)
             raise

@@ -160,8 +160,8 @@ class ReplicaManager:
             for name, wheres in _by_topic(order.new).items():
                 topic = order.topics[name]
                 await self._make_way(topic, wheres)
-                indexes = [where.partition for where in wheres if not self._has(topic, where)]
-                partitions = await asyncio.to_thread(self._files.make, topic, indexes) if indexes else []
+                states = {w.partition: order.partitions[w] for w in wheres if not self._has(topic, w)}
+                partitions = await asyncio.to_thread(self._files.make, topic, states) if states else []
                 made += [_Prepared(topic, partition) for partition in partitions]
             # Meanwhile there may have come another controller, to whose complete order these are strays.
             self._check(order)

@@ -21,6 +21,7 @@ from broker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from broker.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from broker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -47,6 +48,7 @@ from broker.wire.messages.incremental_alter_configs import (
 )
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from broker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from broker.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -57,8 +59,10 @@ from broker.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from broker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from broker.wire.messages.produce import ProduceRequest, ProduceResponse
+from broker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from broker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from broker.wire.schema import Message
 
@@ -70,6 +74,10 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -136,6 +144,10 @@ _ROWS: Final = (
     _api(ApiKey.FETCH, FetchRequest, FetchResponse),
     _api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
     _api(ApiKey.METADATA, MetadataRequest, MetadataResponse),
+    _api(ApiKey.LEADER_AND_ISR, LeaderAndIsrRequest, LeaderAndIsrResponse),
+    _api(ApiKey.STOP_REPLICA, StopReplicaRequest, StopReplicaResponse),
+    _api(ApiKey.UPDATE_METADATA, UpdateMetadataRequest, UpdateMetadataResponse),
+    _api(ApiKey.CONTROLLED_SHUTDOWN, ControlledShutdownRequest, ControlledShutdownResponse),
     _api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
     _api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
     _api(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import broker.handlers as folder
-from broker.handlers.table import HANDLERS
+from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS
 from broker.wire.api import API, ApiKey
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.running import running_broker
@@ -17,14 +17,16 @@ def test_every_module_of_the_folder_is_the_handler_of_its_name() -> None:
         "__init__",
         "altering",
         "handler",
+        "ordered",
         "table",
     }
-    assert {handler.api.name.lower() for handler in HANDLERS.values()} == modules
-    assert all(int(handler.api) == key for key, handler in HANDLERS.items())
+    assert {handler.api.name.lower() for handler in INTER_BROKER_HANDLERS.values()} == modules
+    assert all(int(handler.api) == key for key, handler in INTER_BROKER_HANDLERS.items())
+    assert HANDLERS.items() <= INTER_BROKER_HANDLERS.items()
 
 
 def test_only_versions_are_served_that_the_messages_have() -> None:
-    for key, handler in HANDLERS.items():
+    for key, handler in INTER_BROKER_HANDLERS.items():
         low, high = handler.versions
         assert API[key].min_version <= low <= high <= API[key].max_version, handler.api.name
 

@@ -13,7 +13,6 @@ from broker.broker import Broker
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import ConnectionLost
 from broker.config import BrokerConfig
-from broker.controller.errors import NotAlone
 from broker.controller.requests import NewTopic
 from broker.data_dir import DataDirectoryError
 from broker.server import serving
@@ -188,13 +187,6 @@ async def test_what_was_kept_without_zookeeper_is_not_taken_for_leftovers(tmp_pa
         async with world.broker(tmp_path):
             pass
     assert (tmp_path / "t-0").exists()
-
-
-async def test_a_second_broker_is_told_that_it_is_not_alone(tmp_path: Path, world: World) -> None:
-    async with world.broker(tmp_path / "1"):
-        with pytest.raises(NotAlone, match="broker 1 is the controller"):
-            async with world.broker(tmp_path / "2", node_id=2):
-                pass
 
 
 async def test_a_deletion_that_a_crash_cut_short_is_completed(tmp_path: Path, world: World) -> None:

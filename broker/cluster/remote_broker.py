@@ -1,0 +1,134 @@
+"""Another broker, as the controller orders it about: its inter-broker listener."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from broker.client.connection import Connection
+from broker.client.errors import ClientError
+from broker.cluster.metadata import BrokerRegistration
+from broker.cluster.order_messages import (
+    leader_and_isr_failures,
+    leader_and_isr_request,
+    stop_replica_failures,
+    stop_replica_request,
+    update_metadata_request,
+)
+from broker.cluster.orders import (
+    BrokerUnreachable,
+    Failures,
+    LeaderAndIsr,
+    StaleBrokerEpoch,
+    StaleController,
+    StopReplica,
+    UpdateMetadata,
+)
+from broker.errors import BrokerError
+from broker.wire.errors import ErrorCode, WireError
+from broker.wire.schema import Message
+
+ORDER_TIMEOUT_MS: Final = 120_000
+"""An order may have thousands of logs opened, or wait behind one that does."""
+
+Open = Callable[[], Awaitable[Connection]]
+
+
+class OrderRefused(BrokerError):
+    """A broker did not carry out an order, and says why."""
+
+    hint = "see the log of the broker that is named"
+
+
+class RemoteBroker:
+    """Implements BrokerOrders. New partitions are made by a connection of their own: who is to lead must not wait."""
+
+    def __init__(self, node_id: int, connect: Open) -> None:
+        """`connect` opens a connection to the broker, and raises ClientError."""
+        self._node_id = node_id
+        self._orders = _Lane(connect)
+        self._making = _Lane(connect)
+
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+        lane = self._making if order.new else self._orders
+        response = await self._asked(lane, leader_and_isr_request(order))
+        self._check(response.error_code, response.error_message)
+        return leader_and_isr_failures(order, response)
+
+    async def stop(self, order: StopReplica) -> Failures:
+        response = await self._asked(self._orders, stop_replica_request(order))
+        self._check(response.error_code)
+        return stop_replica_failures(response)
+
+    async def learn(self, order: UpdateMetadata) -> None:
+        response = await self._asked(self._orders, update_metadata_request(order))
+        self._check(response.error_code)
+
+    def close(self) -> None:
+        """May be called again. What is on its way may or may not be carried out."""
+        self._orders.close()
+        self._making.close()
+
+    async def _asked(self, lane: _Lane, request: Message) -> Any:
+        """Raises BrokerUnreachable."""
+        try:
+            return await lane.ask(request)
+        except (ClientError, WireError) as error:
+            raise BrokerUnreachable(f"broker {self._node_id} cannot be reached: {error}") from error
+
+    def _check(self, code: int, text: str = "") -> None:
+        told = f"broker {self._node_id}: {text or ErrorCode.of(code).description}"
+        match ErrorCode.of(code):
+            case ErrorCode.NONE:
+                return
+            case ErrorCode.STALE_CONTROLLER_EPOCH:
+                raise StaleController(told)
+            case ErrorCode.STALE_BROKER_EPOCH:
+                raise StaleBrokerEpoch(told)
+            case refused:
+                raise OrderRefused(told, error_code=refused)
+
+
+class _Lane:
+    """One connection, opened when it is needed. What is asked on it is carried out in that order."""
+
+    def __init__(self, connect: Open) -> None:
+        self._connect = connect
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def ask(self, request: Message) -> Any:
+        """Raises ClientError, WireError."""
+        async with self._opening:
+            if self._connection is None or not self._connection.is_open:
+                self._connection = await self._connect()
+                if self._closed:
+                    self._connection.abort()
+            answer = await self._connection.send(request, timeout_ms=ORDER_TIMEOUT_MS)
+        return await answer
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            self._connection.abort()
+
+
+class RemoteBrokers:
+    """The other brokers of the cluster, each in its newest life that the controller knows of."""
+
+    def __init__(self, connect_to: Callable[[BrokerRegistration], Awaitable[Connection]]) -> None:
+        self._connect_to = connect_to
+        self._known: dict[int, RemoteBroker] = {}
+
+    def broker(self, registration: BrokerRegistration) -> RemoteBroker:
+        node_id = registration.node_id
+        if (earlier := self._known.pop(node_id, None)) is not None:
+            earlier.close()
+        remote = self._known[node_id] = RemoteBroker(node_id, lambda: self._connect_to(registration))
+        return remote
+
+    def close(self) -> None:
+        for remote in self._known.values():
+            remote.close()
