@@ -65,7 +65,7 @@ class RunningCluster:
                 async with serving(BrokerConfig(node_id=node_id, **config), self.clock, self._session_of(node_id)) as s:
                     ready.set_result(s)
                     await stop.wait()
-            except BaseException as error:
+            except BaseException as error:  # whoever waits for the start is told
                 if ready.done():
                     raise
                 ready.set_exception(error)
