@@ -14,6 +14,7 @@ from broker.cluster.metadata import PartitionState, TopicState
 from broker.errors import BrokerError, LogStorageError
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
+from broker.replication.checkpoint import HighWatermarks
 from broker.topics.configs import log_config
 from broker.topics.errors import PartitionOffline
 from broker.topics.folders import PartitionFolders
@@ -31,12 +32,10 @@ def steady_ms(clock: Clock) -> float:
 class PartitionFiles:
     """What is asked here waits for the disk. Nobody else may have the partitions that are made or taken away."""
 
-    def __init__(
-        self, folders: PartitionFolders, clock: Clock, node_id: int, high_watermarks: Mapping[TopicPartition, int]
-    ) -> None:
-        """`high_watermarks` are those that were noted before the start."""
+    def __init__(self, folders: PartitionFolders, clock: Clock, node_id: int, high_watermarks: HighWatermarks) -> None:
+        """`high_watermarks` are those that were noted before the start: each is for the first opening of its log."""
         self._folders = folders
-        self._high_watermarks = high_watermarks
+        self._high_watermarks = dict(high_watermarks)
         self._clock = clock
         self._node_id = node_id
 
@@ -72,7 +71,7 @@ class PartitionFiles:
             else:
                 # Nobody counts on what is here: all of it may come from the leader.
                 (path,) = self._folders.prepare(topic.name, [index], topic.topic_id)
-            noted = self._high_watermarks.get(TopicPartition(topic.name, index), 0)
+            noted = self._high_watermarks.pop((topic.topic_id, index), 0)
             return self._opened(path, topic, index, state, config, high_watermark=noted)
         except (BrokerError, OSError, WireError) as error:
             return self._offline(topic, index, state, error)
