@@ -48,7 +48,8 @@ from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
 from broker.replicas.upkeep import Upkeep
 from broker.replication.checkpoint import HighWatermarkCheckpoint
-from broker.replication.limits import HIGH_WATERMARK_CHECKPOINT_MS
+from broker.replication.followers import Followers
+from broker.replication.in_sync import InSyncReplicas
 from broker.topics.errors import NotLeading, TopicExists, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.naming import INTERNAL_TOPICS
@@ -57,6 +58,7 @@ from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import LocalMarkers
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.fetch import ReplicaState
 from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -74,16 +76,23 @@ class Broker:
         self.clock = clock
         self.cluster_id = store.cluster_id
         self.view = ClusterView()
-        self._checkpoint = HighWatermarkCheckpoint(config.data_dir, OS_DISK)
-        files = PartitionFiles(data.folders, clock, config.node_id, self._checkpoint.read())
-        self.replicas = ReplicaManager(files, self.view, clock, config.node_id, lambda: store.broker_epoch)
-        self._upkeep = Upkeep(self.replicas, config)
+        self.peers = Peers(self.view, config.node_id)
+        checkpoint = HighWatermarkCheckpoint(config.data_dir, OS_DISK)
+        files = PartitionFiles(data.folders, clock, config.node_id, checkpoint.read())
+        replica = partial(_replica, config.node_id, store)
+        self._followers = Followers(self.peers.connect, replica, clock, random.Random())
+        self.replicas = ReplicaManager(
+            files, self.view, self._followers, clock, config.node_id, lambda: store.broker_epoch
+        )
+        self.in_sync = InSyncReplicas(
+            store, self.replicas.partitions, lambda: self.view.brokers, clock, config.replica_lag_time_max_ms
+        )
+        self._upkeep = Upkeep(self.replicas, config, checkpoint)
         self.topic_configs = TopicConfigs(store, self.view, self.replicas)
         self.own_controller = ClusterController(
             store, config.node_id, self._orders_to, clock, random.SystemRandom(), config.num_partitions
         )
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
-        self.peers = Peers(self.view, config.node_id)
         self._remote = RemoteBrokers(self.peers.connect_to)
         self.controller: ControllerRequests = RoutedController(
             self.own_controller, config.node_id, store, self.view, self.peers.connect_to, clock
@@ -261,7 +270,9 @@ class Broker:
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
             tasks.create_task(self.replicas.sweep())
-            tasks.create_task(self._note_high_watermarks())
+            tasks.create_task(self._followers.run())
+            tasks.create_task(self.in_sync.run())
+            tasks.create_task(self._upkeep.note_high_watermarks())
             tasks.create_task(self._upkeep.enforce_retention())
             tasks.create_task(self._upkeep.compact())
 
@@ -270,7 +281,7 @@ class Broker:
         LogStorageError, after everything was tried.
         """
         self._remote.close()
-        self._try_checkpoint()
+        self._upkeep.try_checkpoint()
         try:
             self.replicas.close()
         finally:
@@ -300,19 +311,6 @@ class Broker:
         if coordinator is not None:
             coordinator.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
 
-    async def _note_high_watermarks(self) -> None:
-        while True:
-            await asyncio.sleep(HIGH_WATERMARK_CHECKPOINT_MS / 1000)
-            self._try_checkpoint()
-
-    def _try_checkpoint(self) -> None:
-        noted = {TopicPartition(p.topic, p.index): p.log.high_watermark for p in self.replicas.partitions()}
-        try:
-            self._checkpoint.write(noted)
-        except OSError as error:
-            # What stands there is older, so lower: nothing is lost but time after a restart.
-            log.warning("high watermarks cannot be noted: %s", error)
-
 
 async def _open_store(
     config: BrokerConfig, clock: Clock, data: DataDirectory, open_session: OpenSession
@@ -329,3 +327,7 @@ async def _open_store(
         await store.close()
         raise
     return store
+
+
+def _replica(node_id: int, store: MetadataStore) -> ReplicaState:
+    return ReplicaState(node_id, store.broker_epoch)

@@ -58,6 +58,8 @@ class BrokerConfig:
     auto_create_topics_enable: bool = True
     log_retention_check_interval_ms: int = 5 * 60 * 1000
     log_cleaner_backoff_ms: int = 15 * 1000
+    # Within it a replica must have had all that its leader had, to count as in sync.
+    replica_lag_time_max_ms: int = 30_000
 
     # Of the coordinators' topics, when they are made; at most as many replicas as brokers are there then.
     offsets_topic_num_partitions: int = 1
@@ -88,6 +90,8 @@ class BrokerConfig:
         for name in ("num_partitions", *CLUSTER_DEFAULTS):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
+        if self.replica_lag_time_max_ms <= 0:
+            raise ValueError(f"replica_lag_time_max_ms {self.replica_lag_time_max_ms} is not above 0")
         if self.record_validation not in RECORD_VALIDATIONS:
             raise ValueError(f"record_validation {self.record_validation!r} is none of {', '.join(RECORD_VALIDATIONS)}")
         if self.node_id < 0:

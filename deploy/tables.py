@@ -84,6 +84,7 @@ class ClusterTable(Table):
     zookeeper: Annotated[str, AfterValidator(_zookeeper)]
     zookeeper_session_timeout_ms: int | None = Field(None, ge=1)
     zookeeper_connection_timeout_ms: int | None = Field(None, ge=1)
+    replica_lag_time_max_ms: int | None = Field(None, ge=1)
 
 
 class ClusterBrokerTable(Table):

@@ -91,6 +91,8 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
             answer.size_bytes += size_bytes
             if data.diverging_epoch is not None:
                 answer.urgent = True
+            elif answer.reader.follows and answer.reader.replica_id not in partition.isr:
+                broker.in_sync.fetched(partition, answer.reader.replica_id)
             answer.read.append(partition)
         except BrokerError as error:
             data = _refusal(partition, asked.partition, error)

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock
 from broker.base.ending import to_its_end
-from broker.cluster.metadata import Configs, PartitionState, TopicState
+from broker.cluster.metadata import NO_LEADER, Configs, PartitionState, TopicState
 from broker.cluster.orders import (
     Failures,
     LeaderAndIsr,
@@ -32,6 +32,7 @@ from broker.cluster.orders import (
 from broker.cluster.view import ClusterView, with_newest_configs
 from broker.errors import BrokerError, LogStorageError
 from broker.replicas.files import PartitionFiles, steady_ms
+from broker.replication.followers import Followers
 from broker.topics.configs import log_config
 from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic
@@ -59,7 +60,13 @@ class ReplicaManager:
     """Implements BrokerOrders for this broker, in its own event loop."""
 
     def __init__(
-        self, files: PartitionFiles, view: ClusterView, clock: Clock, node_id: int, broker_epoch: Callable[[], int]
+        self,
+        files: PartitionFiles,
+        view: ClusterView,
+        followers: Followers,
+        clock: Clock,
+        node_id: int,
+        broker_epoch: Callable[[], int],
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self.leadership_listeners: list[LeadershipListener] = []
@@ -69,6 +76,7 @@ class ReplicaManager:
         """Done when the first complete orders were carried out; what kept them from being so is its exception."""
         self._files = files
         self._view = view
+        self._followers = followers
         self._clock = clock
         self._node_id = node_id
         self._broker_epoch = broker_epoch
@@ -258,12 +266,16 @@ class ReplicaManager:
         return None if found is None or found.topic.topic_id != topic_id else self._prepared.pop(where)
 
     def _take(self, where: TopicPartition, state: PartitionState) -> ErrorCode:
-        partition = self.topics[where.topic].partitions[where.partition]
+        topic = self.topics[where.topic]
+        partition = topic.partitions[where.partition]
         if state.leader_epoch < partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
+        self._followers.forget(topic.topic_id, where.partition)
         if state.leader != self._node_id:
             partition.follow(state)
             self._cease(where)
+            if state.leader != NO_LEADER:
+                self._followers.follow(state.leader, topic.topic_id, partition)
         else:
             try:
                 self._lead(where, partition, state)
@@ -321,6 +333,7 @@ class ReplicaManager:
             partition = None if topic is None else topic.partitions.pop(where.partition, None)
             if topic is None or partition is None:
                 continue
+            self._followers.forget(topic.topic_id, where.partition)
             if not topic.partitions:
                 del self.topics[where.topic]
             gone.append(partition)

@@ -1,4 +1,4 @@
-"""What the logs of this broker need by time alone: retention and compaction."""
+"""What the logs of this broker need by time alone: retention, compaction, and a note of their high watermarks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from broker.config import BrokerConfig
 from broker.errors import BrokerError
 from broker.log.compaction import CompactionJob
 from broker.replicas.manager import ReplicaManager
+from broker.replication.checkpoint import HighWatermarkCheckpoint
+from broker.replication.limits import HIGH_WATERMARK_CHECKPOINT_MS
 from broker.topics.partition import Partition
 from broker.wire.errors import WireError
 
@@ -20,15 +22,34 @@ FORESEEN: Final = (BrokerError, OSError, WireError)
 
 
 class Upkeep:
-    """Each method ends only by being cancelled."""
+    """Each coroutine but a private one ends only by being cancelled."""
 
-    def __init__(self, replicas: ReplicaManager, config: BrokerConfig) -> None:
+    def __init__(self, replicas: ReplicaManager, config: BrokerConfig, checkpoint: HighWatermarkCheckpoint) -> None:
         self._replicas = replicas
         self._config = config
+        self._checkpoint = checkpoint
 
     def _still_here(self, partition: Partition) -> bool:
         """And online."""
         return self._replicas.partition(partition.topic, partition.index) is partition and partition.offline is None
+
+    async def note_high_watermarks(self) -> None:
+        while True:
+            await asyncio.sleep(HIGH_WATERMARK_CHECKPOINT_MS / 1000)
+            self.try_checkpoint()
+
+    def try_checkpoint(self) -> None:
+        noted = {
+            (topic.topic_id, partition.index): partition.log.high_watermark
+            for topic in self._replicas.topics.values()
+            for partition in topic.partitions.values()
+            if partition.offline is None
+        }
+        try:
+            self._checkpoint.write(noted)
+        except OSError as error:
+            # What stands there is older, so lower: nothing is lost but time after a restart.
+            log.warning("high watermarks cannot be noted: %s", error)
 
     async def enforce_retention(self) -> None:
         while True:

@@ -11,7 +11,7 @@ One failing partition never stops the others: it pauses, longer each time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -76,11 +76,11 @@ class _Followed:
 
 
 class Following:
-    """`replica` is this broker: its node id and the epoch of its registration (KIP-903). `backoff_ms` gives the pause
-    after so many failures in a row.
+    """`replica` is this broker: its node id and the epoch of its newest registration (KIP-903). `backoff_ms` gives the
+    pause after so many failures in a row.
     """
 
-    def __init__(self, replica: ReplicaState, backoff_ms: Callable[[int], float]) -> None:
+    def __init__(self, replica: Callable[[], ReplicaState], backoff_ms: Callable[[int], float]) -> None:
         self._replica = replica
         self._backoff_ms = backoff_ms
         self._followed: dict[Key, _Followed] = {}
@@ -120,7 +120,7 @@ class Following:
         forgotten = [key for key in told if key not in due]
         self._told = due
         self._sent = FetchRequest(
-            replica_state=self._replica,
+            replica_state=self._replica(),
             max_wait_ms=FOLLOWER_MAX_WAIT_MS,
             min_bytes=1,
             max_bytes=FOLLOWER_MAX_BYTES,
@@ -138,8 +138,10 @@ class Following:
         """The connection ended: a request or its answer may be lost, so the session begins anew."""
         self._session_id, self._session_epoch, self._sent = NO_SESSION, FULL_EPOCH, None
 
-    def take(self, request: FetchRequest, response: FetchResponse, now_ms: float) -> None:
-        """Applies the answer to `request`; one to an earlier request than the last is left alone."""
+    def take(self, request: FetchRequest, response: FetchResponse, now_ms: float) -> Iterator[int]:
+        """Applies the answer to `request`, partition by partition -> the bytes that each brought; between two of them
+        anything may happen. An answer to an earlier request than the last is left alone.
+        """
         if request is not self._sent:
             return
         self._sent = None
@@ -154,14 +156,14 @@ class Following:
                 key = (topic.topic_id, data.partition_index)
                 followed, asked = self._followed.get(key), self._told.get(key)
                 if followed is not None and asked is not None and followed.partition.offline is None:
-                    self._try(followed, asked, data, now_ms)
+                    yield self._try(followed, asked, data, now_ms)
 
-    def _try(self, followed: _Followed, asked: FetchPartition, data: PartitionData, now_ms: float) -> None:
+    def _try(self, followed: _Followed, asked: FetchPartition, data: PartitionData, now_ms: float) -> int:
         partition = followed.partition
         if partition.leading is not None or not _is_of(partition, asked):
-            return
+            return 0
         try:
-            _apply(partition, asked, data)
+            taken_bytes = _apply(partition, asked, data)
         except (BrokerError, WireError) as error:
             code = error.error_code if isinstance(error, BrokerError) else None
             if not followed.failures and code not in EXPECTED:
@@ -172,6 +174,8 @@ class Following:
             self._pause(followed, now_ms)
         else:
             followed.failures = 0
+            return taken_bytes
+        return 0
 
     def _pause(self, followed: _Followed, now_ms: float) -> None:
         followed.failures += 1
@@ -187,27 +191,34 @@ def _is_of(partition: Partition, asked: FetchPartition) -> bool:
     )
 
 
-def _apply(partition: Partition, asked: FetchPartition, data: PartitionData) -> None:
-    """Raises BrokerError, with the log as it was or with a part of the batches."""
-    own = partition.log
+def _apply(partition: Partition, asked: FetchPartition, data: PartitionData) -> int:
+    """The bytes that it brought. Raises BrokerError, with the log as it was or with a part of the batches."""
+    own, records = partition.log, memoryview(b"")
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         _begin_anew(own, data)
     elif data.error_code:
         code = ErrorCode.of(data.error_code)
         raise LeaderRefused(f"the leader answered {code.name}", error_code=code)
     elif data.diverging_epoch is not None:
-        truncate(own, data.diverging_epoch)
+        truncate(own, data.diverging_epoch, data.log_start_offset)
     else:
-        own.append_as_follower(_one_buffer(data.records), leader_epoch=asked.current_leader_epoch)
+        records = _one_buffer(data.records)
+        own.append_as_follower(records, leader_epoch=asked.current_leader_epoch)
         own.high_watermark = max(own.high_watermark, min(data.high_watermark, own.log_end_offset))
         own.follow_log_start(data.log_start_offset)
+    return len(records)
 
 
-def truncate(own: PartitionLog, diverging: EpochEndOffset) -> None:
+def truncate(own: PartitionLog, diverging: EpochEndOffset, leader_start_offset: int) -> None:
     """Cuts the log where it and the leader's part: where the epoch ends that the leader knows of those not above our
     last one, in the leader's log or in ours, whichever is earlier. Where we do not have that epoch, our next lower one
     is cut to, and the leader asked again.
+
+    Where the leader has nothing of that epoch any more, nothing of ours was compared, and nothing of it stays.
     """
+    if diverging.end_offset <= leader_start_offset and not own.is_empty:
+        own.start_anew(leader_start_offset)
+        return
     epoch, end_offset = own.end_offset_for_epoch(diverging.epoch)
     if epoch == diverging.epoch:
         end_offset = min(end_offset, diverging.end_offset)

@@ -29,6 +29,8 @@ class Follower:
     """When it last had all that the leader then had."""
     end_offset: int = NOWHERE
     log_start_offset: int = NOWHERE
+    broker_epoch: int = NOWHERE
+    """Of the registration in which it fetched."""
     fetched_ms: float = 0.0
     leader_end_offset: int = 2**63 - 1
     """Of the leader's log when it last fetched: whoever reaches that later had caught up with the leader then."""
@@ -95,7 +97,14 @@ class Leading:
         return True
 
     def fetched(
-        self, node_id: int, end_offset: int, *, log_start_offset: int, log_end_offset: int, now_ms: float
+        self,
+        node_id: int,
+        end_offset: int,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        now_ms: float,
+        broker_epoch: int = NOWHERE,
     ) -> bool:
         """A replica asked for what follows `end_offset`, its log being ours up to there; whether the high watermark
         rose. `log_end_offset` is that of our log.
@@ -110,6 +119,7 @@ class Leading:
             follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
         follower.end_offset, follower.log_start_offset = end_offset, log_start_offset
         follower.fetched_ms, follower.leader_end_offset = now_ms, log_end_offset
+        follower.broker_epoch = broker_epoch
         return self.advance(log_end_offset)
 
     # -- the ISR ---------------------------------------------------------------------------------------------------

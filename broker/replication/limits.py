@@ -6,7 +6,16 @@ from broker.limits import MIB
 FOLLOWER_MAX_WAIT_MS = 500
 FOLLOWER_MAX_BYTES = 10 * MIB
 FOLLOWER_PARTITION_MAX_BYTES = 1 * MIB
+# replica.socket.timeout.ms.
+FOLLOWER_REQUEST_TIMEOUT_MS = 30_000
+# replica.fetch.backoff.ms: the longest pause of a partition or a leader that cannot be followed; the first is shorter.
+FOLLOWER_BACKOFF_MS = 50
+FOLLOWER_BACKOFF_MAX_MS = 1_000
+# A change of the ISR of which it is not known what became of it: how often that is asked.
+ISR_READ_BACK_MS = 200
 # replica.high.watermark.checkpoint.interval.ms.
 HIGH_WATERMARK_CHECKPOINT_MS = 5_000
 
+assert FOLLOWER_MAX_WAIT_MS < FOLLOWER_REQUEST_TIMEOUT_MS
+assert FOLLOWER_BACKOFF_MS <= FOLLOWER_BACKOFF_MAX_MS
 assert FOLLOWER_PARTITION_MAX_BYTES <= FOLLOWER_MAX_BYTES

@@ -24,6 +24,7 @@ _LEFT_OUT = {"listen_host", "listen_port", "advertised_host", "advertised_port",
 _LONGS = {
     "log_retention_check_interval_ms",
     "log_cleaner_backoff_ms",
+    "replica_lag_time_max_ms",
     "queued_max_request_bytes",
     "connections_max_idle_ms",
 }

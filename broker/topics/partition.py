@@ -132,12 +132,19 @@ class Partition:
         self.leading = None
         self.wake()
 
-    def follower_fetched(self, node_id: int, end_offset: int, log_start_offset: int, now_ms: float) -> None:
+    def follower_fetched(
+        self, node_id: int, end_offset: int, log_start_offset: int, now_ms: float, broker_epoch: int = -1
+    ) -> None:
         """See `Leading.fetched`; only while this broker leads."""
         leading, log_end_offset = self.leading, self.log.log_end_offset
         assert leading is not None
         if leading.fetched(
-            node_id, end_offset, log_start_offset=log_start_offset, log_end_offset=log_end_offset, now_ms=now_ms
+            node_id,
+            end_offset,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            now_ms=now_ms,
+            broker_epoch=broker_epoch,
         ):
             self._advanced(leading)
 

@@ -26,9 +26,12 @@ FOLLOWERS_SINCE_VERSION: Final = 12
 
 
 class Reader(NamedTuple):
-    """Who asks. `replica_id` is the node id of a broker that follows, below 0 for a consumer."""
+    """Who asks. `replica_id` is the node id of a broker that follows, below 0 for a consumer; `broker_epoch` that of
+    its registration, -1 where it does not say.
+    """
 
     replica_id: int
+    broker_epoch: int
     follows: bool
     isolation_level: int
     now_ms: float
@@ -45,7 +48,8 @@ def reader_of(request: FetchRequest, *, api_version: int, inter_broker: bool, no
         raise InvalidTopicRequest("A fetch of less than 0 bytes.")
     if replica_id >= 0 and (not inter_broker or api_version < FOLLOWERS_SINCE_VERSION):
         raise _no_replica(replica_id)
-    return Reader(replica_id, replica_id >= 0, request.isolation_level, now_ms)
+    broker_epoch = -1 if state is None else state.replica_epoch
+    return Reader(replica_id, broker_epoch, replica_id >= 0, request.isolation_level, now_ms)
 
 
 def read_partition(
@@ -101,7 +105,9 @@ def _take_position(partition: Partition, asked: FetchPartition, reader: Reader) 
         raise OffsetOutOfRange(
             f"offset {asked.fetch_offset} is outside of {log.log_start_offset}..{log.log_end_offset}"
         )
-    partition.follower_fetched(reader.replica_id, asked.fetch_offset, asked.log_start_offset, reader.now_ms)
+    partition.follower_fetched(
+        reader.replica_id, asked.fetch_offset, asked.log_start_offset, reader.now_ms, reader.broker_epoch
+    )
 
 
 def _divergence(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:

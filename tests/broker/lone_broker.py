@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from broker.base.clock import SystemClock
+from broker.client.errors import ConnectionLost
 from broker.cluster.embedded import EmbeddedMetadataStore
 from broker.cluster.metadata import BrokerRegistration
 from broker.cluster.view import ClusterView
@@ -19,11 +21,22 @@ from broker.log.disk import Disk
 from broker.replicas.configs import TopicConfigs
 from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
+from broker.replication.followers import Followers
 from broker.topics.folders import PartitionFolders
 from broker.topics.partition import Topic
+from broker.wire.messages.fetch import ReplicaState
 from tests.broker.running import TIMEOUT_MS
 
 NODE = 1
+
+
+def nobody_to_follow() -> Followers:
+    """Which does not run."""
+
+    async def connect(node_id: int) -> NoReturn:
+        raise ConnectionLost(f"there is no broker {node_id}")
+
+    return Followers(connect, ReplicaState, SystemClock(), random.Random(1))
 
 
 @dataclass
@@ -53,7 +66,7 @@ async def lone_broker(folder: Path, disk: Disk) -> AsyncIterator[LoneBroker]:
     clock, view = SystemClock(), ClusterView()
     store = EmbeddedMetadataStore.open(folder)
     files = PartitionFiles(PartitionFolders(folder, disk), clock, NODE, {})
-    replicas = ReplicaManager(files, view, clock, NODE, lambda: store.broker_epoch)
+    replicas = ReplicaManager(files, view, nobody_to_follow(), clock, NODE, lambda: store.broker_epoch)
     controller = ClusterController(store, NODE, lambda broker: replicas, clock, random.Random(1), 1)
     await store.register_broker(BrokerRegistration(NODE, ()))
     running = asyncio.create_task(controller.run())

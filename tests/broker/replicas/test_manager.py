@@ -20,6 +20,7 @@ from broker.replicas.manager import ReplicaManager
 from broker.topics.folders import PartitionFolders
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
+from tests.broker.lone_broker import nobody_to_follow
 from tests.broker.wire_client import batch_of
 
 US, OTHER = 1, 2
@@ -64,7 +65,7 @@ async def manager(tmp_path: Path) -> AsyncIterator[ReplicaManager]:
 def opened(folder: Path) -> ReplicaManager:
     clock = SystemClock()
     files = PartitionFiles(PartitionFolders(folder), clock, US, {})
-    return ReplicaManager(files, ClusterView(), clock, US, lambda: BROKER_EPOCH)
+    return ReplicaManager(files, ClusterView(), nobody_to_follow(), clock, US, lambda: BROKER_EPOCH)
 
 
 async def made_and_led(manager: ReplicaManager) -> TopicState:

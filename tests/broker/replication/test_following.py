@@ -38,7 +38,7 @@ def follower(path: Path, index: int, disk: FaultyDisk | None = None) -> Partitio
 
 
 def followed(*partitions: Partition) -> Following:
-    following = Following(ReplicaState(1, 9), lambda failures: PAUSE_MS * failures)
+    following = Following(lambda: ReplicaState(1, 9), lambda failures: PAUSE_MS * failures)
     for partition in partitions:
         following.follow(TOPIC_ID, partition)
     return following
@@ -70,7 +70,7 @@ def answer(*data: PartitionData, session_id: int = 77, error: int = 0) -> FetchR
 def exchange(following: Following, *data: PartitionData, now_ms: float = 0.0) -> FetchRequest:
     request = following.next_request(now_ms)
     assert request is not None
-    following.take(request, answer(*data), now_ms)
+    list(following.take(request, answer(*data), now_ms))
     return request
 
 
@@ -91,7 +91,7 @@ def test_a_session_names_only_what_changed(tmp_path: Path) -> None:
     assert [gone.partitions for gone in third.forgotten_topics_data] == [[1]]
     request = following.next_request(0)
     assert request is not None
-    following.take(request, answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND), 0)
+    list(following.take(request, answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND), 0))
     assert asked(following.next_request(0)) == {0: (4, 1, 3)}, "the session begins anew"
 
 
@@ -142,6 +142,17 @@ def test_the_log_is_cut_where_it_parts_from_the_leaders(
     assert partition.log.log_end_offset == end
 
 
+def test_where_the_leader_has_nothing_to_compare_with_any_more_nothing_stays(tmp_path: Path) -> None:
+    """Its records of our epoch are deleted: what it says of their end is where its log begins, and ours before that may
+    be others.
+    """
+    partition = follower(tmp_path, 0)
+    partition.log.append_as_follower(batches(tmp_path / "l", 1, 1, 1), leader_epoch=4)
+    data = PartitionData(0, 0, 2, log_start_offset=2, diverging_epoch=EpochEndOffset(1, 2))
+    exchange(followed(partition), data)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (2, 2)
+
+
 def test_where_the_leaders_log_begins_above_ours_it_begins_anew(tmp_path: Path) -> None:
     partition = follower(tmp_path, 0)
     following = followed(partition)
@@ -172,5 +183,5 @@ def test_an_answer_counts_only_for_the_log_it_was_asked_for(tmp_path: Path, chan
     else:
         partition.lead(PartitionState(1, 4, (1, 2), (1, 2)), 0)
     end = partition.log.log_end_offset
-    following.take(request, answer(PartitionData(0, 0, 1, records=records)), 0)
+    list(following.take(request, answer(PartitionData(0, 0, 1, records=records)), 0))
     assert partition.log.log_end_offset == end

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 from uuid import UUID
 
 from broker.broker import Broker
-from broker.cluster.metadata import PartitionState
+from broker.cluster.metadata import LiveBroker, PartitionState
 from broker.handlers import fetch
 from broker.handlers.handler import RequestContext
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
-from broker.replication.following import Following
+from broker.replication.followers import Connect, Followers
+from broker.replication.in_sync import InSyncReplicas, IsrStore
 from broker.topics.errors import NotEnoughReplicasAfterAppend, NotLeading, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.partition import Partition
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from tests.broker.log.crashing import CrashingDisk
+from tests.mirror.simulation.loop import SimulatedLoop
 
 TOPIC: Final = "t"
 TOPIC_ID: Final = UUID(int=7)
@@ -29,20 +33,36 @@ _CONTEXT: Final = RequestContext(17, "follower", "node", {}, inter_broker=True)
 
 
 class WorldClock:
-    def __init__(self) -> None:
-        self.ms = 0.0
+    """The time of the simulated loop, from 0 on."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    @property
+    def ms(self) -> float:
+        return self._loop.now * 1000
 
     def now_ms(self) -> int:
         return int(self.ms)
 
     def monotonic(self) -> float:
-        return self.ms / 1000
+        return self._loop.now
 
     def boottime(self) -> float:
-        return self.ms / 1000
+        return self._loop.now
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"nobody waits {seconds} s by himself in here")
+        await asyncio.sleep(seconds)
+
+
+class Surroundings(Protocol):
+    """What a node has beside itself."""
+
+    def connected(self, node: Node) -> Connect: ...
+
+    def store(self, node: Node) -> IsrStore: ...
+
+    def brokers(self) -> Mapping[int, LiveBroker]: ...
 
 
 @dataclass(eq=False)
@@ -63,27 +83,28 @@ class Node:
     clock: WorldClock
     rng: random.Random
     config: LogConfig
-    peers: tuple[int, ...]
+    world: Surroundings
     life: int = 0
     up: bool = False
     paused_until_ms: float = 0.0
     known: PartitionState | None = None
     checkpoint: int = 0
     disk: CrashingDisk = field(default_factory=CrashingDisk)
+    task: asyncio.Task[None] = field(init=False)
+    """Of this life."""
     awaited: list[Appended] = field(default_factory=list)
-    # Of the store's answers: a change that was asked for, and when.
-    asked_ms: float | None = None
-    polled: dict[int, FetchRequest | None] = field(default_factory=dict)
-    """The fetches whose answers are waited for, by the broker that was asked."""
 
     def start(self) -> None:
         self.life += 1
-        self.up, self.known, self.asked_ms, self.polled, self.awaited = True, None, None, {}, []
+        self.up, self.known, self.awaited = True, None, []
         self.disk = CrashingDisk()
         opened = PartitionLog.open(self.directory, self.config, self.clock, self.disk)
         self.partition = Partition(TOPIC, 0, opened, PartitionState(-1, -1, (), ()), self.checkpoint)
         replica = ReplicaState(self.node_id, self.life)
-        self.following = {peer: Following(replica, lambda _: 20.0) for peer in self.peers}
+        self.followers = Followers(self.world.connected(self), lambda: replica, self.clock, self.rng)
+        self.in_sync = InSyncReplicas(
+            self.world.store(self), lambda: [self.partition], self.world.brokers, self.clock, LAG_MS
+        )
         self.sessions = FetchSessions(self.clock, lambda: self.rng.randrange(1, 2**31))
         self._broker = cast(
             Broker,
@@ -95,6 +116,7 @@ class Node:
                 fetch_sessions=self.sessions,
                 view=SimpleNamespace(require_by_id=self._topic),
                 require_partition=self._led,
+                in_sync=self.in_sync,
             ),
         )
 
@@ -120,6 +142,11 @@ class Node:
         return self.partition.log
 
     @property
+    def dead(self) -> bool:
+        """Its disk is, so whatever it did after that was not done."""
+        return not self.up or (self.disk.dies_at is not None and self.disk.changes >= self.disk.dies_at)
+
+    @property
     def leads(self) -> bool:
         return self.up and self.partition.leading is not None
 
@@ -129,36 +156,14 @@ class Node:
         """As a broker takes LeaderAndIsr: each leader epoch once, in their order."""
         if self.known is not None and state.leader_epoch <= self.known.leader_epoch:
             return
-        self.known, self.asked_ms = state, None
-        for following in self.following.values():
-            following.forget(TOPIC_ID, 0)
+        self.known = state
+        self.followers.forget(TOPIC_ID, 0)
         if state.leader == self.node_id:
             self.partition.lead(state, self.clock.ms)
             return
         self.partition.follow(state)
         if state.leader >= 0:
-            self.following[state.leader].follow(TOPIC_ID, self.partition)
-
-    def stored(self, state: PartitionState) -> None:
-        """What the store says of the partition: the outcome of a change of the ISR."""
-        self.asked_ms = None
-        if state.leader_epoch == self.partition.leader_epoch and state.version >= self.partition.state.version:
-            self.partition.take_state(state, self.clock.ms)
-
-    def wanted_isr(self) -> PartitionState | None:
-        """A change of the ISR that this leader is to ask the store for now."""
-        leading, state = self.partition.leading, self.partition.state
-        if leading is None:
-            return None
-        isr = leading.shrink(self.log.log_end_offset, LAG_MS, self.clock.ms)
-        for node_id in state.replicas:
-            if isr is None and node_id != self.node_id:
-                isr = leading.expand(node_id)
-        if isr is None:
-            return None
-        leading.begin_change(isr)
-        self.asked_ms = self.clock.ms
-        return PartitionState(self.node_id, leading.epoch, state.replicas, tuple(sorted(isr)), version=state.version)
+            self.followers.follow(state.leader, TOPIC_ID, self.partition)
 
     # -- what others ask -------------------------------------------------------------------------------------------
 

@@ -1,41 +1,45 @@
 """Three replicas of a partition, a store and a controller, on one clock: everything that happens follows from the seed.
 
-The store and the model of a controller cannot fail here, but they are far away: what they say comes late, twice, in
-the wrong order or not at all. A node's connection to the store is in order, as a session of ZooKeeper is; one to a
-leader is not: an old request may be answered after a newer one.
+Real are the logs, what leaders and followers know of each other, the loops that fetch and those that write the ISR.
+What they reach (`surroundings.py`), the store and the model of a controller cannot fail here, but are far away: what
+they say comes late, twice, in the wrong order or not at all. A node's connection to the store is in order, as a session
+of ZooKeeper is; one to a leader is not: an old request may be answered after a newer one.
 """
 
 from __future__ import annotations
 
-import heapq
+import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from broker.cluster.metadata import NO_LEADER, PartitionState
+from broker.cluster.metadata import NO_LEADER, BrokerRegistration, LiveBroker, PartitionState
 from broker.log.config import LogConfig
-from broker.wire.messages.fetch import FetchRequest, FetchResponse
+from broker.replication.followers import Connect
+from broker.replication.in_sync import IsrStore
 from broker.wire.records import Record, encode_batch
 from tests.broker.log.crashing import Crashed
 from tests.broker.replication.simulation.judge import Found, Judge
 from tests.broker.replication.simulation.node import Node, WorldClock
+from tests.broker.replication.simulation.surroundings import STORE, SimConnection, SimStore
+from tests.mirror.simulation.loop import SimulatedLoop
 
 NODES: Final = (1, 2, 3)
-STORE: Final = 0
 CHAOS_MS: Final = 1500.0
+SETTLING_MS: Final = 20.0
 SETTLED_MS: Final = 12_000.0
 SESSION_MS: Final = 250.0
-ASK_AGAIN_MS: Final = 200.0
 
 
 class World:
     def __init__(self, seed: int, directory: Path) -> None:
         self.rng = random.Random(seed)
-        self.clock = WorldClock()
+        self.loop = SimulatedLoop()
+        self.clock = WorldClock(self.loop)
         self.counts: Counter[str] = Counter()
         self.trace: list[str] = []
         config = LogConfig(
@@ -44,29 +48,37 @@ class World:
             retention_ms=-1,
             min_insync_replicas=self.rng.choice([1, 2, 2]),
         )
-        self.nodes = {
-            one: Node(one, directory / f"{one}" / "t-0", self.clock, self.rng, config, tuple(set(NODES) - {one}))
-            for one in NODES
-        }
+        self.nodes = {one: Node(one, directory / f"{one}" / "t-0", self.clock, self.rng, config, self) for one in NODES}
         self.state = PartitionState(1, 0, NODES, NODES, version=0)
         self.live = set(NODES)
         self.judge = Judge(frozenset(NODES))
         self.cut: dict[frozenset[int], float] = {}
         self.written = 0
         self.wild = True
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._number = 0
         self._store_ms = dict.fromkeys(NODES, 0.0)
         self._told_ms = dict.fromkeys(NODES, 0.0)
         self._trouble = self.rng.choice([40.0, 90.0, 200.0])
         self._loss = self.rng.choice([0.0, 0.03, 0.1])
         self._near = self.rng.choice([0.98, 0.9, 0.75])
 
+    # -- what nodes reach ------------------------------------------------------------------------------------------
+
+    def connected(self, node: Node) -> Connect:
+        async def connect(peer: int) -> SimConnection:
+            return SimConnection(self, node, self.nodes[peer])
+
+        return connect
+
+    def store(self, node: Node) -> IsrStore:
+        return SimStore(self, node)
+
+    def brokers(self) -> Mapping[int, LiveBroker]:
+        return {one: LiveBroker(BrokerRegistration(one, ()), node.life) for one, node in self.nodes.items()}
+
     # -- time and distance -----------------------------------------------------------------------------------------
 
     def at(self, delay_ms: float, action: Callable[[], None]) -> None:
-        self._number += 1
-        heapq.heappush(self._agenda, (self.clock.ms + delay_ms, self._number, action))
+        self.loop.call_later(delay_ms / 1000, action)
 
     def at_node(self, delay_ms: float, node: Node, action: Callable[[], None], life: int | None = None) -> None:
         """Where the node is paused, when it goes on; where it is another life by then, never."""
@@ -79,17 +91,24 @@ class World:
                 self.at_node(node.paused_until_ms - self.clock.ms + self.rng.random(), node, action, life)
                 return
             try:
-                action()
-                self.judge.look(node)
+                if not node.dead:
+                    action()
             except Crashed:
-                self.counts["torn"] += 1
                 self.crash(node)
                 return
-            for one in node.acknowledged():
-                self.counts["acknowledged"] += 1
-                self.judge.told(node, one.end_offset)
+            self.look(node, life)
+            # And when the loop that got an answer has done with it what it does.
+            self.loop.call_soon(self.look, node, life)
 
         self.at(delay_ms, act)
+
+    def look(self, node: Node, life: int) -> None:
+        if node.dead or node.life != life:
+            return
+        self.judge.look(node)
+        for one in node.acknowledged():
+            self.counts["acknowledged"] += 1
+            self.judge.told(node, one.end_offset)
 
     def reaches(self, one: int, other: int) -> bool:
         return self.cut.get(frozenset((one, other)), 0.0) <= self.clock.ms and self.rng.random() >= self._loss
@@ -101,28 +120,25 @@ class World:
 
     def run(self) -> None:
         """Raises Found."""
+        self.loop.run(self._whole())
+
+    async def _whole(self) -> None:
         for node in self.nodes.values():
             self.begin(node)
         self.order_all()
         self.at(10, self.produce)
         self.at(self._trouble, self.disturb)
-        while self._agenda and self.clock.ms < CHAOS_MS:
-            self.step()
+        await asyncio.sleep(CHAOS_MS / 1000)
         self.wild, self.cut, self._loss = False, {}, 0.0
         while not self.settled():
             if self.clock.ms > SETTLED_MS:
                 raise Found(f"nothing settles: {self.state}, {[self.told_of(node) for node in self.nodes.values()]}")
-            self.step()
+            await asyncio.sleep(SETTLING_MS / 1000)
 
     def close(self) -> None:
         for node in self.nodes.values():
             if node.up:
                 node.stop()
-
-    def step(self) -> None:
-        due_ms, _, action = heapq.heappop(self._agenda)
-        self.clock.ms = due_ms
-        action()
 
     def settled(self) -> bool:
         nodes = list(self.nodes.values())
@@ -150,88 +166,40 @@ class World:
     def begin(self, node: Node) -> None:
         node.start()
         self.note(f"{node.node_id} starts, its log ends at {node.log.log_end_offset}")
-        for peer in node.peers:
-            self.at_node(self.rng.uniform(1, 20), node, partial(self.poll, node, peer))
-        self.at_node(self.rng.uniform(20, 60), node, lambda: self.tick(node))
+        self.at_node(self.rng.uniform(20, 60), node, lambda: self.checkpoint(node))
+        node.task = self.loop.create_task(self.live_on(node, node.life))
         self.judge.look(node)
 
-    # -- fetching --------------------------------------------------------------------------------------------------
+    async def live_on(self, node: Node, life: int) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(node.followers.run())
+                tasks.create_task(node.in_sync.run())
+        except* Crashed:
+            if node.up and node.life == life:
+                self.crash(node)
 
-    def poll(self, node: Node, peer: int) -> None:
-        request = node.polled[peer] = node.following[peer].next_request(self.clock.ms)
-        if request is None:
-            self.at_node(15, node, lambda: self.poll(node, peer))
-            return
-        if self.reaches(node.node_id, peer):
-            life = node.life
-            self.at_node(self.far(), self.nodes[peer], lambda: self.serve(peer, node, life, request))
-        self.at_node(ASK_AGAIN_MS, node, lambda: self.give_up(node, peer, request))
+    def checkpoint(self, node: Node) -> None:
+        self.at_node(self.rng.uniform(30, 70), node, lambda: self.checkpoint(node))
+        node.checkpoint = node.log.high_watermark
+
+    def due_at_store(self, node: Node) -> float:
+        """How long what the node asks of the store now is on its way, in order with what it asked before."""
+        return self._in_order(self._store_ms, node)
+
+    def due_back(self, node: Node) -> float:
+        return self._in_order(self._told_ms, node)
+
+    def _in_order(self, last_ms: dict[int, float], node: Node) -> float:
+        due_ms = last_ms[node.node_id] = max(last_ms[node.node_id], self.clock.ms + self.far())
+        return due_ms - self.clock.ms
 
     def far(self) -> float:
         return self.rng.choice([0.5, 1, 3, 3, 8, 30]) if self.rng.random() < self._near else self.rng.uniform(50, 300)
 
-    def serve(self, peer: int, node: Node, life: int, request: FetchRequest) -> None:
-        response = self.nodes[peer].answer(request)
-        if self.reaches(node.node_id, peer):
-            self.at_node(self.far(), node, lambda: self.receive(node, peer, request, response), life)
-
-    def receive(self, node: Node, peer: int, request: FetchRequest, response: FetchResponse) -> None:
-        if node.polled[peer] is not request:
-            self.counts["late answers"] += 1
-            return
-        node.polled[peer] = None
-        self.counts["divergences"] += any(
-            data.diverging_epoch is not None for topic in response.responses for data in topic.partitions
-        )
-        node.following[peer].take(request, response, self.clock.ms)
-        self.at_node(self.rng.uniform(1, 6), node, lambda: self.poll(node, peer))
-
-    def give_up(self, node: Node, peer: int, request: FetchRequest) -> None:
-        """The connection is closed, and another one opened."""
-        if node.polled[peer] is request:
-            node.following[peer].lost()
-            self.poll(node, peer)
-
     # -- the store and the controller ------------------------------------------------------------------------------
 
-    def to_store(self, node: Node, action: Callable[[], None]) -> None:
-        """In order, or not at all."""
-        if not self.reaches(node.node_id, STORE):
-            return
-        due_ms = self._store_ms[node.node_id] = max(self._store_ms[node.node_id], self.clock.ms + self.far())
-        life = node.life
-
-        def act() -> None:
-            action()
-            state = self.state
-            if self.reaches(node.node_id, STORE):
-                told_ms = self._told_ms[node.node_id] = max(self._told_ms[node.node_id], self.clock.ms + self.far())
-                self.at_node(told_ms - self.clock.ms, node, lambda: node.stored(state), life)
-
-        self.at(due_ms - self.clock.ms, act)
-
-    def tick(self, node: Node) -> None:
-        self.at_node(self.rng.uniform(30, 70), node, lambda: self.tick(node))
-        node.checkpoint = node.log.high_watermark
-        leading = node.partition.leading
-        if leading is None:
-            return
-        if leading.pending is not None:
-            if node.asked_ms is None or self.clock.ms - node.asked_ms > ASK_AGAIN_MS:
-                node.asked_ms = self.clock.ms
-                self.to_store(node, lambda: None)
-            return
-        wanted = node.wanted_isr()
-        if wanted is not None:
-            self.note(f"{node.node_id} asks for the ISR {wanted.isr}")
-            self.to_store(node, lambda: self.write(wanted))
-
-    def write(self, wanted: PartitionState) -> None:
-        if wanted.version == self.state.version:
-            self.store(replace(wanted, version=wanted.version + 1))
-            self.counts["isr changes"] += 1
-
-    def store(self, state: PartitionState) -> None:
+    def stored(self, state: PartitionState) -> None:
         self.state = state
         self.note(f"stored: leader {state.leader} epoch {state.leader_epoch} isr {state.isr}")
         self.judge.stored(state)
@@ -252,7 +220,7 @@ class World:
 
     def lead(self, leader: int, isr: tuple[int, ...]) -> None:
         changed = replace(self.state, leader=leader, isr=isr, leader_epoch=self.state.leader_epoch + 1)
-        self.store(replace(changed, version=self.state.version + 1))
+        self.stored(replace(changed, version=self.state.version + 1))
         self.counts["elections"] += 1
         self.order_all()
 
@@ -309,8 +277,10 @@ class World:
 
     def crash(self, node: Node) -> None:
         self.counts["crashes"] += 1
+        self.counts["torn"] += node.dead
         self.note(f"{node.node_id} dies")
         node.stop()
+        node.task.cancel()
         life = node.life
         self.at(self.rng.uniform(20, 300), lambda: self.gone(node, life))
         self.at(self.rng.uniform(10, 700), lambda: self.restart(node))

@@ -1,0 +1,109 @@
+"""Records of three real brokers with their sockets and files: copied, acknowledged, and there after a leader died."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.replication.leading import Leading
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tests.broker.running_cluster import RunningCluster, running_cluster, until
+from tests.broker.wire_client import WireClient, batch_of, values_in
+
+NODES = (1, 2, 3)
+
+
+async def create(client: WireClient, name: str, partitions: int = 1, **configs: str) -> None:
+    settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
+    request = CreateTopicsRequest([CreatableTopic(name, partitions, 3, configs=settings)])
+    assert (await client.ask(request, 7, CreateTopicsResponse)).topics[0].error_code == 0
+
+
+def leading(cluster: RunningCluster, node_id: int, topic: str = "t", index: int = 0) -> Leading:
+    partition = cluster.broker(node_id).partition(topic, index)
+    assert partition is not None
+    assert partition.leading is not None
+    return partition.leading
+
+
+def ends(cluster: RunningCluster, topic: str = "t", index: int = 0) -> set[tuple[int, int, int]]:
+    """Of the logs that are online: start, high watermark, end."""
+    logs = [
+        here.log
+        for server in cluster.servers.values()
+        if (here := server.broker.partition(topic, index)) is not None and here.offline is None
+    ]
+    return {(log.log_start_offset, log.high_watermark, log.log_end_offset) for log in logs}
+
+
+async def read_all(client: WireClient, topic: str = "t") -> list[str]:
+    return values_in(await client.fetch(topic, 0, version=11))
+
+
+async def test_what_is_acknowledged_is_there_when_its_leader_died_and_who_comes_back_is_in_sync_again(
+    tmp_path: Path,
+) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        async with cluster.clients() as clients:
+            await create(clients[1], "t", min_insync_replicas="2")
+            leader = await cluster.led("t")
+            for value in "abc":
+                assert (await clients[leader].produce("t", batch_of(value))).error_code == 0
+            assert leading(cluster, leader).high_watermark == 3
+        await cluster.kill(leader)
+        successor = await cluster.led("t")
+        async with cluster.clients() as clients:
+            assert (await clients[successor].produce("t", batch_of("d"))).error_code == 0
+            assert await read_all(clients[successor]) == ["a", "b", "c", "d"]
+        await cluster.start(leader)
+        await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == set(NODES))
+        await until(lambda: ends(cluster) == {(0, 4, 4)})
+        await cluster.kill(successor)
+        last = await cluster.led("t")
+        async with cluster.clients() as clients:
+            assert (await clients[last].produce("t", batch_of("e"))).error_code == 0
+            assert await read_all(clients[last]) == ["a", "b", "c", "d", "e"]
+
+
+async def test_too_few_replicas_acknowledge_nothing(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        async with cluster.clients() as clients:
+            await create(clients[1], "t", min_insync_replicas="2")
+            leader = await cluster.led("t")
+            assert (await clients[leader].produce("t", batch_of("a"))).error_code == 0
+        for other in set(NODES) - {leader}:
+            await cluster.kill(other)
+        await until(lambda: (state := cluster.told("t")) is not None and state.isr == (leader,))
+        async with cluster.clients() as clients:
+            client = clients[leader]
+            assert (await client.produce("t", batch_of("b"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert (await client.produce("t", batch_of("c"), acks=1)).error_code == 0
+            assert await read_all(client) == ["a", "c"]
+
+
+async def test_many_partitions_are_copied_and_survive_each_of_their_leaders(tmp_path: Path) -> None:
+    """Every broker leads a third of them and follows the others."""
+    count = 12
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        async with cluster.clients() as clients:
+            await create(clients[1], "t", count, min_insync_replicas="2")
+            for index in range(count):
+                leader = await cluster.led("t", index)
+                assert (await clients[leader].produce("t", batch_of(str(index)), partition=index)).error_code == 0
+        for node in NODES:
+            await cluster.kill(node)
+            for index in range(count):
+                leader = await cluster.led("t", index)
+                log = cluster.broker(leader).require_partition("t", index).log
+                assert (log.high_watermark, log.log_end_offset) == (1, 1)
+            await cluster.start(node)
+            await until(
+                lambda: all(
+                    (state := cluster.told("t", index)) is not None and len(state.isr) == 3 for index in range(count)
+                )
+            )
