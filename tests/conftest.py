@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from monitoring.audit.session import SparkSettings, spark_session
+from tests.rubbish import look_for_garbage_rarely
 
 FILES_LEFT_OPEN_MAX = 40
 """What one file of tests may leave open in this process: imports and shared fixtures keep some."""
@@ -19,6 +20,11 @@ SPARK_JARS = Path(__file__).resolve().parents[1] / ".cache" / "spark" / version(
 
 # A slow machine is no fault of an example, whatever hypothesis' own limit of 200 ms says.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def pytest_collection_finish() -> None:
+    """Otherwise `closed_files` alone would look through every collected test once per module."""
+    look_for_garbage_rarely()
 
 
 @pytest.fixture(scope="session")

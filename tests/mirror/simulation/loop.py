@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
@@ -28,6 +28,28 @@ class _Task(asyncio.Task[Any]):
         return self.number
 
 
+def _nothing() -> None:
+    """What a cancelled handle holds on to."""
+
+
+class _Due(asyncio.TimerHandle):
+    """A handle with only what this loop reads: thousands are made in each world."""
+
+    __slots__ = ()
+
+    def __init__(  # the base's own would ask the loop three times whether it debugs
+        self, callback: Callable[..., object], args: tuple[object, ...], loop: SimulatedLoop, context: Context | None
+    ) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """It is passed over when its time comes."""
+        self._cancelled = True
+        self._callback, self._args = _nothing, ()
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """Runs what is ready, then jumps to the next timer. `connect` stands in the place of sockets.
 
@@ -43,8 +65,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.connect: Connect | None = None
         self.finding: BaseException | None = None
         """What ends the run; see `stop_at`."""
-        self._soon: deque[asyncio.Handle] = deque()
-        self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._soon: deque[_Due] = deque()
+        self._later: list[tuple[float, int, _Due]] = []
         self._timers = itertools.count()
         self._at_steps: dict[int, Callable[[], None]] = {}
         numbers = itertools.count()
@@ -101,12 +123,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # What asyncio asks of a loop. Timers of one moment run in the order in which they were set.
 
+    get_debug = bool  # never; every future asks
+
     def call_soon(
         self, callback: Callable[[Unpack[Given]], object], *args: *Given, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Due(callback, args, self, context)
         self._soon.append(handle)
         return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Given]], object],
+        *args: *Given,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -115,12 +148,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Given,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Due(callback, args, self, context)
         heappush(self._later, (when, next(self._timers), handle))
         return handle
-
-    def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
-        pass  # it is passed over when its time comes
 
     def _run_once(self) -> None:
         self.steps += 1
@@ -131,15 +161,20 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._go_on_in_time()
         for _ in range(len(soon)):
             handle = soon.popleft()
-            if not handle.cancelled():
-                handle._run()
+            if not handle._cancelled:
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001  # whatever it was, it is found
+                    self._complain(self, {"exception": error})
 
     def _go_on_in_time(self) -> None:
         """To the next timer that was not cancelled."""
         later = self._later
         while later:
             when, _, handle = heappop(later)
-            if not handle.cancelled():
+            if not handle._cancelled:
                 self.now = max(self.now, when)
                 self._soon.append(handle)
                 return

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from broker.base.children import die_with_parent
 from tests.mirror.simulation.profile import Profile, choose_profile
 from tests.mirror.simulation.trace import Found
 from tests.mirror.simulation.world import World
+from tests.rubbish import begin_simulating
 
 SEED_VARIABLE = "FARSHORE_SIMULATION_SEED"
 """Runs this one seed alone."""
@@ -48,7 +48,7 @@ def run_seeds(seeds: range, choose: Callable[[random.Random], Profile] = choose_
         return run_chunk(seeds, choose)
     chunks = [seeds[start : start + CHUNK_SEEDS] for start in range(0, len(seeds), CHUNK_SEEDS)]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), context, die_with_parent) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), context, begin_simulating) as pool:
         return sum(pool.map(partial(run_chunk, choose=choose), chunks), Counter())
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from broker.base.children import die_with_parent
 from tests.broker.replication.simulation.judge import Found
 from tests.broker.replication.simulation.world import World
+from tests.rubbish import begin_simulating
 
 SEED_VARIABLE = "FARSHORE_REPLICATION_SEED"
 """Runs this one seed alone, and shows the whole way."""
@@ -45,7 +45,7 @@ def run_seeds(seeds: range) -> Counter[str]:
     """All of them, on all processors."""
     chunks = [seeds[start : start + CHUNK_SEEDS] for start in range(0, len(seeds), CHUNK_SEEDS)]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), context, die_with_parent) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), context, begin_simulating) as pool:
         return sum(pool.map(run_chunk, chunks), Counter())
 
 
