@@ -55,6 +55,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._versions: dict[int, int] = {}
         self._offered: dict[int, tuple[int, int]] = {}
+        self.features: frozenset[str] = frozenset()
+        """What the whole cluster is sure to have (KIP-584)."""
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
         self._writable = asyncio.Event()
@@ -239,6 +241,7 @@ class Connection(asyncio.BufferedProtocol):
             raise UnsupportedByCluster(f"{self.address} answered ApiVersions with {code}")
         self._offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         self._versions = common_versions(self._offered)
+        self.features = frozenset(feature.name for feature in response.finalized_features)
 
 
 SPOKEN_MAX: Final[dict[int, int]] = {ApiKey.PRODUCE: 11, ApiKey.FETCH: 12}

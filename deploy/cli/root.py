@@ -29,6 +29,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "broker": CommandPlace("deploy.cli.broker", "broker", "Run a broker."),
     "mirror": CommandPlace("deploy.cli.mirror", "mirror_group", "Run the mirror."),
     "status": CommandPlace("deploy.cli.status", "status", "Show links, lag and what needs a decision."),
+    "cluster": CommandPlace("deploy.cli.cluster", "cluster_group", "Describe and verify the brokers of a site."),
     "topic": CommandPlace("deploy.cli.topic", "topic_group", "List, create, describe and delete topics."),
     "link": CommandPlace("deploy.cli.link", "link_group", "List, describe and resume links."),
     "offsets": CommandPlace("deploy.cli.offsets", "offsets_group", "Translate offsets between sites."),

@@ -9,6 +9,7 @@ import aiokafka
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.cluster_description import describe_brokers, look_from_each, verify_cluster
 from broker.client.configs import alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClusterUnreachable, KafkaError
 from broker.client.groups import (
@@ -267,3 +268,16 @@ async def test_the_address_map_is_used_for_advertised_addresses(cluster: Cluster
     found = {"behind-nat:1": cluster.site.bootstrap_servers}
     async with Cluster(Site("mapped", "behind-nat:1", found)) as mapped:
         assert mapped.cluster_id == cluster.cluster_id
+
+
+async def test_a_cluster_is_described_and_verified(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    name = f"verified-{uuid.uuid4()}"
+    await create_topics(cluster, [NewTopic(name, 2, 1)])
+    look = await look_from_each(cluster)
+    (broker,) = describe_brokers(look)
+    # Both of Kafka's run on KRaft.
+    assert look.is_kraft == (request.node.callspec.params["cluster"] != "shared_broker")
+    assert broker.is_controller is (None if look.is_kraft else True)
+    assert (broker.problem, broker.replicas) == ("", broker.in_sync)
+    # Others have topics here, too.
+    assert not [each for each in await verify_cluster(cluster) if each.topic in (None, name)]

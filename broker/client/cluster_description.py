@@ -1,0 +1,269 @@
+"""A cluster as each of its brokers tells it: described for people, and held against itself.
+
+It speaks Kafka's protocol only, so it works on Apache Kafka too. Brokers of KRaft clusters name any broker as the
+controller, by chance: of those it is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from broker.base.address import Address
+from broker.client.cluster import Cluster
+from broker.client.configs import ConfigEntry, describe_topic_configs
+from broker.client.errors import ClientError, KafkaError
+from broker.client.model import ClusterMetadata, Node, Partition, read_metadata
+from broker.client.offsets import list_each_offset
+from broker.wire.messages.metadata import MetadataRequest
+from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
+
+SETTLING_S: Final = 2
+"""Between two looks: what both find is no passing state of an election."""
+KRAFT_FEATURE: Final = "metadata.version"
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+
+
+class ClusterFindingKind(StrEnum):
+    BROKER_SILENT = "broker_silent"
+    NO_CONTROLLER = "no_controller"
+    CONTROLLERS_DIFFER = "controllers_differ"
+    BROKERS_DIFFER = "brokers_differ"
+    LEADERS_DIFFER = "leaders_differ"
+    NO_LEADER = "no_leader"
+    LEADER_REFUSES = "leader_refuses"
+    BELOW_MIN_INSYNC_REPLICAS = "below_min_insync_replicas"
+    UNDER_REPLICATED = "under_replicated"
+    TOPIC_UNREADABLE = "topic_unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFinding:
+    """Something that is not as it should be. `topic`, `partition` and `broker` are None where it is not about one."""
+
+    kind: ClusterFindingKind
+    topic: str | None
+    partition: int | None
+    broker: int | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """A broker and what it has; `in_sync` are those of its `replicas` that count as being so. `problem` says why it
+    does not answer.
+    """
+
+    node_id: int
+    address: str
+    rack: str | None
+    is_controller: bool | None
+    leaders: int
+    replicas: int
+    in_sync: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """A cluster in numbers. `controller_id` is None where there is none or it cannot be known (KRaft)."""
+
+    cluster_id: str
+    controller_id: int | None
+    brokers: int
+    topics: int
+    partitions: int
+    without_leader: int
+    under_replicated: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTold:
+    """Who is the controller, as one broker tells it: None when it knows of none; `problem` when it does not answer."""
+
+    node_id: int
+    controller_id: int | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLook:
+    """What every broker that was named told of itself and of all others, or why it did not."""
+
+    metadata: ClusterMetadata
+    told: Mapping[int, ClusterMetadata | ClientError]
+    is_kraft: bool
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, Partition]]:
+        for name, topic in sorted(self.metadata.topics.items()):
+            for partition in topic.partitions:
+                yield TopicPartition(name, partition.partition), partition
+
+    @property
+    def controller_id(self) -> int | None:
+        return None if self.is_kraft else _known(self.metadata)
+
+
+async def look_from_each(cluster: Cluster) -> ClusterLook:
+    """Asks every broker for everything. Raises ClientError when none answers."""
+    metadata = await cluster.metadata()
+    told: dict[int, ClusterMetadata | ClientError] = {}
+    kraft: set[bool] = set()
+
+    async def ask(node_id: int) -> None:
+        try:
+            connection = await cluster.connection(node_id)
+            answer = await connection.request(MetadataRequest(None, allow_auto_topic_creation=False))
+        except ClientError as error:
+            told[node_id] = error
+            return
+        kraft.add(KRAFT_FEATURE in connection.features)
+        told[node_id] = read_metadata(answer)
+
+    async with asyncio.TaskGroup() as tasks:
+        for node_id in metadata.nodes:
+            tasks.create_task(ask(node_id))
+    return ClusterLook(metadata, told, True in kraft)
+
+
+def describe_cluster(look: ClusterLook) -> ClusterDescription:
+    states = [state for _, state in look.partitions()]
+    return ClusterDescription(
+        look.metadata.cluster_id,
+        look.controller_id,
+        len(look.metadata.nodes),
+        len(look.metadata.topics),
+        len(states),
+        sum(state.leader_id == NO_LEADER for state in states),
+        sum(len(state.isr) < len(state.replicas) for state in states),
+    )
+
+
+def describe_brokers(look: ClusterLook) -> list[BrokerDescription]:
+    states = [state for _, state in look.partitions()]
+    leaders = Counter(state.leader_id for state in states)
+    replicas = Counter(node for state in states for node in state.replicas)
+    in_sync = Counter(node for state in states for node in state.isr)
+    gone = {node: Node(node, "", -1) for node in replicas if node not in look.metadata.nodes}
+    return [
+        BrokerDescription(
+            node_id,
+            str(Address(node.host, node.port)) if node.host else "",
+            node.rack,
+            None if look.is_kraft else node_id == look.controller_id,
+            leaders[node_id],
+            replicas[node_id],
+            in_sync[node_id],
+            "it is not there" if node_id in gone else _problem(look.told[node_id]),
+        )
+        for node_id, node in sorted({**look.metadata.nodes, **gone}.items())
+    ]
+
+
+def controllers_told(look: ClusterLook) -> list[ControllerTold]:
+    return [
+        ControllerTold(node_id, None, _problem(told))
+        if isinstance(told, ClientError)
+        else ControllerTold(node_id, None if look.is_kraft else _known(told))
+        for node_id, told in sorted(look.told.items())
+    ]
+
+
+async def verify_cluster(cluster: Cluster) -> list[ClusterFinding]:
+    """What two looks find, one after the other; nothing found at the first needs no second. Raises ClientError."""
+    first = await _findings(cluster)
+    if not first:
+        return []
+    await cluster.clock.sleep(SETTLING_S)
+    seen = {(each.kind, each.topic, each.partition, each.broker) for each in first}
+    second = await _findings(cluster)
+    return [each for each in second if (each.kind, each.topic, each.partition, each.broker) in seen]
+
+
+async def _findings(cluster: Cluster) -> list[ClusterFinding]:
+    look = await look_from_each(cluster)
+    led = {where: LATEST for where, state in look.partitions() if state.leader_id != NO_LEADER}
+    cluster.forget_leaders(look.metadata.topics)
+    answers = await list_each_offset(cluster, led)
+    refused = {where: answer for where, answer in answers.items() if isinstance(answer, ClientError)}
+    configs = await describe_topic_configs(cluster, look.metadata.topics)
+    wanted = {name: _min_insync(entries) for name, entries in configs.items() if not isinstance(entries, KafkaError)}
+    return [*broker_findings(look), *partition_findings(look, refused, wanted)]
+
+
+def _min_insync(entries: Mapping[str, ConfigEntry]) -> int:
+    entry = entries.get(MIN_INSYNC_REPLICAS)
+    return 1 if entry is None or entry.value is None else int(entry.value)
+
+
+def broker_findings(look: ClusterLook) -> Iterator[ClusterFinding]:
+    """Of brokers that do not answer, and of what brokers tell differently."""
+    kind = ClusterFindingKind
+    heard: dict[int, ClusterMetadata] = {}
+    for node_id, told in sorted(look.told.items()):
+        if isinstance(told, ClientError):
+            yield ClusterFinding(kind.BROKER_SILENT, None, None, node_id, str(told))
+        else:
+            heard[node_id] = told
+    if not look.is_kraft:
+        controllers = {node_id: _known(told) for node_id, told in heard.items()}
+        if len(set(controllers.values())) > 1:
+            yield ClusterFinding(kind.CONTROLLERS_DIFFER, None, None, None, _each_tells(controllers))
+        elif None in controllers.values():
+            yield ClusterFinding(kind.NO_CONTROLLER, None, None, None, "no broker that is there is the controller")
+    brokers = {node_id: tuple(sorted(told.nodes)) for node_id, told in heard.items()}
+    if len(set(brokers.values())) > 1:
+        yield ClusterFinding(kind.BROKERS_DIFFER, None, None, None, _each_tells(brokers))
+    led = {node_id: _leaders(told) for node_id, told in heard.items()}
+    for where, _ in look.partitions():
+        leaders = {node_id: told.get(where, "none") for node_id, told in led.items()}
+        if len(set(leaders.values())) > 1:
+            yield ClusterFinding(kind.LEADERS_DIFFER, where.topic, where.partition, None, _each_tells(leaders))
+
+
+def partition_findings(
+    look: ClusterLook, refused: Mapping[TopicPartition, ClientError], min_insync_replicas: Mapping[str, int]
+) -> Iterator[ClusterFinding]:
+    """`refused`: partitions for which the leader did not answer; `min_insync_replicas` by topic."""
+    kind = ClusterFindingKind
+    for name, code in sorted(look.metadata.topic_errors.items()):
+        yield ClusterFinding(kind.TOPIC_UNREADABLE, name, None, None, code.description)
+    for where, state in look.partitions():
+        wanted = min(min_insync_replicas.get(where.topic, 1), len(state.replicas))
+        in_sync = f"{len(state.isr)} of {len(state.replicas)} replicas are in sync"
+        lacking = ", ".join(str(node) for node in state.replicas if node not in state.isr)
+        if state.leader_id == NO_LEADER:
+            detail = f"replicas on brokers {', '.join(map(str, state.replicas))}, in sync {list(state.isr)}"
+            yield ClusterFinding(kind.NO_LEADER, *where, None, detail)
+        elif where in refused:
+            yield ClusterFinding(kind.LEADER_REFUSES, *where, state.leader_id, str(refused[where]))
+        if len(state.isr) < wanted:
+            yield ClusterFinding(
+                kind.BELOW_MIN_INSYNC_REPLICAS, *where, None, f"{in_sync}, {wanted} are wanted; lacking: {lacking}"
+            )
+        elif lacking:
+            yield ClusterFinding(kind.UNDER_REPLICATED, *where, None, f"{in_sync}; lacking: {lacking}")
+
+
+def _known(metadata: ClusterMetadata) -> int | None:
+    return metadata.controller_id if metadata.controller_id in metadata.nodes else None
+
+
+def _leaders(metadata: ClusterMetadata) -> dict[TopicPartition, str]:
+    return {
+        TopicPartition(name, each.partition): f"{each.leader_id} in leader epoch {each.leader_epoch}"
+        for name, topic in metadata.topics.items()
+        for each in topic.partitions
+    }
+
+
+def _problem(told: ClusterMetadata | ClientError) -> str:
+    return str(told) if isinstance(told, ClientError) else ""
+
+
+def _each_tells(told: Mapping[int, object]) -> str:
+    return "; ".join(f"broker {node_id} tells {value}" for node_id, value in sorted(told.items()))

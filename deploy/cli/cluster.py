@@ -1,0 +1,83 @@
+"""`farshore cluster`: the brokers of one site, and whether they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from broker.client.cluster_description import (
+    ClusterFinding,
+    ClusterLook,
+    controllers_told,
+    describe_brokers,
+    describe_cluster,
+    look_from_each,
+    verify_cluster,
+)
+from deploy.cli.site import run_at_site, site_option
+from deploy.cli.tables import counted
+from deploy.cli.terminal import AppContext, ExitCode, Output, emit, output_option
+
+
+@click.group("cluster")
+def cluster_group() -> None:
+    """The brokers of a site: describe, verify."""
+
+
+@cluster_group.command("describe")
+@site_option
+@output_option
+@click.pass_obj
+def describe_command(context: AppContext, site_name: str, output: str) -> None:
+    """Describe a cluster in numbers: brokers, topics, partitions that lack a leader or replicas in sync."""
+    emit(describe_cluster(_look(context, site_name)), output)
+
+
+@cluster_group.command("brokers")
+@site_option
+@output_option
+@click.pass_obj
+def brokers_command(context: AppContext, site_name: str, output: str) -> None:
+    """List the brokers: address, rack, what each leads and has, and whether it answers."""
+    emit(describe_brokers(_look(context, site_name)), output)
+
+
+@cluster_group.command("controller")
+@site_option
+@output_option
+@click.pass_obj
+def controller_command(context: AppContext, site_name: str, output: str) -> None:
+    """Show whom each broker calls the controller. A KRaft cluster does not tell."""
+    look = _look(context, site_name)
+    emit(controllers_told(look), output)
+    if look.is_kraft:
+        click.echo("the controller is not known: brokers of a KRaft cluster name any broker", err=True)
+
+
+@cluster_group.command("verify")
+@site_option
+@output_option
+@click.pass_obj
+def verify_command(context: AppContext, site_name: str, output: str) -> None:
+    """Check that every broker answers and tells the same, every partition has a leader that answers, and every replica
+    is in sync.
+
+    What is found is looked for again two seconds later, and told if it is still there. Exit code 4 when it is.
+    """
+    findings = run_at_site(context.site(site_name), verify_cluster)
+    show_findings(findings, output)
+    raise SystemExit(ExitCode.FINDINGS if findings else ExitCode.DONE)
+
+
+def show_findings(findings: Sequence[ClusterFinding], output: str) -> None:
+    if findings or output != Output.TABLE:
+        emit(list(findings), output)
+    said = (
+        counted(len(findings), "finding") if findings else "every broker answers and agrees, every replica is in sync"
+    )
+    click.echo(said, err=True)
+
+
+def _look(context: AppContext, site_name: str) -> ClusterLook:
+    return run_at_site(context.site(site_name), look_from_each)

@@ -1,0 +1,136 @@
+"""What is found of a cluster whose brokers differ, or lack something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.base.clock import SystemClock
+from broker.client.cluster import Cluster
+from broker.client.cluster_description import (
+    ClusterFindingKind,
+    ClusterLook,
+    broker_findings,
+    controllers_told,
+    describe_brokers,
+    describe_cluster,
+    look_from_each,
+    partition_findings,
+    verify_cluster,
+)
+from broker.client.errors import ConnectionLost, KafkaError
+from broker.client.model import ClusterMetadata, Node, Partition, Topic
+from broker.client.site import Site
+from broker.controller.requests import NewTopic
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
+from tests.broker.running import TIMEOUT_MS
+from tests.broker.running_cluster import running_cluster, until
+
+Kind = ClusterFindingKind
+WHERE = TopicPartition("t", 0)
+NODES = {node: Node(node, f"host-{node}", 9092, "a") for node in (1, 2, 3)}
+
+
+def metadata(state: Partition | None = None, controller: int = 1) -> ClusterMetadata:
+    states = (state or Partition(0, 1, 5, (1, 2, 3), (1, 2, 3)),)
+    return ClusterMetadata("cluster", controller, NODES, {"t": Topic("t", None, False, states)}, {})
+
+
+def look(told: ClusterMetadata | None = None, *, is_kraft: bool = False, **others: object) -> ClusterLook:
+    """`others`: what brokers tell that tell something else, as `b2=...`."""
+    base = told or metadata()
+    answers = {node: others.get(f"b{node}", base) for node in NODES}
+    return ClusterLook(base, answers, is_kraft)  # type: ignore[arg-type]
+
+
+def found(look: ClusterLook, min_insync: int = 1, refused: KafkaError | None = None) -> list[tuple[Kind, int | None]]:
+    wheres = {} if refused is None else {WHERE: refused}
+    findings = [*broker_findings(look), *partition_findings(look, wheres, {"t": min_insync})]
+    assert all(each.detail for each in findings)
+    return [(each.kind, each.broker) for each in findings]
+
+
+def test_nothing_is_found_of_a_cluster_that_is_as_it_should_be() -> None:
+    assert found(look(), min_insync=3) == []
+    assert found(look(), min_insync=4) == [], "a topic of three replicas cannot have four in sync"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind"),
+    [
+        (look(b2=metadata(controller=2)), Kind.CONTROLLERS_DIFFER),
+        (look(metadata(controller=-1)), Kind.NO_CONTROLLER),
+        (look(metadata(controller=9)), Kind.NO_CONTROLLER),
+        (look(b3=replace(metadata(), nodes={1: NODES[1], 3: NODES[3]})), Kind.BROKERS_DIFFER),
+        (look(b2=metadata(Partition(0, 2, 6, (1, 2, 3), (1, 2, 3)))), Kind.LEADERS_DIFFER),
+        (look(b2=metadata(Partition(0, 1, 4, (1, 2, 3), (1, 2, 3)))), Kind.LEADERS_DIFFER),
+        (look(b2=replace(metadata(), topics={})), Kind.LEADERS_DIFFER),
+        (look(metadata(Partition(0, NO_LEADER, 6, (1, 2, 3), (1, 2, 3)))), Kind.NO_LEADER),
+        (look(metadata(Partition(0, 1, 6, (1, 2, 3), (1, 2)))), Kind.UNDER_REPLICATED),
+        (look(replace(metadata(), topic_errors={"x": ErrorCode.UNKNOWN_SERVER_ERROR})), Kind.TOPIC_UNREADABLE),
+    ],
+)
+def test_each_is_found_alone(cluster: ClusterLook, kind: Kind) -> None:
+    assert found(cluster, min_insync=2) == [(kind, None)]
+
+
+def test_a_topic_below_its_minimum_is_not_only_under_replicated() -> None:
+    assert found(look(metadata(Partition(0, 1, 6, (1, 2, 3), (1,)))), min_insync=2) == [
+        (Kind.BELOW_MIN_INSYNC_REPLICAS, None)
+    ]
+
+
+def test_a_leader_that_refuses_and_a_broker_that_is_silent_are_named() -> None:
+    assert found(look(), refused=KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t-0")) == [(Kind.LEADER_REFUSES, 1)]
+    assert found(look(b3=ConnectionLost("gone"))) == [(Kind.BROKER_SILENT, 3)]
+
+
+def test_of_kraft_clusters_the_controller_is_unknown() -> None:
+    """Each broker names any broker as the controller."""
+    kraft = look(is_kraft=True, b2=metadata(controller=2))
+    assert found(kraft) == []
+    assert describe_cluster(kraft).controller_id is None
+    assert {broker.is_controller for broker in describe_brokers(kraft)} == {None}
+    assert [told.controller_id for told in controllers_told(kraft)] == [None] * 3
+
+
+def test_a_broker_that_is_gone_is_listed_with_what_it_has() -> None:
+    told = replace(metadata(Partition(0, 1, 6, (1, 2, 9), (1, 2))), nodes={1: NODES[1], 2: NODES[2]})
+    described = describe_brokers(ClusterLook(told, {1: told, 2: ConnectionLost("silent")}, False))
+    assert [(each.node_id, each.leaders, each.replicas, each.in_sync) for each in described] == [
+        (1, 1, 1, 1),
+        (2, 0, 1, 1),
+        (9, 0, 1, 0),
+    ]
+    assert [each.problem for each in described] == ["", "silent", "it is not there"]
+    assert [each.is_controller for each in described] == [True, False, False]
+
+
+class QuickClock(SystemClock):
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / 100)
+
+
+async def test_of_real_brokers_what_one_lacks_is_found(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 1, 2, 3) as running:
+        await until(lambda: running.controller is not None)
+        await running.broker(1).controller.create_topic(NewTopic("t", 3, 3), TIMEOUT_MS)
+        site = Site("east", ",".join(server.address for server in running.servers.values()))
+        async with Cluster(site, clock=QuickClock()) as cluster:
+            assert await verify_cluster(cluster) == []
+            seen = await look_from_each(cluster)
+            assert describe_cluster(seen).controller_id == running.controller
+            assert {told.controller_id for told in controllers_told(seen)} == {running.controller}
+            assert [(each.leaders, each.replicas, each.problem) for each in describe_brokers(seen)] == [(1, 3, "")] * 3
+        gone = next(node for node in running.servers if node != running.controller)
+        await running.kill(gone)
+        for index in range(3):
+            await running.led("t", index)
+        async with Cluster(site, clock=QuickClock()) as cluster:
+            findings = await verify_cluster(cluster)
+    assert {each.kind for each in findings} == {Kind.UNDER_REPLICATED}
+    assert [each.partition for each in findings] == [0, 1, 2]
+    assert all(each.detail == f"2 of 3 replicas are in sync; lacking: {gone}" for each in findings)
