@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
+from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
@@ -164,10 +165,11 @@ async def _take_over(
     Raises also what keeps the registry from taking one: nothing can be said of the link's batches then.
     """
     claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
-    await fence_groups_of_earlier(
-        target, link
-    )  # where it fails, each pass tries it, and says so of what it had to move
-    fence = await fence_link(target, link, [REGISTRY, *pairs.values()], since=claim.owner.writer)
+    # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
+    _, fence = await both(
+        fence_groups_of_earlier(target, link),
+        fence_link(target, link, [REGISTRY, *pairs.values()], since=claim.owner.writer),
+    )
     if REGISTRY in fence.left_out:
         raise fence.left_out[REGISTRY]
     for where in [where for where, there in pairs.items() if there in fence.left_out]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from broker.client.cluster import Cluster
@@ -116,32 +118,38 @@ class PartitionOracle:
     def verify_struck(self) -> None:
         """After a disaster, all accepted: what the source has is at the target, once and in order, and nothing else.
 
-        Missing may only be what the ledger names, and twice what an accepted gap does: a target that lost records may
-        have got later ones before anybody missed them, and from the first lost one on they are mirrored again.
+        Missing may only be what the ledger names, and there again what an accepted gap does: a target that lost records
+        may have got later ones before anybody missed them, and from the first lost one on they are mirrored again.
         """
         runs = self._arrived_runs()
-        again = runs.pop() if len(runs) > 1 else []
-        kept = [place for place in runs[0] if not again or place < again[0]]
-        arrived = {*kept, *again}
+        counts = Counter(itertools.chain(*runs))
+        arrived: set[int] = set()
+        for run in runs:
+            arrived = {place for place in arrived if place < run[0]}.union(run)
         for place, one in enumerate(self.written):
             if one.fortune is Fortune.COMMITTED and place not in arrived:
                 raise self._found(f"{one.content} at {one.offset} is not at the target, or in another order")
-            if again and place in runs[0] and place not in kept and not self._is_told_again(one):
+            if counts[place] > 1 and not self._is_told_again(one):
                 raise self._found(f"{one.content} at {one.offset} is there twice, and the ledger does not say so")
             expired = one.fortune is Fortune.EXPIRED and place not in arrived and one.offset >= self.first_position
             if expired and not any(g.source_from <= one.offset < g.source_to for g in self.gaps.values()):
                 raise self._found(f"{one.content} at {one.offset} is not at the target, and the ledger does not say so")
 
     def _arrived_runs(self) -> list[list[int]]:
-        """What arrived, by its place in what was written, in order; a second run where it goes back once."""
+        """What arrived, by its place in what was written, in order; a run more where it goes back.
+
+        Once for each accepted gap. And once more, since a target that is made anew knows of no fence: a writer that was
+        overtaken, and does not know it yet, may be the first there.
+        """
         places = {one.content: place for place, one in enumerate(self.written)}
-        runs: list[list[int]] = [[]]
+        accepted = sum(gap.status is GapStatus.PASSED for gap in self.gaps.values())
+        runs: list[list[int]] = []
         for offset, content in self.arrived:
             place = places.get(content, -1)
             if place < 0 or self.written[place].fortune in (Fortune.ABORTED, Fortune.PENDING):
                 raise self._found(f"{content} at target offset {offset} should not be there")
-            if runs[-1] and place <= runs[-1][-1]:
-                if len(runs) > 1:
+            if not runs or place <= runs[-1][-1]:
+                if len(runs) > accepted + 1:
                     raise self._found(f"{content} at target offset {offset} is there again, and once more")
                 runs.append([])
             runs[-1].append(place)

@@ -31,7 +31,7 @@ ROUND_TRIP_S = 0.1
 PARTITIONS = 1_000
 LONG = 60
 """Batches of the hostile partition; a node gives one of them in an answer."""
-START_ROUND_TRIPS = 62
+START_ROUND_TRIPS = 55
 """Of a start, from the first connection to the first record: names, topics, fence, state, registry, comparison."""
 LIMITS = WorkerLimits(fetch_max_wait_ms=5_000, checkpoint_interval_ms=5_000, group_sync_interval_ms=60_000)
 PATIENCE_ROUND_TRIPS = LIMITS.compare_patience_ms / 1000 / ROUND_TRIP_S

@@ -262,6 +262,15 @@ class World:
     # -- the end
 
     async def _wait_until_mirrored(self) -> None:
+        await self._until_complete()
+        if any(partition.struck for oracle in self.oracles for partition in oracle.partitions.values()):
+            # A target that was made anew may fit by chance, until somebody looks at its id.
+            await asyncio.sleep(2 * self.profile.limits.topic_refresh_interval_ms / 1000)
+            await self._until_complete()
+        for oracle in self.oracles:
+            oracle.verify_content()
+
+    async def _until_complete(self) -> None:
         deadline = self.loop.now + PATIENCE_S
         while not all(oracle.is_complete for oracle in self.oracles):
             if self.loop.now > deadline:
@@ -270,8 +279,6 @@ class World:
             for oracle in self.oracles:
                 if not oracle.is_complete and oracle.is_at_rest:
                     await self._accept_gaps(oracle)
-        for oracle in self.oracles:
-            oracle.verify_content()
 
     async def _accept_gaps(self, oracle: LinkOracle) -> None:
         """What an operator does who was told of them; again where a worker is just starting."""
