@@ -89,12 +89,14 @@ async def _fetch(
         raise KafkaError(response.error_code, f"fetch from {session.link.source.name}")
     others = {} if ids else await _find_others(session, connection, response)
     names = {topic_id: name for name, topic_id in ids.items()}
+    # Who asked may not be who moves the partition by now: it was held and taken in anew while this was under way.
+    asked = {replicator.source: replicator for replicator in idle_first}
     brought: list[tuple[Replicator, PartitionData, memoryview]] = []
     size_bytes = 0
     for topic in response.responses:
         for data in topic.partitions:
             name = names[topic.topic_id] if ids else topic.topic
-            replicator = session.replicators[TopicPartition(name, data.partition_index)]
+            replicator = asked[TopicPartition(name, data.partition_index)]
             if error_code := others.get(name) or data.error_code:
                 await _refuse(session, replicator, error_code)
                 continue

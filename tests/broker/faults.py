@@ -56,6 +56,8 @@ class Faults:
     """For InitProducerId."""
     empty: set[TopicPartition] = field(default_factory=set)
     """Fetch has nothing to give, not even the news that the partition is gone."""
+    late: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    """The next answer to a fetch that was taken already has this error."""
     newest: dict[ApiKey, int] = field(default_factory=dict)
     """As an older broker: ApiVersions offers nothing later."""
     asked: Counter[ApiKey] = field(default_factory=Counter)
@@ -160,6 +162,8 @@ def _fetch_after(faults: Faults, response: Any, refused: Refused) -> Any:
         for data in topic.partitions:
             if TopicPartition(topic.topic, data.partition_index) in faults.empty:
                 data.records, data.error_code, data.diverging_epoch = b"", 0, None
+            if (code := faults.late.pop(TopicPartition(topic.topic, data.partition_index), None)) is not None:
+                data.records, data.error_code = b"", int(code)
     for name, index, code in refused:
         response.responses.append(FetchableTopicResponse(name, partitions=[PartitionData(index, int(code), -1)]))
     return response

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
 from broker.client.log import FETCH_BY_ID_VERSION, append
 from broker.client.scan import OffsetSpan, scan_each
 from broker.client.site import Site
@@ -17,6 +18,7 @@ from broker.log.validation import AppendOrigin
 from broker.server import Server
 from broker.wire.api import ApiKey
 from broker.wire.batch import BatchHeader
+from broker.wire.errors import ErrorCode
 from broker.wire.records import encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import partial_lag
@@ -25,17 +27,21 @@ from mirror.offsets.entries import GapKind, Writer
 from mirror.offsets.state import load_link_state
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.origins import SiteIdentity
+from mirror.worker import service
 from mirror.worker.events import Event
 from mirror.worker.fetching import next_fetch_bytes
+from mirror.worker.ground import Ground
 from mirror.worker.limits import MIB, WorkerLimits
 from mirror.worker.origins import Passage
 from mirror.worker.registry import OriginRegistry
+from mirror.worker.session import Session
 from tests.broker.faults import SPARED, Faults, injected
 from tests.broker.running import running_server
 from tests.mirror.harness import (
     QUICK,
     accept_all,
     contents,
+    eventually,
     make_topic,
     read_all,
     running,
@@ -104,6 +110,42 @@ async def test_a_topic_made_anew_and_filled_between_two_fetches_is_not_read_on(s
         await accept_all(stage.link, stage.target, "op")
         found = await wait_for_records(stage.target, FLIGHTS, 40)
     assert contents(found) == contents(some_records(0, 10) + some_records(100, 30))
+
+
+async def test_an_answer_that_was_asked_for_before_a_hold_says_nothing_of_who_was_taken_in_since(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come late, from a broker that led before. Here the same one leads all the time, and the hold is by hand."""
+    sessions: list[Session] = []
+    run_tasks = service._run_tasks
+
+    async def noted(session: Session, ground: Ground) -> None:
+        sessions.append(session)
+        await run_tasks(session, ground)
+
+    monkeypatch.setattr(service, "_run_tasks", noted)
+    await write(stage.source, FLIGHTS, some_records(0, 10))
+    limits = replace(QUICK, fetch_max_wait_ms=25_000, topic_refresh_interval_ms=600_000)
+    async with running(stage.link, limits=limits) as told:
+        await wait_for_records(stage.target, FLIGHTS, 10)
+        (session,) = sessions
+
+        async def waits_for_more() -> bool:
+            return session.is_settled(FLIGHTS) and session.replicators[FLIGHTS].position == 10
+
+        await eventually(waits_for_more, "the acknowledgement")
+        moved = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a fetch of before")
+        session.hold(session.replicators[FLIGHTS], moved, at_source=True)
+        session.holds.make_late(FLIGHTS)
+        await told.wait_for(Event.PARTITION_TAKEN_IN)
+        stage.faults.late[FLIGHTS] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await write(stage.source, GATES, some_records(0, 5))
+        await wait_for_records(stage.target, GATES, 5)
+        assert not stage.faults.late, "the fetch of before has not answered"
+        await write(stage.source, FLIGHTS, some_records(10, 10))
+        found = await wait_for_records(stage.target, FLIGHTS, 20)
+        assert len(told.of(Event.PARTITION_HELD)) == 1
+    assert contents(found) == contents(some_records(0, 20))
 
 
 async def test_what_another_task_learned_of_the_registry_renews_the_session(
