@@ -2,8 +2,8 @@
 
 Large responses are received straight into a buffer of their own, which the decoded message's `records` point into and
 which is writable: the mirror patches batch headers in place and sends the same bytes on. Requests go out by
-`writelines`, record bytes uncopied, so a caller must not change a
-buffer before its answer came or the connection ended.
+`writelines`, record bytes uncopied, so a caller must not change a buffer before its answer came or the connection
+ended.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from broker.wire.schema import Message
 
 SOFTWARE_NAME: Final = "farshore"
 SOFTWARE_VERSION: Final = "0.1.0"
+
+UNREADABLE_HINT: Final = "see in that broker's log what it is and whether it runs well: its answer is not Kafka's"
 
 _SIZE = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
@@ -100,7 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request -> an awaitable of its response.
 
         Waits only while too much is unsent. Requests are sent, and answered, in the order of the calls. The awaitable
-        raises RequestTimedOut (the connection is closed then), ConnectionLost, or WireError for an unreadable answer.
+        raises RequestTimedOut, or ConnectionLost, also for an answer that cannot be read: the connection is closed
+        then.
         """
         await self._writable.wait()
         transport = self._transport
@@ -201,8 +204,9 @@ class Connection(asyncio.BufferedProtocol):
                 version = 0
             _, response = decode_response(pending.api_key, version, frame)
         except WireError as error:
-            _fail(pending.answer, error)
-            self.abort(ConnectionLost(f"{self.address} sent what cannot be read: {error}"))
+            lost = ConnectionLost(f"{self.address} sent what cannot be read: {error}", UNREADABLE_HINT)
+            _fail(pending.answer, lost)
+            self.abort(lost)
             return
         pending.answer.set_result(response)
 

@@ -41,7 +41,7 @@ FINAL_ERRORS = (LinkFenced, LinkInvalid, SiteInvalid, AddressInvalid, LinkPromot
 """After these, only a person can let the link run again."""
 SessionEnd: TypeAlias = FarshoreError | SessionOutdated
 SESSION_ENDS = (MirrorError, ClientError, AddressInvalid, WireError, SessionOutdated)
-"""What a session may end with; a WireError is a response that cannot be read, and so a doubt like a lost connection."""
+"""What a session may end with; a WireError is records that cannot be read, and so a doubt like a lost connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:
     reader = StateReader(link)
     while True:
         await clock.sleep(poll_ms / 1000)
-        with suppress(ClientError, WireError):
+        with suppress(ClientError):
             async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
                 entries = await reader.read(target)
             if entries.run is None or entries.run.state is not RunState.PROMOTED:

@@ -14,7 +14,6 @@ from broker.base.address import AddressInvalid
 from broker.base.clock import Clock
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.wire.errors import WireError
 from mirror.limits import HEARTBEAT_INTERVAL_MS, HEARTBEAT_MAX_AGE_MS
 from mirror.link import Link
 from mirror.offsets.state import read_entries
@@ -52,5 +51,5 @@ async def _answers(link: Link, clock: Clock) -> bool:
             Cluster(link.source, client_id=f"farshore-{link.name}", clock=clock),
         ):
             return True
-    except (ClientError, AddressInvalid, WireError, TimeoutError):
+    except (ClientError, AddressInvalid, TimeoutError):
         return False

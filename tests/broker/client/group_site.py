@@ -69,7 +69,8 @@ Offsets = dict[TopicPartition, CommittedOffset]
 
 @dataclass
 class GroupSite:
-    """`offsets` by group; the errors are by group, too, and `silent` are nodes that never answer.
+    """`offsets` by group; the errors are by group, too, and `silent` are nodes that never answer,
+    `garbling` such whose answers about offsets are not Kafka's.
 
     A group's state is "Empty" where `states` does not say another.
     """
@@ -86,6 +87,7 @@ class GroupSite:
     commit_errors: dict[str, ErrorCode] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)
+    garbling: set[int] = field(default_factory=set)
     newest: dict[ApiKey, int] = field(default_factory=dict)
     waves: int = 0
     requests: dict[int, int] = field(default_factory=dict)
@@ -122,7 +124,13 @@ class GroupSite:
         self.waves += 1
         waiting, self._waiting = self._waiting, []
         for writer, header, message in waiting:
-            self._write(writer, header, self._answer(header, message))
+            if isinstance(message, OffsetFetchRequest) and self._asked_node(message) in self.garbling:
+                writer.write(struct.pack(">iib", 5, header.correlation_id, 0))
+            else:
+                self._write(writer, header, self._answer(header, message))
+
+    def _asked_node(self, message: OffsetFetchRequest) -> int:
+        return self.node_of(message.groups[0].group_id if message.groups else message.group_id)
 
     def _write(self, writer: asyncio.StreamWriter, header: RequestHeader, reply: Message) -> None:
         writer.writelines(encode_response(header.api_key, header.api_version, header.correlation_id, reply))

@@ -54,6 +54,19 @@ async def test_a_failed_group_is_told_and_the_others_are_read(
     assert isinstance(found["g3"], KafkaError)
 
 
+async def test_a_coordinator_whose_answers_cannot_be_read_fails_its_own_groups_only() -> None:
+    site = GroupSite(OFFSETS, garbling={1})
+    found = await read(site)
+    for name, offsets in OFFSETS.items():
+        if site.node_of(name) == 0:
+            assert found[name] == offsets
+        else:
+            failed = found[name]
+            assert isinstance(failed, ConnectionLost)
+            assert "cannot be read" in str(failed)
+            assert "log" in failed.hint
+
+
 async def test_an_offset_that_cannot_be_read_does_not_look_like_none() -> None:
     """A group without an offset gets one; one whose offset is there, but unreadable, must not."""
     found = await read(GroupSite(OFFSETS, partition_errors={"g4": ErrorCode.UNSTABLE_OFFSET_COMMIT}))
