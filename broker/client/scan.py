@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
@@ -149,8 +150,8 @@ class _Scan:
     at: dict[TopicPartition, int]
     visit: Visit
     failed: dict[TopicPartition, ClientError]
-    idle: int = 0
-    """How often in a row the first partition of a request had nothing to give, though its log goes on."""
+    idle: Counter[TopicPartition] = field(default_factory=Counter)
+    """How often in a row a partition had nothing to give, as the first of a request, though its log goes on."""
 
 
 async def _scan_node(cluster: Cluster, node_id: int, scan: _Scan) -> None:
@@ -183,8 +184,8 @@ async def _take_all(cluster: Cluster, scan: _Scan, response: FetchResponse) -> N
             except WireError as damage:
                 text = f"{where} at {cluster.site.name} behind offset {scan.at[where]}: {damage}"
                 scan.failed[where] = LogUnreadable(text)
-    if first in progressed:
-        scan.idle = 0
+    for moved in progressed:
+        del scan.idle[moved]
     # Those that got nothing go first in the next request: its first partition always gets a whole batch.
     left = [where for where in scan.waiting if where in scan.at and where not in scan.failed]
     scan.waiting = [w for w in left if w not in progressed] + [w for w in left if w in progressed]
@@ -195,9 +196,8 @@ def _pass_over_nothing(scan: _Scan, where: TopicPartition) -> None:
 
     The first partition of a request always gets a batch if there is one. Asked twice, since much hangs on it.
     """
-    scan.idle += 1
-    if scan.idle >= EMPTY_ANSWERS_MAX:
-        scan.idle = 0
+    scan.idle[where] += 1
+    if scan.idle[where] >= EMPTY_ANSWERS_MAX:
         del scan.at[where]
 
 

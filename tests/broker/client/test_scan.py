@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +75,25 @@ async def test_where_nothing_is_left_of_the_span_the_scan_is_done(stage: Stage) 
     async with asyncio.timeout(60):
         await scan_batches(stage.cluster, {HERE: OffsetSpan(0, 3), THERE: OffsetSpan(2, 4)}, stage.visit)
     assert stage.seen == {THERE: [2, 3]}
+
+
+async def test_each_partition_is_asked_twice_before_it_counts_as_empty(stage: Stage) -> None:
+    """One has nothing to give, and then fails; the other has nothing to give once."""
+    fetches = itertools.count(1)
+
+    def meanwhile(_request: Any) -> None:
+        number = next(fetches)
+        stage.faults.empty |= {HERE, THERE}
+        if number == 2:
+            stage.faults.refuse(HERE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ApiKey.FETCH)
+        if number == 4:
+            stage.faults.empty.clear()
+
+    stage.faults.moments[ApiKey.FETCH] = meanwhile
+    async with asyncio.timeout(60):
+        failures = await scan_each(stage.cluster, dict.fromkeys((HERE, THERE), OffsetSpan(0, BATCHES)), stage.visit)
+    assert list(failures) == [HERE]
+    assert stage.seen == {THERE: [0, 1, 2, 3]}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.KAFKA_STORAGE_ERROR])
