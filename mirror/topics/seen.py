@@ -115,10 +115,14 @@ def find_change(link: Link, before: TopicsSeen, now: TopicsSeen, held: Collectio
     The leaders of held partitions do not count: whether those can be mirrored again is asked of the leaders. A leader
     that is gone is nothing to begin anew for, nor a topic that cannot be described for now.
     """
+    held_of: dict[str, set[int]] = {}
+    for name, number in held:
+        if number is not None:
+            held_of.setdefault(name, set()).add(number)
     for name in sorted(before.source.keys() | now.source.keys()):
         if name in now.source_failures:
             continue
-        numbers = {number for topic, number in held if topic == name and number is not None}
+        numbers = held_of.get(name, set())
         change = _topic_change(before.source.get(name), now.source.get(name), numbers)
         if change is not None:
             return f"{name} at {link.source.name} {change}"

@@ -91,7 +91,7 @@ class Holds:
     def __init__(self, attempts: Attempts, clock: Clock) -> None:
         self.attempts = attempts
         self.current: dict[HoldKey, Hold] = {}
-        self.doubted: frozenset[TopicPartition] = frozenset()
+        self.doubted: set[TopicPartition] = set()
         """Held once for a reason that puts their offsets in doubt: until a new session has compared their logs."""
         self.late: set[TopicPartition] = set()
         """Held only until their logs are compared; the session goes on with that, and takes them in."""
@@ -134,7 +134,7 @@ class Holds:
     def release(self, where: TopicPartition) -> None:
         """Nothing is in its way any more, its logs were compared, and the state says so."""
         self.late.discard(where)
-        self.doubted -= {where}
+        self.doubted.discard(where)
         del self.current[where]
 
     def begin(self, known: Mapping[HoldKey, Hold]) -> list[Change]:
@@ -163,7 +163,7 @@ class Holds:
         key = (hold.topic, hold.partition)
         hold = replace(hold, next_try_at_ms=self._next_try_at_ms(hold))
         if hold.partition is not None and is_in_doubt(hold):
-            self.doubted |= {TopicPartition(hold.topic, hold.partition)}
+            self.doubted.add(TopicPartition(hold.topic, hold.partition))
         kept = self.current[key] = _since(hold, self.current.get(key))
         return kept
 

@@ -142,12 +142,18 @@ class Session:
 
     def note_hold(self, hold: Hold) -> None:
         """A hold that has just begun: nothing of it moves, the link's state says so, and the sites are looked at."""
-        for where, replicator in self.replicators.items():
-            if where.topic == hold.topic and hold.partition in (None, where.partition) and not replicator.is_stopped:
+        for replicator in self._held_by(hold):
+            if not replicator.is_stopped:
                 replicator.hold(settles=is_at_source(hold))
         self.state_writer.submit([hold])
         tell_hold(self.tell, hold)
         self.look_due.set()
+
+    def _held_by(self, hold: Hold) -> list[Replicator]:
+        if hold.partition is None:
+            return [replicator for where, replicator in self.replicators.items() if where.topic == hold.topic]
+        found = self.replicators.get(TopicPartition(hold.topic, hold.partition))
+        return [found] if found is not None else []
 
     def tell_topics(self, report: TopicSyncReport) -> None:
         """Say what was made at the target, and what could not be made."""
@@ -161,7 +167,9 @@ class Session:
     def in_doubt(self) -> frozenset[TopicPartition]:
         """The source partitions whose offsets may not mean the mirrored records any more."""
         stopped = {where: replicator.gap for where, replicator in self.replicators.items()}
-        return self.holds.doubted | {where for where, gap in stopped.items() if gap is not None and is_in_doubt(gap)}
+        return frozenset(self.holds.doubted) | {
+            where for where, gap in stopped.items() if gap is not None and is_in_doubt(gap)
+        }
 
     def count_acknowledged(self, size_bytes: int) -> None:
         """The target has so much more: a checkpoint is due when it is much."""

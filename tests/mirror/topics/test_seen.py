@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -112,6 +113,14 @@ def test_the_leaders_of_held_partitions_do_not_count() -> None:
     held: set[HoldKey] = {("a", 1)}
     assert find_change(LINK, BOTH, now, held) is None
     assert find_change(LINK, BOTH, now, {("a", 0), ("b", 1), ("a", None)}) is not None
+
+
+def test_a_look_at_thousands_of_held_topics_costs_each_no_more_than_one() -> None:
+    both = seen([topic(f"t{n}", [1]) for n in range(15_000)], [])
+    held = [(name, 0) for name in both.source]
+    began_s = time.process_time()
+    assert find_change(LINK, both, both, held) is None
+    assert time.process_time() - began_s < 2
 
 
 def test_a_leader_that_comes_back_is_asked_not_begun_anew_for() -> None:

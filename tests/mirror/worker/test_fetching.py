@@ -115,7 +115,7 @@ async def test_a_topic_made_anew_and_filled_between_two_fetches_is_not_read_on(s
 async def test_an_answer_that_was_asked_for_before_a_hold_says_nothing_of_who_was_taken_in_since(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may come late, from a broker that led before. Here the same one leads all the time, and the hold is by hand."""
+    """It may come late, from a broker that led before. Here the same one leads, and the hold is by hand."""
     sessions: list[Session] = []
     run_tasks = service._run_tasks
 

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
+from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
+from mirror.link import Link
+from mirror.offsets.entries import Owner, Writer
+from mirror.offsets.fence import Fence
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
+from mirror.offsets.intervals import End
+from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.state import StateEntries
+from mirror.offsets.state_writer import StateLog, StateWriter
+from mirror.topics.seen import TopicsSeen
+from mirror.topics.sync import TopicSyncReport
+from mirror.worker.ground import Ground
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
+from mirror.worker.origins import Passage
+from mirror.worker.plan import Rules
+from mirror.worker.replicator import Outlet, Replicator
+from mirror.worker.session import Session
+from mirror.worker.startup import Opened
 from tests.broker.clock import ManualClock
+from tests.mirror.harness import Told
+from tests.mirror.partition import Submissions
 
 LIMITS = WorkerLimits()
 WHERE = TopicPartition("flights", 0)
@@ -105,3 +125,39 @@ def test_only_what_changed_is_written_and_what_is_over_is_taken_back() -> None:
     assert holds.review({WHERE: changed}) == []
     assert holds.review({}) == [], "only a new session takes a partition in"
     assert list(holds.current) == [WHERE]
+
+
+def test_holding_all_partitions_of_a_large_link_costs_each_no_more_than_holding_one() -> None:
+    """A broker that dies led thousands: while they are held no heartbeat is written."""
+    link = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:1"), (".*",))
+    clock = ManualClock()
+    clusters = Cluster(link.source, clock=clock), Cluster(link.target, clock=clock)
+    writer = Writer(7, 0)
+    outlet = Outlet(link.name, Submissions().submit, Told().sink(link.name), clock)
+    places = [TopicPartition(f"t{number // 100}", number % 100) for number in range(8_000)]
+    replicators = {
+        where: Replicator(where, where, PartitionMap(end=End(0, 0)), Rules(writer, 1_000_000), outlet, shared=False)
+        for where in places
+    }
+    passage = Passage(link, *clusters)
+    state_writer = StateWriter(StateLog(clusters[1], link, writer))
+    opened = Opened(
+        owner=Owner(writer, "here:1", 0),
+        state_writer=state_writer,
+        entries=StateEntries(link),
+        topics=TopicSyncReport(TopicsSeen({}, {}, {}, {}), (), (), (), {}),
+        holds=Holds(Attempts(LIMITS, clock), clock),
+        ground=Ground(link, passage, (), {}, writer, StateEntries(link), {}),
+        outlet=outlet,
+        fence=Fence(writer, {}),
+        max_message_bytes={},
+        replicators=replicators,
+    )
+    session = Session(passage, clusters, opened, LIMITS, outlet.tell)
+    gone = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the broker that led")
+    began_s = time.process_time()
+    for replicator in replicators.values():
+        session.hold(replicator, gone, at_source=True)
+    assert time.process_time() - began_s < 4
+    assert session.in_doubt() == session.holds.current.keys() == set(places)
+    assert all(replicator.is_held for replicator in replicators.values())
