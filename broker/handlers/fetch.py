@@ -17,7 +17,8 @@ from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
 from broker.limits import UNSENT_ANSWERS_BYTES_MAX
-from broker.topics.fetch_sessions import NO_SESSION, Fetched, FetchPlan, FetchSessionError, TopicKey
+from broker.replication.leading import Leading
+from broker.topics.fetch_sessions import NEVER_TOLD, NO_SESSION, Fetched, FetchPlan, FetchSessionError, TopicKey
 from broker.topics.partition import Partition
 from broker.topics.reading import Reader, read_partition, reader_of
 from broker.wire.api import ApiKey
@@ -91,8 +92,8 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
             answer.size_bytes += size_bytes
             if data.diverging_epoch is not None:
                 answer.urgent = True
-            elif answer.reader.follows and answer.reader.replica_id not in partition.isr:
-                broker.in_sync.fetched(partition, answer.reader.replica_id)
+            elif answer.reader.follows:
+                _note_follower(broker, partition, answer, fetched, data)
             answer.read.append(partition)
         except BrokerError as error:
             data = _refusal(partition, asked.partition, error)
@@ -104,6 +105,16 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
         # Nothing can come: an empty request is answered at once, not after its whole wait.
         answer.urgent = True
     return answer
+
+
+def _note_follower(
+    broker: Broker, partition: Partition, answer: _Answer, fetched: Fetched, data: PartitionData
+) -> None:
+    """It may be in sync now; and where records were deleted somebody waits until it has deleted them too."""
+    if answer.reader is not None and answer.reader.replica_id not in partition.isr:
+        broker.in_sync.fetched(partition, answer.reader.replica_id)
+    if fetched.log_start_offset not in (NEVER_TOLD, data.log_start_offset):
+        answer.urgent = True
 
 
 def _say_more(
@@ -176,7 +187,7 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
     elif not follows and any(p.log.high_watermark < p.log.log_end_offset for p in partitions):
         missing_bytes = 0
     size_bytes = _size_bytes(partitions)
-    led = [partition.leading for partition in partitions]
+    led = [_leads_from(partition, follows) for partition in partitions]
     event = asyncio.Event()
     waited_on = [partition.replica_waiters if follows else partition.waiters for partition in partitions]
     for waiters in waited_on:
@@ -186,7 +197,7 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
             while True:
                 await event.wait()
                 event.clear()
-                if [partition.leading for partition in partitions] != led:
+                if [_leads_from(partition, follows) for partition in partitions] != led:
                     return True
                 grown_bytes = _size_bytes(partitions) - size_bytes
                 if grown_bytes < 0 or grown_bytes >= missing_bytes:
@@ -196,6 +207,12 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
     finally:
         for waiters in waited_on:
             waiters.discard(event)
+
+
+def _leads_from(partition: Partition, follows: bool) -> tuple[Leading | None, int]:
+    """Who waits is told when that changes: consumers of the leadership, followers of the log's start too."""
+    leading = partition.leading
+    return leading, partition.log.log_start_offset if follows and leading is not None else 0
 
 
 def _size_bytes(partitions: list[Partition]) -> int:

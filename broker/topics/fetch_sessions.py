@@ -29,6 +29,7 @@ from broker.wire.messages.fetch import FetchPartition, FetchRequest, PartitionDa
 NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1
 FULL_EPOCH: Final = 0
+NEVER_TOLD: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
 
 TopicKey = str | uuid.UUID
@@ -49,8 +50,8 @@ class Fetched:
 
     topic: TopicKey
     asked: FetchPartition
-    high_watermark: int = -1
-    log_start_offset: int = -1
+    high_watermark: int = NEVER_TOLD
+    log_start_offset: int = NEVER_TOLD
 
     def take_news(self, data: PartitionData) -> bool:
         """Whether the answer says something that the reader was not told yet, as it now is."""

@@ -40,7 +40,8 @@ class Partition:
     """
 
     __slots__ = (
-        "_awaited", "_log", "index", "leading", "offline", "replica_waiters", "state", "topic", "waiters",
+        "_awaited", "_log", "_start_waiters", "index", "leading", "offline", "replica_waiters", "state", "topic",
+        "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +61,7 @@ class Partition:
         self.replica_waiters: set[asyncio.Event] = set()
         self.offline: PartitionOffline | None = None
         self._awaited: dict[asyncio.Future[None], int] = {}
+        self._start_waiters: set[asyncio.Event] = set()
         self._log: PartitionLog | None = None
         if isinstance(opened, PartitionOffline):
             self.offline = opened
@@ -124,6 +126,7 @@ class Partition:
         refused, other replicas.
         """
         self.state = state
+        self._tell_start_moved()
         if self.leading is not None and self.leading.written(state, self.log.log_end_offset, now_ms):
             self._advanced(self.leading)
 
@@ -138,6 +141,8 @@ class Partition:
         """See `Leading.fetched`; only while this broker leads."""
         leading, log_end_offset = self.leading, self.log.log_end_offset
         assert leading is not None
+        if self._start_waiters:
+            self._tell_start_moved()
         if leading.fetched(
             node_id,
             end_offset,
@@ -194,9 +199,35 @@ class Partition:
         finally:
             self._awaited.pop(future, None)
 
+    async def wait_deleted(self, offset: int, timeout_ms: float) -> int:
+        """Returns when no replica in sync has anything before `offset`: the offset before which none has. At once where
+        no replica follows. Raises NotLeading, PartitionOffline, RequestTimedOut.
+        """
+        event = asyncio.Event()
+        self._start_waiters.add(event)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while (reached := self._low_watermark()) < offset:
+                    await event.wait()
+                    event.clear()
+        except TimeoutError as error:
+            raise RequestTimedOut(
+                f"{self.topic}-{self.index} is not deleted before {offset} at every replica within {timeout_ms:.0f} ms"
+            ) from error
+        finally:
+            self._start_waiters.discard(event)
+        return reached
+
+    def _low_watermark(self) -> int:
+        log = self.log
+        if self.leading is None:
+            raise NotLeading(f"{self.topic}-{self.index} is not led here any more")
+        return self.leading.low_watermark(log.log_start_offset)
+
     def wake(self) -> None:
         """Everybody who waits looks again."""
         self._tell_awaited(2**63)
+        self._tell_start_moved()
         for event in self.waiters:
             event.set()
         for event in self.replica_waiters:
@@ -220,6 +251,10 @@ class Partition:
         for future, offset in self._awaited.items():
             if offset <= high_watermark and not future.done():
                 future.set_result(None)
+
+    def _tell_start_moved(self) -> None:
+        for event in self._start_waiters:
+            event.set()
 
     def _go_offline(self, damage: LogDamaged) -> None:
         log.error("%s-%d is offline: %s", self.topic, self.index, damage)

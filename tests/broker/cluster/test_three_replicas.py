@@ -12,6 +12,13 @@ from broker.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from tests.broker.running import TIMEOUT_MS
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.broker.wire_client import WireClient, batch_of, values_in
 
@@ -107,3 +114,40 @@ async def test_many_partitions_are_copied_and_survive_each_of_their_leaders(tmp_
                     (state := cluster.told("t", index)) is not None and len(state.isr) == 3 for index in range(count)
                 )
             )
+
+
+async def test_records_are_deleted_at_every_replica_before_that_is_said(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster, cluster.clients() as clients:
+        await create(clients[1], "t")
+        leader = await cluster.led("t")
+        for value in "abc":
+            assert (await clients[leader].produce("t", batch_of(value))).error_code == 0
+        assert await delete_records(clients[leader], 2) == (2, 0)
+        assert {start for start, _, _ in ends(cluster)} == {2}
+        for other in set(NODES) - {leader}:
+            await cluster.kill(other)
+        await until(lambda: (state := cluster.told("t")) is not None and state.isr == (leader,))
+        assert await delete_records(clients[leader], 3) == (3, 0), "who is out of sync is not waited for"
+
+
+async def test_a_replica_in_sync_that_does_not_answer_holds_up_a_deletion_until_its_time_is_up(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster, cluster.clients() as clients:
+        await create(clients[1], "t")
+        leader = await cluster.led("t")
+        assert (await clients[leader].produce("t", batch_of("a"))).error_code == 0
+        partition = cluster.broker(leader).require_partition("t", 0)
+        slow = next(node for node in NODES if node != leader)
+        topic = cluster.broker(slow).topics["t"]
+        cluster.broker(slow).followers.forget(topic.topic_id, 0)
+        assert await delete_records(clients[leader], 1, timeout_ms=50) == (-1, ErrorCode.REQUEST_TIMED_OUT)
+        assert partition.log.log_start_offset == 1
+        cluster.broker(slow).followers.follow(leader, topic.topic_id, topic.partitions[0])
+        assert await delete_records(clients[leader], 1) == (1, 0)
+
+
+async def delete_records(client: WireClient, offset: int, timeout_ms: int = TIMEOUT_MS) -> tuple[int, int]:
+    """The low watermark, and the error."""
+    topic = DeleteRecordsTopic("t", [DeleteRecordsPartition(0, offset)])
+    answer = await client.ask(DeleteRecordsRequest([topic], timeout_ms), 2, DeleteRecordsResponse)
+    found = answer.topics[0].partitions[0]
+    return found.low_watermark, found.error_code
