@@ -54,8 +54,11 @@ from broker.topics.errors import NotLeading, TopicExists, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic
+from broker.transactions.channels import ReceivedChannels
+from broker.transactions.cluster_markers import ClusterMarkers
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import LocalMarkers
+from broker.transactions.verification import Verification
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import ReplicaState
@@ -80,9 +83,9 @@ class Broker:
         checkpoint = HighWatermarkCheckpoint(config.data_dir, OS_DISK)
         files = PartitionFiles(data.folders, clock, config.node_id, checkpoint.read())
         replica = partial(_replica, config.node_id, store)
-        self._followers = Followers(self.peers.connect, replica, clock, random.Random())
+        self.followers = Followers(self.peers.connect, replica, clock, random.Random())
         self.replicas = ReplicaManager(
-            files, self.view, self._followers, clock, config.node_id, lambda: store.broker_epoch
+            files, self.view, self.followers, clock, config.node_id, lambda: store.broker_epoch
         )
         self.in_sync = InSyncReplicas(
             store, self.replicas.partitions, lambda: self.view.brokers, clock, config.replica_lag_time_max_ms
@@ -106,6 +109,10 @@ class Broker:
         self._producer_ids = range(0)
         self._making_internal = asyncio.Lock()
         self.markers = LocalMarkers(self, self._end_offsets)
+        self.marker_channels = ReceivedChannels()
+        self._cluster_markers = ClusterMarkers(
+            self, self.markers, self.view, lambda: (config.node_id, store.broker_epoch), self.peers.connect, clock
+        )
         offsets = InternalTopic(
             OFFSETS_TOPIC, config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
         )
@@ -116,6 +123,7 @@ class Broker:
         )
         self.groups = Coordinators(self, offsets, self._group_coordinator)
         self.transactions = Coordinators(self, transactions, self._transaction_coordinator)
+        self.verification = Verification(self.transactions, self.view, self.peers)
         self.replicas.leadership_listeners.append(self._leads)
         self.view.deletion_listeners.append(self._forget_topic)
 
@@ -178,6 +186,11 @@ class Broker:
         if broker.registration.node_id == self.config.node_id:
             return self.replicas
         return self._remote.broker(broker.registration)
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the newest registration; 0 before the first."""
+        return self._store.broker_epoch
 
     @property
     def topics(self) -> dict[str, Topic]:
@@ -269,8 +282,9 @@ class Broker:
             tasks.create_task(self.topic_configs.run())
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
+            tasks.create_task(self._cluster_markers.run())
             tasks.create_task(self.replicas.sweep())
-            tasks.create_task(self._followers.run())
+            tasks.create_task(self.followers.run())
             tasks.create_task(self.in_sync.run())
             tasks.create_task(self._upkeep.note_high_watermarks())
             tasks.create_task(self._upkeep.enforce_retention())
@@ -281,6 +295,7 @@ class Broker:
         LogStorageError, after everything was tried.
         """
         self._remote.close()
+        self.verification.close()
         self._upkeep.try_checkpoint()
         try:
             self.replicas.close()
@@ -294,7 +309,7 @@ class Broker:
         return GroupCoordinator(self, state)
 
     def _transaction_coordinator(self, state: StateLog) -> TransactionCoordinator:
-        return TransactionCoordinator(self, state, self.markers)
+        return TransactionCoordinator(self, state, self._cluster_markers)
 
     def _leads(self, where: TopicPartition, leader_epoch: int | None) -> None:
         if where.topic == OFFSETS_TOPIC:

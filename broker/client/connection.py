@@ -248,8 +248,10 @@ class Connection(asyncio.BufferedProtocol):
         self.features = frozenset(feature.name for feature in response.finalized_features)
 
 
-SPOKEN_MAX: Final[dict[int, int]] = {ApiKey.PRODUCE: 11, ApiKey.FETCH: 12}
-"""Later versions name topics by their ids: only for callers that know those. Produce v12 is for transactions v2."""
+SPOKEN_MAX: Final[dict[int, int]] = {ApiKey.PRODUCE: 11, ApiKey.FETCH: 12, ApiKey.ADD_PARTITIONS_TO_TXN: 3}
+"""Later versions name topics by their ids: only for callers that know those. Produce v12 is for transactions v2, later
+AddPartitionsToTxn between brokers.
+"""
 
 
 def common_versions(theirs: dict[int, tuple[int, int]]) -> dict[int, int]:

@@ -19,17 +19,17 @@ class Peers:
         self._client_id = f"broker-{node_id}"
         self.limits = ClientLimits()
 
-    async def connect(self, node_id: int) -> Connection:
+    async def connect(self, node_id: int, client_id: str | None = None) -> Connection:
         """To a broker that the controller told of. Raises ClientError, also where nobody knows such a broker."""
         broker = self._view.brokers.get(node_id)
         if broker is None:
             raise ConnectionLost(f"broker {node_id} is not there")
-        return await self.connect_to(broker.registration)
+        return await self.connect_to(broker.registration, client_id)
 
-    async def connect_to(self, broker: BrokerRegistration) -> Connection:
-        """Raises ClientError."""
+    async def connect_to(self, broker: BrokerRegistration, client_id: str | None = None) -> Connection:
+        """As `client_id`, or by the name of this broker. Raises ClientError."""
         endpoint = broker.endpoint(INTER_BROKER_LISTENER)
         if endpoint is None:
             raise ConnectionLost(f"broker {broker.node_id} has no listener {INTER_BROKER_LISTENER} for other brokers")
         address = Address(endpoint.host, endpoint.port)
-        return await connect(address, client_id=self._client_id, limits=self.limits)
+        return await connect(address, client_id=client_id or self._client_id, limits=self.limits)

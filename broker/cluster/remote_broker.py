@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from broker.client.connection import Connection
 from broker.client.errors import ClientError
+from broker.cluster.lane import Lane, Open
 from broker.cluster.metadata import BrokerRegistration
 from broker.cluster.order_messages import (
     leader_and_isr_failures,
@@ -32,8 +32,6 @@ from broker.wire.schema import Message
 ORDER_TIMEOUT_MS: Final = 120_000
 """An order may have thousands of logs opened, or wait behind one that does."""
 
-Open = Callable[[], Awaitable[Connection]]
-
 
 class OrderRefused(BrokerError):
     """A broker did not carry out an order, and says why."""
@@ -47,8 +45,8 @@ class RemoteBroker:
     def __init__(self, node_id: int, connect: Open) -> None:
         """`connect` opens a connection to the broker, and raises ClientError."""
         self._node_id = node_id
-        self._orders = _Lane(connect)
-        self._making = _Lane(connect)
+        self._orders = Lane(connect, ORDER_TIMEOUT_MS)
+        self._making = Lane(connect, ORDER_TIMEOUT_MS)
 
     async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
         lane = self._making if order.new else self._orders
@@ -70,7 +68,7 @@ class RemoteBroker:
         self._orders.close()
         self._making.close()
 
-    async def _asked(self, lane: _Lane, request: Message) -> Any:
+    async def _asked(self, lane: Lane, request: Message) -> Any:
         """Raises BrokerUnreachable."""
         try:
             return await lane.ask(request)
@@ -88,31 +86,6 @@ class RemoteBroker:
                 raise StaleBrokerEpoch(told)
             case refused:
                 raise OrderRefused(told, error_code=refused)
-
-
-class _Lane:
-    """One connection, opened when it is needed. What is asked on it is carried out in that order."""
-
-    def __init__(self, connect: Open) -> None:
-        self._connect = connect
-        self._connection: Connection | None = None
-        self._opening = asyncio.Lock()
-        self._closed = False
-
-    async def ask(self, request: Message) -> Any:
-        """Raises ClientError, WireError."""
-        async with self._opening:
-            if self._connection is None or not self._connection.is_open:
-                self._connection = await self._connect()
-                if self._closed:
-                    self._connection.abort()
-            answer = await self._connection.send(request, timeout_ms=ORDER_TIMEOUT_MS)
-        return await answer
-
-    def close(self) -> None:
-        self._closed = True
-        if self._connection is not None:
-            self._connection.abort()
 
 
 class RemoteBrokers:

@@ -1,9 +1,13 @@
-"""AddPartitionsToTxn, v0-3: partitions that the producer is about to write to; all are added, or none.
+"""AddPartitionsToTxn, v0-4: partitions that the producer is about to write to; all are added, or none.
 
-v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. v4 and later are between brokers and not served.
+v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v4 is for brokers: many transactions at once, and the leader's
+question whether a transaction has a partition already (KIP-890).
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
 
 from broker.broker import Broker
 from broker.coordination.host import has_partition
@@ -16,43 +20,79 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
 from broker.wire.vocabulary import TopicPartition
+
+BROKERS_SINCE_VERSION = 4
+Codes = Mapping[TopicPartition, ErrorCode]
 
 
 async def handle(
     broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    asked = [TopicPartition(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
+    if context.api_version >= BROKERS_SINCE_VERSION:
+        answered = await asyncio.gather(*(_answered(broker, one) for one in request.transactions))
+        return AddPartitionsToTxnResponse(results_by_transaction=list(answered))
+    topics = request.v3_and_below_topics
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    codes = await _added(broker, request.v3_and_below_transactional_id, producer, _named(topics))
+    if context.api_version < 2:
+        codes = {
+            where: ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
+            for where, code in codes.items()
+        }
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(topics, codes))
+
+
+async def _answered(broker: Broker, one: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    answer = _verified if one.verify_only else _added
+    producer = Producer(one.producer_id, one.producer_epoch)
+    codes = await answer(broker, one.transactional_id, producer, _named(one.topics))
+    return AddPartitionsToTxnResult(one.transactional_id, _by_topic(one.topics, codes))
+
+
+async def _verified(broker: Broker, name: str, producer: Producer, asked: Sequence[TopicPartition]) -> Codes:
+    try:
+        return await broker.transactions.ask(
+            name, lambda at: {where: at.check_append(name, producer, where) for where in asked}
+        )
+    except BrokerError as error:
+        return dict.fromkeys(asked, error.error_code)
+
+
+async def _added(broker: Broker, name: str, producer: Producer, asked: Sequence[TopicPartition]) -> Codes:
     unknown = {where for where in asked if not has_partition(broker, where)}
     if unknown:
-        results = {
+        return {
             where: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if where in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
             for where in asked
         }
-    else:
-        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        name = request.v3_and_below_transactional_id
-        try:
-            error = await broker.transactions.ask(name, lambda at: at.add_partitions(name, producer, asked))
-        except BrokerError as failed:
-            error = failed.error_code
-        if error is ErrorCode.PRODUCER_FENCED and context.api_version < 2:
-            error = ErrorCode.INVALID_PRODUCER_EPOCH
-        results = dict.fromkeys(asked, error)
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(
-                topic.name,
-                [
-                    AddPartitionsToTxnPartitionResult(index, results[TopicPartition(topic.name, index)])
-                    for index in topic.partitions
-                ],
-            )
-            for topic in request.v3_and_below_topics
-        ]
-    )
+    try:
+        code = await broker.transactions.ask(name, lambda at: at.add_partitions(name, producer, asked))
+    except BrokerError as error:
+        code = error.error_code
+    return dict.fromkeys(asked, code)
 
 
-HANDLER = Handler(api=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 3), handle=handle)
+def _named(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _by_topic(topics: Sequence[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [
+                AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)])
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+HANDLER = Handler(api=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 4), handle=handle)

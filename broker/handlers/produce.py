@@ -30,7 +30,6 @@ from broker.topics.configs import value_of
 from broker.topics.errors import NotEnoughReplicas, UnknownTopic
 from broker.topics.partition import Partition, Topic
 from broker.transactions.markers import MarkerGuard
-from broker.transactions.verification import verify
 from broker.wire.api import ApiKey
 from broker.wire.batch import (
     BATCH_LENGTH_OFFSET,
@@ -232,7 +231,9 @@ async def _check_transaction(
         TopicPartition(partition.topic, partition.index),
     )
     try:
-        code = await verify(broker.transactions, request.transactional_id, producer, where)
+        known = partition.log.producer(header.producer_id)
+        has_begun = known is not None and known.in_transaction and known.producer_epoch == header.producer_epoch
+        code = await broker.verification.verify(request.transactional_id, producer, where, has_begun=has_begun)
     except BrokerError as error:
         # Of all that may be the matter with the coordinator, this is what a producer tries again for.
         raise RecordsRefused(str(error), error_code=ErrorCode.NOT_ENOUGH_REPLICAS, hint=error.hint) from error

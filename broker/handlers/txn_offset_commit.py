@@ -16,7 +16,6 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.formats import Committed
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.offset_commit import CommitResults, of_each
-from broker.transactions.verification import verify
 from broker.wire.api import ApiKey
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
@@ -58,7 +57,7 @@ async def _commit(broker: Broker, request: TxnOffsetCommitRequest) -> CommitResu
     producer = Producer(request.producer_id, request.producer_epoch)
     where = TopicPartition(OFFSETS_TOPIC, await broker.groups.partition_for(request.group_id))
     with broker.markers.guard(where, producer.producer_id) as guard:
-        error = await verify(broker.transactions, request.transactional_id, producer, where)
+        error = await broker.verification.verify(request.transactional_id, producer, where)
         if error is not ErrorCode.NONE:
             return error
 

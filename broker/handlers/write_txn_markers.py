@@ -6,9 +6,12 @@ coordinator epoch older than that of the last marker answers TRANSACTION_COORDIN
 
 from __future__ import annotations
 
+import asyncio
+
 from broker.broker import Broker
 from broker.coordination.internal_log import Producer
 from broker.handlers.handler import Handler, RequestContext
+from broker.transactions.channels import Channel
 from broker.transactions.markers import Marker
 from broker.wire.api import ApiKey
 from broker.wire.messages.write_txn_markers import (
@@ -23,7 +26,12 @@ from broker.wire.vocabulary import TopicPartition
 
 
 async def handle(broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(markers=[await _write(broker, marker) for marker in request.markers])
+    channel = Channel.of(context.client_id) if context.inter_broker else None
+    if channel is not None:
+        broker.marker_channels.check(channel, broker.broker_epoch)
+    # All are appended, in their order, before one is waited for.
+    results = await asyncio.gather(*(_write(broker, marker) for marker in request.markers))
+    return WriteTxnMarkersResponse(markers=list(results))
 
 
 async def _write(broker: Broker, marker: WritableTxnMarker) -> WritableTxnMarkerResult:

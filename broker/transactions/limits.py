@@ -8,6 +8,10 @@ MARKER_RETRY_MS = 500
 MARKER_RETRY_MAX_MS = 10 * 1000
 # So long a producer that ends its transaction waits for the markers; then it is told to ask again if it needs them.
 MARKER_PATIENCE_MS = 1_000
+# So long another broker may take for a request with markers, each of which waits for its replicas.
+MARKER_REQUEST_TIMEOUT_MS = 30_000
+# So long a producer is kept waiting for what another broker says of its transaction.
+VERIFICATION_TIMEOUT_MS = 10_000
 # The epoch is an int16; one below its end the producer gets a new id, so that a fence can still raise the epoch.
 PRODUCER_EPOCH_MAX = 2**15 - 1
 

@@ -354,17 +354,11 @@ def java() -> str:
 
 
 def run_java(
-    version: str,
-    main_class: str,
-    *arguments: str,
-    stdin: str | None = None,
-    timeout_s: float = 300.0,
-    expect: int = 0,
-    options: Sequence[str] = (),
+    version: str, main_class: str, *arguments: str, stdin: str | None = None, timeout_s: float = 300.0, expect: int = 0
 ) -> str:
     """Run a Java tool of a Kafka release to its end; its standard output. AssertionError with all it said otherwise."""
     command = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    command += [*options, "-cp", kafka_class_path(version), main_class, *arguments]
+    command += ["-cp", kafka_class_path(version), main_class, *arguments]
     return run(command, stdin=stdin, timeout_s=timeout_s, expect=expect)
 
 

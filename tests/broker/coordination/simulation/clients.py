@@ -10,7 +10,6 @@ from broker.coordination.internal_log import TRANSACTIONS_TOPIC, Producer
 from broker.errors import BrokerError
 from broker.groups.consumer.model import NOTHING, Slot
 from broker.log.validation import AppendOrigin
-from broker.transactions.verification import verify
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.messages import (
@@ -310,7 +309,10 @@ class TransactionalProducer(Client):
             try:
                 if coordinator is None:
                     return ErrorCode.NOT_ENOUGH_REPLICAS
-                code = await self.site.at(coordinator, lambda: verify(coordinator.transactions, name, producer, where))
+                code = await self.site.at(
+                    coordinator,
+                    lambda: coordinator.transactions.ask(name, lambda at: at.check_append(name, producer, where)),
+                )
                 await self.site.slowness()
                 if code is not ErrorCode.NONE or guard.ended:
                     return code or ErrorCode.INVALID_TXN_STATE
