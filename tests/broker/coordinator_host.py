@@ -38,6 +38,17 @@ def at_once(asked: Coroutine[Any, Any, T]) -> T:
             return done.value  # type: ignore[no-any-return]
 
 
+def turns(asked: Coroutine[Any, Any, object]) -> int:
+    """How often it gives others their turn."""
+    given = 0
+    while True:
+        try:
+            asked.send(None)
+        except StopIteration:
+            return given
+        given += 1
+
+
 @dataclass
 class Partition:
     log: PartitionLog

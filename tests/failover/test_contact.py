@@ -167,6 +167,11 @@ async def test_a_source_is_dead_only_where_no_broker_says_anything(
         alive = await looked(link, Site("east", f"{silent},{nobody},{living}"))
         assert alive.source_finding is SiteFinding.ALIVE
         assert {answer.address for answer in alive.evidence if answer.answered} == {living}
+        both = {living, link.target.bootstrap_servers}
+        async with AsyncExitStack() as stack:
+            reached, _ = await reach(stack, Site("east", ",".join([silent, *both])), now_ms)
+            assert reached is not None
+            assert {str(address) for address in reached.site.bootstrap_addresses()} == both
 
 
 async def test_who_says_nothing_is_waited_for_no_longer_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +181,20 @@ async def test_who_says_nothing_is_waited_for_no_longer_than_said(monkeypatch: p
         (answer,) = await call_brokers([parse_address(silent)], now_ms)
     assert answer.error == "no answer within 0.3 s"
     assert answer.seconds >= 0.3
+
+
+def test_what_was_found_of_the_source_is_gone_by_from_then_on() -> None:
+    link = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), (TOPIC,))
+    sites = Sites(link, Cluster(link.source), Cluster(link.target), (), now_ms)
+    snapshot = Snapshot(link.name, "east", "west", 0, SiteFinding.ALIVE, "running", "", (), ())
+    found = {each: sites.as_found(replace(snapshot, source_finding=each)) for each in SiteFinding}
+    assert found == {
+        SiteFinding.ALIVE: sites,
+        SiteFinding.PARTLY_THERE: replace(sites, in_part=True),
+        SiteFinding.DEAD: replace(sites, source=None),
+    }
+    in_part = found[SiteFinding.PARTLY_THERE]
+    assert in_part.as_found(snapshot) == sites, "it is there again"
 
 
 async def test_a_first_word_and_nothing_more_is_not_death(tmp_path: Path) -> None:

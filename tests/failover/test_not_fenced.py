@@ -46,6 +46,7 @@ async def test_a_partition_that_takes_no_marker_is_not_verified(
     assert not result.verified
     (told,) = [entry for entry in read_journal(Path(result.journal)) if entry.event == "not_fenced"]
     assert "NOT_ENOUGH_REPLICAS" in told.detail[str(PARTITIONS[1])]
+    assert len(told.detail) == 1
 
 
 async def test_groups_that_cannot_be_fenced_hold_up_neither_records_nor_a_failover(
@@ -75,3 +76,4 @@ async def test_groups_that_cannot_be_fenced_hold_up_neither_records_nor_a_failov
     assert result.differences == (VerificationDifference(DifferenceKind.GROUPS_NOT_FENCED, subject, -1, None, None),)
     (told,) = [entry for entry in read_journal(Path(result.journal)) if entry.event == "not_fenced"]
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in told.detail["groups"]
+    assert len(told.detail) == 1

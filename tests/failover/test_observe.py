@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.failover.stage import (
     Stage,
     metadata_of,
     mirrored,
+    now_ms,
     two_sites,
 )
 from tests.mirror.harness import make_topic, some_records, write
@@ -31,7 +33,13 @@ async def test_both_sites_as_they_are(tmp_path: Path) -> None:
             pass
         await write(stage.source, PARTITIONS[0], some_records(5000, LATER))
         entries = await read_entries(stage.link, stage.target)
+        before_ms = now_ms()
         both, alone = await stage.sites.look(), await stage.without_source.look()
+        past = await stage.sites.look_past_source()
+        gone = await stage.without_source.look_past_source()
+        assert all(before_ms <= seen.taken_at_ms <= now_ms() for seen in (both, alone, past, gone))
+        assert replace(past, taken_at_ms=0) == replace(both, taken_at_ms=0)
+        assert replace(gone, taken_at_ms=0) == replace(alone, taken_at_ms=0)
 
         assert (both.link, both.source, both.target) == (stage.link.name, "east", "west")
         assert (both.source_answers, alone.source_answers) == (True, False)

@@ -5,9 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.base.clock import Clock, SystemClock
 from broker.config import BrokerConfig
 from broker.coordination.internal_log import Entry, Producer
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.formats import Committed
 from broker.groups.limits import OFFSETS_RETENTION_MS
 from broker.groups.model import GroupProtocol, JoinAsk, JoinResult, Leaver, SyncAsk
@@ -16,7 +19,7 @@ from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import GroupState, TopicPartition
 from tests.broker.clock import ManualClock
-from tests.broker.coordinator_host import Host, at_once
+from tests.broker.coordinator_host import Host, at_once, turns
 from tests.broker.coordinator_host import start as start_host
 from tests.broker.log.support import FaultyDisk
 
@@ -204,6 +207,41 @@ async def test_offsets_of_an_empty_group_expire_and_then_the_group_goes(tmp_path
     again = host.restart()
     assert again.groups.groups == {}
     again.close()
+
+
+async def test_the_timer_expires_offsets_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.groups.coordinator.OFFSETS_RETENTION_CHECK_MS", 1)
+    clock = ManualClock()
+    host = start(tmp_path, clock)
+    host.groups.check_commit("g", "", None, -1)
+    commit(host, 1)
+    expired = asyncio.Event()
+    host.log(OFFSETS_TOPIC).append_listeners.append(expired.set)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        timer = tasks.create_task(host.groups.run())
+        await asyncio.sleep(0)  # the timer runs up to where it waits
+        clock.advance(OFFSETS_RETENTION_MS + 1)
+        await expired.wait()
+        timer.cancel()
+    assert host.groups.groups == {}
+    assert not host.groups.offsets.has_any("g")
+    host.close()
+
+
+@pytest.mark.parametrize("per_turn", [1, 2, 1000])
+async def test_others_have_their_turns_while_it_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_turn: int
+) -> None:
+    monkeypatch.setattr("broker.groups.coordinator.COORDINATOR_LOAD_RECORDS_PER_TURN", per_turn)
+    host = start(tmp_path)
+    for number in range(5):
+        await stable(host, f"g{number}")
+        commit(host, number, group=f"g{number}")
+    loaded = GroupCoordinator(host, host.groups.log)
+    assert turns(loaded.load()) == 10 // per_turn + 2 * (5 // per_turn), "of the records, the groups, and their offsets"
+    assert loaded.groups.keys() == host.groups.groups.keys()
+    assert [loaded.offsets.of(f"g{number}").committed[FLIGHTS].offset for number in range(5)] == list(range(5))
+    host.close()
 
 
 def test_what_cannot_be_committed_does_not_hold_up_the_rest(tmp_path: Path) -> None:

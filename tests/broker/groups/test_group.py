@@ -81,6 +81,25 @@ def test_a_new_member_must_come_back_with_the_id_it_was_given() -> None:
     assert again.error is ErrorCode.NONE
 
 
+def test_a_static_member_that_comes_back_under_its_id_is_checked_as_all_are() -> None:
+    story = Story()
+    story.join(named="a", instance="i")
+    generation = story.group.generation_id
+    for member_id, instance, protocol_type, error in (
+        ("a", "j", "consumer", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("thief", "i", "consumer", ErrorCode.FENCED_INSTANCE_ID),
+        ("nobody", "j", "consumer", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("a", "i", "connect", ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ):
+        refused = story.join(member_id, instance=instance, protocol_type=protocol_type)
+        assert refused is not None
+        assert (refused.error, refused.member_id) == (error, member_id)
+    back = story.join("a", instance="i")
+    assert back is not None
+    assert (back.error, back.generation_id) == (ErrorCode.NONE, generation)
+    assert story.group.instances == {"i": "a"}
+
+
 def test_an_id_that_was_given_out_lapses_with_the_session() -> None:
     story = Story()
     story.join(named="a", asks_id_first=True, session_ms=10_000)

@@ -106,6 +106,7 @@ async def test_a_classic_member_goes_on_in_a_consumer_group_and_gives_up_its_hal
 
     joined = await host.groups.join(G, ask("old"))
     assert (joined.error, joined.generation_id, joined.leader, joined.members) == (ErrorCode.NONE, epoch, "", ())
+    assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
     half = await sync(host, joined)
     assert isinstance(half, set)
     assert len(half) == 2

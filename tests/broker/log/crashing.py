@@ -49,6 +49,11 @@ class CrashingDisk(OsDisk):
             raise Crashed
         super().unlink(path)
 
+    def replace(self, source: Path, target: Path) -> None:
+        if self._change():
+            raise Crashed
+        super().replace(source, target)
+
     def fsync(self, fd: int) -> None:
         pass
 

@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from broker.log.config import LogConfig
 from broker.log.disk import OsDisk
 from broker.log.partition_log import PartitionLog
 from broker.wire.batch import iter_batches, verify_crc
-from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
 from tests.broker.clock import ManualClock
+from tests.broker.log.crashing import Crashed, CrashingDisk
 from tests.broker.log.support import NOW_MS, batch_of, records_in
 
 COMPACTED = frozenset({"compact"})
@@ -199,77 +198,39 @@ def test_a_pass_is_dropped_when_the_topic_was_deleted(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class CrashingDisk(OsDisk):
-    """Lets so many changes through and then crashes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.changes_left: int | None = None
-
-    def _change(self) -> None:
-        if self.changes_left == 0:
-            raise Crash
-        if self.changes_left is not None:
-            self.changes_left -= 1
-
-    def pwrite(self, fd: int, data: Buffer, position: int) -> int:
-        self._change()
-        return super().pwrite(fd, data, position)
-
-    def replace(self, source: Path, target: Path) -> None:
-        self._change()
-        super().replace(source, target)
-
-    def unlink(self, path: Path) -> None:
-        self._change()
-        super().unlink(path)
-
-    def write_file(self, path: Path, data: bytes, *, durable: bool) -> None:
-        self._change()
-        super().write_file(path, data, durable=durable)
-
-    def fsync_later(self, paths: list[Path]) -> "Future[None]":
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
-
-
-def crashes_at_every_change(folder: Path, act: Callable[[PartitionLog], object]) -> list[PartitionLog]:
-    """The logs that a start finds after a crash before the 1st, 2nd, ... change that `act` makes to the disk."""
-    found = []
-    for changes in range(1000):
-        directory = folder / f"crash-{changes}"
+def crashes_at_every_change(folder: Path, act: Callable[[PartitionLog], object]) -> list[Path]:
+    """What a crash at the 1st, 2nd, ... change that `act` makes to the disk leaves."""
+    filled(folder / "before", CrashingDisk())
+    found: list[Path] = []
+    while True:
+        directory = folder / f"crash-{len(found)}"
+        shutil.copytree(folder / "before", directory)
         disk = CrashingDisk()
-        log = filled(directory, disk)
-        disk.changes_left = changes
+        log = PartitionLog.open(directory, CONFIG, ManualClock(NOW_MS), disk)
+        disk.dies_at, disk.changes = len(found) + 1, 0
         try:
             act(log)
-        except Crash:
-            found.append(PartitionLog.open(directory, CONFIG, ManualClock(NOW_MS)))
+        except Crashed:
+            found.append(directory)
         else:
-            disk.changes_left = None
-            shutil.rmtree(log.retire())
             return found
-    raise AssertionError("it never comes to an end")
 
 
 def test_a_crash_at_any_point_loses_no_key(tmp_path: Path) -> None:
-    reference = filled(tmp_path / "reference")
+    """Nor are the gaps taken for damage where the topic is not compacted any more when the broker starts."""
+    reference = filled(tmp_path / "reference", CrashingDisk())
     expected, end = latest(reference), reference.log_end_offset
     crashed = crashes_at_every_change(tmp_path, PartitionLog.compact)
     assert len(crashed) > 10
-    for log in crashed:
+    kept = replace(CONFIG, cleanup_policy=frozenset({"delete"}))
+    for directory in crashed:
+        log = PartitionLog.open(directory, kept, ManualClock(NOW_MS), CrashingDisk())
         assert latest(log) == expected
         assert log.log_end_offset == end
-        left = [path.name for path in log.directory.iterdir() if path.name.endswith((".cleaned", ".swap", ".tmp"))]
-        assert left == []
+        assert not [path.name for path in directory.iterdir() if path.name.endswith((".cleaned", ".swap", ".tmp"))]
+        log.update_config(CONFIG)
         log.compact()
         assert latest(log) == expected
-        shutil.rmtree(log.retire())
 
 
 OPERATIONS = st.one_of(
@@ -285,7 +246,7 @@ def test_only_deletion_moves_the_log_start(operations: list[tuple[str, bytes]]) 
     with tempfile.TemporaryDirectory() as folder:
         config = replace(CONFIG, segment_bytes=250)
         clock = ManualClock(NOW_MS)
-        log = PartitionLog.open(Path(folder) / "t-0", config, clock)
+        log = PartitionLog.open(Path(folder) / "t-0", config, clock, CrashingDisk())
         for what, key in operations:
             if what == "put":
                 put(log, key, b"x" * 60)
@@ -295,7 +256,7 @@ def test_only_deletion_moves_the_log_start(operations: list[tuple[str, bytes]]) 
                 log.enforce_retention()
             else:
                 log.close()
-                log = PartitionLog.open(Path(folder) / "t-0", config, clock)
+                log = PartitionLog.open(Path(folder) / "t-0", config, clock, CrashingDisk())
             clock.advance(1000)
             assert log.log_start_offset == 0
             before = latest(log)

@@ -131,6 +131,32 @@ def test_a_torn_record_full_of_headers_ends_the_search(tmp_path: Path, monkeypat
     assert path.stat().st_size == position
 
 
+@pytest.mark.parametrize("piece_bytes", [16, 100, 1 << 20])
+def test_damage_is_told_apart_from_a_torn_end_whatever_the_pieces_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, piece_bytes: int
+) -> None:
+    """Also where a batch is longer than what is read at once, and where a piece begins with what is looked for."""
+    monkeypatch.setattr("broker.log.segment.LOG_SCAN_BYTES", max(61, piece_bytes))
+    monkeypatch.setattr("broker.log.recovery.LOG_SCAN_BYTES", piece_bytes)
+    before = filled(tmp_path)
+    assert records_in(reopened(tmp_path)) == before
+    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(b"0\n")
+    path, position = places(tmp_path)[-1]
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    data[position + 9] ^= 1  # its length: it goes on behind the end of the file now
+    path.write_bytes(data)
+    with caplog.at_level(logging.WARNING):
+        assert records_in(reopened(tmp_path)) == before[:-2]
+    assert f"ends at offset {len(before) - 2}" in caplog.text
+    (kept,) = tmp_path.glob("*.damaged")
+    assert kept.read_bytes() == data[position:]
+    caplog.clear()
+    path.write_bytes(whole[:-1])
+    assert records_in(reopened(tmp_path)) == before[:-2]
+    assert not caplog.records
+
+
 class _Journal(OsDisk):
     """Says in which order the calls came that make damage safe."""
 

@@ -28,6 +28,7 @@ def test_a_write_that_does_not_fit_leaves_no_trace(tmp_path: Path, room_bytes: i
 
     assert refused.value.error_code is ErrorCode.KAFKA_STORAGE_ERROR
     assert refused.value.retriable
+    assert str(refused.value) == f"{tmp_path}: [Errno 28] No space left on device"
     assert records_in(log) == before
     assert max(tmp_path.glob("*.log")).stat().st_size == log.size_bytes
     disk.room_bytes = None

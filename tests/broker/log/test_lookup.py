@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker.errors import OffsetOutOfRange
 from broker.log.config import LogConfig
+from broker.log.disk import OsDisk
 from broker.log.epochs import LeaderEpochs
 from broker.log.partition_log import AppendOrigin, PartitionLog
 from broker.wire.batch import HEADER_BYTES, iter_batches, renew_crc
@@ -91,6 +92,23 @@ def test_one_batch_comes_whatever_its_size(tmp_path: Path) -> None:
     assert [header.base_offset for header, _ in iter_batches(part.records[0])] == [2]
     assert part.next_offset == 4
     assert log.read(3, 1, up_to=log.log_end_offset, at_least_one=False).records == []
+
+
+def test_an_answer_that_is_full_reads_no_further(tmp_path: Path) -> None:
+    class Counted(OsDisk):
+        reads = 0
+
+        def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
+            self.reads += 1
+            return super().pread(fd, size_bytes, offset)
+
+    disk = Counted()
+    filled(tmp_path).close()
+    log = PartitionLog.open(tmp_path, CONFIG, ManualClock(NOW_MS), disk)
+    first, second = sorted(tmp_path.glob("*.log"))[:2]
+    disk.reads = 0
+    part = log.read(0, first.stat().st_size, up_to=log.log_end_offset, at_least_one=True)
+    assert (part.next_offset, disk.reads) == (int(second.stem), 1)
 
 
 def test_nothing_at_or_beyond_the_bound(tmp_path: Path) -> None:

@@ -65,7 +65,9 @@ def test_a_follower_has_what_its_leader_has(tmp_path: Path, max_bytes: int) -> N
         assert theirs is not None
         assert state.last_sequence == theirs.last_sequence
         assert log.aborted_transactions(0, 80) == leader.aborted_transactions(0, 80) != []
-    assert len(list((tmp_path / "follower").glob("*.log"))) > 2
+    segments = [path.name for path in sorted(follower.directory.glob("*.log"))]
+    assert segments == [path.name for path in sorted(leader.directory.glob("*.log"))]
+    assert len(segments) > 2
 
 
 def test_what_it_has_already_is_left_out(tmp_path: Path) -> None:

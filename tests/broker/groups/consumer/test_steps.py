@@ -195,6 +195,8 @@ def test_a_topic_that_grows_or_appears_is_assigned_with_the_next_heartbeat() -> 
 def test_commits_are_taken_from_members_as_they_are_now_and_from_outside_of_an_empty_group() -> None:
     story = Story()
     assert check_epoch(story.group, None, -1) is ErrorCode.NONE
+    assert check_epoch(story.group, "", 0) is ErrorCode.UNKNOWN_MEMBER_ID, "an epoch is a member's"
+    assert check_epoch(story.group, "a", -1) is ErrorCode.UNKNOWN_MEMBER_ID
     story.beat(JOIN)
     assert check_epoch(story.group, "", -1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert check_epoch(story.group, "a", 1) is ErrorCode.NONE
