@@ -22,8 +22,9 @@ TIMES = tuple(time for batch in BATCHES for time in batch)
 
 
 async def filled(target: Cluster) -> None:
-    """A partition of these times, in these batches, and an empty one."""
+    """A partition of these times, in these batches, and an empty one; another topic."""
     await make_topic(target, TOPIC, 2)
+    await make_topic(target, "other")
     for times in BATCHES:
         await write(target, FIRST, [Record(n, time, None, b"v") for n, time in enumerate(times)])
 

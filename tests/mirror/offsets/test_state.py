@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
+from uuid import UUID
 
 import pytest
 
+from broker.client.model import Topic
 from broker.client.site import Site
 from broker.wire.records import Record
 from mirror.errors import StateDamaged
@@ -20,6 +22,7 @@ from mirror.offsets.entries import (
     LinkRun,
     RunState,
     TopicIdentity,
+    TopicIds,
     Void,
     VoidBlock,
     VoidEntry,
@@ -28,8 +31,11 @@ from mirror.offsets.entries import (
     encode_value,
     encode_void_key,
 )
+from mirror.offsets.group_entries import GroupSync, VoidGroup
+from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.limits import CLOSED_GAPS_MAX
+from mirror.offsets.origin_entries import OriginRun, OriginRuns, VoidOrigins, Way
 from mirror.offsets.state import LinkState, StateEntries, _Folding
 
 LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), ("flights",))
@@ -70,7 +76,42 @@ CHECKPOINT = Checkpoint("flights", 0, End(10, 12), 14, Writer(7, 3), 0, 20, -1, 
 @pytest.mark.parametrize("entry", [CHECKPOINT, TopicIdentity("flights", "an-id"), gap(3)])
 def test_what_is_gone_is_taken_back_by_its_own_key(entry: Checkpoint | TopicIdentity | Gap) -> None:
     assert folded(entry) != folded()
-    assert folded(entry, VoidEntry(entry)) == folded()
+    assert folded(entry, VoidEntry(entry)) == folded(VoidEntry(entry)) == folded()
+
+
+def test_so_are_groups_holds_and_origins() -> None:
+    group, hold = GroupSync("readers", 5), Hold("flights", 3, HoldReason.NO_LEADER_AT_TARGET, "", 1)
+    whole = replace(hold, partition=None)
+    runs = OriginRuns("flights", 0, (7, 1), (OriginRun(0, 2, Way(frozenset({"north"}), frozenset())),), 0, 0)
+    entries = folded(group, hold, whole, runs)
+    assert entries.groups.by_group == {"readers": group}
+    assert entries.holds == {("flights", 3): hold, ("flights", None): whole}
+    assert entries.origins == {("flights", 0): (runs,)}
+    voids: list[Void] = [VoidGroup("readers"), VoidHold("flights", 3), VoidHold("flights", None), VoidOrigins(runs)]
+    gone = folded(group, hold, whole, runs, *voids)
+    assert (gone.groups, gone.holds, gone.origins) == (folded().groups, {}, {("flights", 0): ()})
+    assert (folded(*voids).groups, folded(*voids).holds) == (folded().groups, {})
+
+
+def test_doubts_are_told_in_words_also_of_a_topic_that_is_another_now() -> None:
+    known, other = UUID(int=1), UUID(int=2)
+    topic = Topic("flights", other, False, ())
+    first = replace(CHECKPOINT, topic_ids=TopicIds(str(known), ""))
+    second, third, fourth = (replace(CHECKPOINT, partition=number) for number in (1, 2, 3))
+    stands = Gap("flights", 2, GapKind.RECREATED, 1, 2, 0, GapStatus.STOPPED, 1, "it is another")
+    held = Hold("flights", 3, HoldReason.ERROR_AT_SOURCE, "UNKNOWN_SERVER_ERROR", 1)
+    entries = folded(first, second, third, fourth, stands, held)
+    marked = {
+        ("flights", 2): "it stands still (recreated: it is another)",
+        ("flights", 3): "it is held (error_at_source: UNKNOWN_SERVER_ERROR)",
+    }
+    is_other = f"the source topic's id was {known} and is {other}"
+    assert entries.doubts({}) == entries.doubts({"flights": replace(topic, topic_id=None)}) == marked
+    assert entries.doubts({"flights": topic}) == marked | {("flights", 0): is_other}
+    assert entries.doubts({"flights": replace(topic, topic_id=known)}) == marked
+    named = folded(first, second, third, fourth, stands, held, TopicIdentity("flights", str(known)))
+    assert named.doubts({"flights": topic}) == marked | {("flights", n): is_other for n in (0, 1)}
+    assert folded(replace(held, detail=""), fourth).doubts({}) == {("flights", 3): "it is held (error_at_source)"}
 
 
 def test_the_ledger_keeps_the_newest_closed_lines_and_all_that_still_say_something() -> None:
