@@ -10,8 +10,7 @@ from broker.config import BrokerConfig
 from broker.coordination.internal_log import TRANSACTIONS_TOPIC, Producer
 from broker.errors import BrokerError
 from broker.groups.formats import Committed
-from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.limits import MARKER_RETRY_MAX_MS, MARKER_RETRY_MS, TRANSACTIONAL_ID_EXPIRATION_MS
+from broker.transactions.limits import MARKER_RETRY_MAX_MS, MARKER_RETRY_MS
 from broker.transactions.markers import Marker
 from broker.transactions.model import InitAsk, TransactionState
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
@@ -19,7 +18,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock
-from tests.broker.coordinator_host import Host, start, turns
+from tests.broker.coordinator_host import Host, start
 from tests.broker.log.support import FaultyDisk
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -333,66 +332,6 @@ async def test_no_marker_is_written_before_the_decision_is_replicated(
     assert await ending is ErrorCode.NONE
     await tick(host)
     assert host.log("flights").log_end_offset == 1
-
-
-@pytest.mark.parametrize("per_turn", [1, 2, 1000])
-async def test_others_have_their_turns_while_it_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_turn: int
-) -> None:
-    monkeypatch.setattr("broker.transactions.coordinator.COORDINATOR_LOAD_RECORDS_PER_TURN", per_turn)
-    host = start(tmp_path)
-    for number in range(5):
-        await host.transactions.init_producer_id(InitAsk(f"link-{number}", 60_000, 900_000))
-    loaded = TransactionCoordinator(host, host.transactions.log, host.markers)
-    assert turns(loaded.load()) == 2 * (5 // per_turn), "of the records, and of the ids"
-    assert loaded.transactions.keys() == host.transactions.transactions.keys()
-    host.close()
-
-
-async def test_the_timer_forgets_unused_ids_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.transactions.coordinator.TRANSACTIONAL_ID_CHECK_MS", 1)
-    clock = ManualClock()
-    host = start(tmp_path, clock)
-    await init(host)
-    forgotten = asyncio.Event()
-    host.log(TRANSACTIONS_TOPIC).append_listeners.append(forgotten.set)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        timer = tasks.create_task(host.transactions.run())
-        await asyncio.sleep(0)  # the timer runs up to where it waits
-        clock.advance(TRANSACTIONAL_ID_EXPIRATION_MS + 1)
-        await forgotten.wait()
-        timer.cancel()
-    assert host.transactions.transactions == {}
-    host.close()
-
-
-async def test_an_unused_transactional_id_is_forgotten(tmp_path: Path) -> None:
-    clock = ManualClock()
-    host = start(tmp_path, clock)
-    host.create_topic("flights")
-    await init(host)
-    clock.advance(TRANSACTIONAL_ID_EXPIRATION_MS)
-    host.transactions.expire_ids()
-    assert "farshore-link" in host.transactions.transactions
-    clock.advance(1)
-    host.transactions.expire_ids()
-    assert host.restart().transactions.transactions == {}
-
-
-async def test_an_id_that_cannot_be_expired_is_named_and_kept_until_it_can(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    disk, clock = FaultyDisk(), ManualClock()
-    host = Host(tmp_path / "data", clock, BrokerConfig(tmp_path / "data"), disk)
-    await init(host)
-    clock.advance(TRANSACTIONAL_ID_EXPIRATION_MS + 1)
-    disk.room_bytes = 0
-    host.transactions.expire_ids()
-    assert "farshore-link" in host.transactions.transactions
-    assert "transactional id farshore-link could not be expired" in caplog.text
-    disk.room_bytes = None
-    host.transactions.expire_ids()
-    assert host.transactions.transactions == {}
 
 
 async def test_an_end_that_fails_while_the_timer_waits_is_tried_again(tmp_path: Path) -> None:
