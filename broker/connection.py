@@ -68,7 +68,6 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: ConnectionServer, *, inter_broker: bool = False) -> None:
         self._server = server
         self.inter_broker = inter_broker
-        self._served = INTER_BROKER_HANDLERS if inter_broker else HANDLERS
         self._items_max = ORDER_ITEMS_MAX if inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
         self._transport: asyncio.Transport | None = None
@@ -257,17 +256,18 @@ class Connection(asyncio.BufferedProtocol):
         """
         header, offset = decode_request_header(frame)
         key, version = header.api_key, header.api_version
-        handler = self._served.get(key)
+        served = INTER_BROKER_HANDLERS if self.inter_broker else HANDLERS
+        handler = served.get(key)
         if handler is None:
             raise UnsupportedVersion(f"API key {key} is not served")
         if not handler.versions[0] <= version <= handler.versions[1]:
             if key != ApiKey.API_VERSIONS:
                 raise UnsupportedVersion(f"{handler.api.name} v{version} is not served")
-            return encode_response(key, 0, header.correlation_id, unsupported_version(self._served))
+            return encode_response(key, 0, header.correlation_id, unsupported_version(served))
         request, end = await self._decoded(API[key].request, version, frame, offset)
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
-        context = RequestContext(version, header.client_id, self._host, self._served, self.inter_broker)
+        context = RequestContext(version, header.client_id, self._host, served, self.inter_broker)
         response = await handler.handle(self._broker, request, context)
         if response is None:
             return []
