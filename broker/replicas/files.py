@@ -133,3 +133,17 @@ class PartitionFiles:
         except OSError as error:
             # The next complete order finds it by its name.
             log.warning("%s of a deleted topic cannot be removed: %s", path, error)
+
+
+def close_all(partitions: Iterable[Partition]) -> None:
+    """Raises LogStorageError."""
+    failures = []
+    for partition in partitions:
+        if partition.offline is not None:
+            continue
+        try:
+            partition.log.close()
+        except LogStorageError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]

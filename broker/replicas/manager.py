@@ -31,7 +31,7 @@ from broker.cluster.orders import (
 )
 from broker.cluster.view import ClusterView, with_newest_configs
 from broker.errors import BrokerError, LogStorageError
-from broker.replicas.files import PartitionFiles, steady_ms
+from broker.replicas.files import PartitionFiles, close_all, steady_ms
 from broker.replication.followers import Followers
 from broker.topics.configs import log_config
 from broker.topics.naming import INTERNAL_TOPICS
@@ -209,6 +209,10 @@ class ReplicaManager:
     async def _lead_and_follow(self, order: LeaderAndIsr) -> Failures:
         try:
             await self._remove_others(order)
+            # Strays may be where folders are to be made; where none is missing, who leads must not wait for the disk.
+            sweeps_later = order.complete and self.began.done() and not self._missing(order)
+            if order.complete and not sweeps_later:
+                await self._retire_strays(order)
             await self._open_missing(order)
         except BrokerError as error:
             if order.complete and not self.began.done():
@@ -221,7 +225,13 @@ class ReplicaManager:
                 failures[where] = code
             if number % TAKEN_PER_TURN == 0:
                 await asyncio.sleep(0)
+        if sweeps_later:
+            await self._retire_strays(order)
         return failures
+
+    def _missing(self, order: LeaderAndIsr) -> bool:
+        """Whether any of the order's partitions is not open yet."""
+        return any(self._find(where, order.topics[where.topic].topic_id) is None for where in order.partitions)
 
     async def _remove_others(self, order: LeaderAndIsr) -> None:
         """Topics of the same names that are gone, and in a complete order everything that it does not name."""
@@ -239,9 +249,11 @@ class ReplicaManager:
             strays = [where for where in self._prepared if where not in order.partitions]
             await self._retire([self._prepared.pop(where).partition for where in strays])
         await self._retire(self._forget(others))
-        if order.complete:
-            kept = {(order.topics[where.topic].topic_id, where.partition) for where in order.partitions}
-            self._doomed.extend(await asyncio.to_thread(self._files.retire_strays, kept, order.unreadable))
+
+    async def _retire_strays(self, order: LeaderAndIsr) -> None:
+        """Folders that a complete order does not name. Raises LogStorageError."""
+        kept = {(order.topics[where.topic].topic_id, where.partition) for where in order.partitions}
+        self._doomed.extend(await asyncio.to_thread(self._files.retire_strays, kept, order.unreadable))
 
     async def _open_missing(self, order: LeaderAndIsr) -> None:
         """Every partition of the order is here after this; those that cannot be opened are offline."""
@@ -322,7 +334,7 @@ class ReplicaManager:
             for where, error in (await self._retire(gone)).items():
                 failures[where] = error.error_code
         else:
-            await asyncio.to_thread(_close_all, gone)
+            await asyncio.to_thread(close_all, gone)
         return failures
 
     def _forget(self, wheres: Iterable[TopicPartition]) -> list[Partition]:
@@ -363,7 +375,7 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Closes every log; each is tried, the first failure is raised (LogStorageError)."""
-        _close_all([*self.partitions(), *(prepared.partition for prepared in self._prepared.values())])
+        close_all([*self.partitions(), *(prepared.partition for prepared in self._prepared.values())])
 
 
 def _by_topic(wheres: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
@@ -379,17 +391,3 @@ def _configure(topic: TopicState, partitions: Iterable[Partition]) -> None:
         config = log_config(topic.configs)
         for partition in online:
             partition.log.update_config(config)
-
-
-def _close_all(partitions: Iterable[Partition]) -> None:
-    """Raises LogStorageError."""
-    failures = []
-    for partition in partitions:
-        if partition.offline is not None:
-            continue
-        try:
-            partition.log.close()
-        except LogStorageError as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]

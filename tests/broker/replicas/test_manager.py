@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from broker.base.clock import SystemClock
 from broker.cluster.metadata import NO_LEADER, Configs, PartitionState, TopicState
 from broker.cluster.orders import LeaderAndIsr, StaleBrokerEpoch, StaleController, StopReplica, UpdateMetadata
 from broker.cluster.view import ClusterView
+from broker.log.disk import OS_DISK, Disk, OsDisk
 from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
 from broker.topics.folders import PartitionFolders
@@ -62,9 +63,9 @@ async def manager(tmp_path: Path) -> AsyncIterator[ReplicaManager]:
     manager.close()
 
 
-def opened(folder: Path) -> ReplicaManager:
+def opened(folder: Path, disk: Disk = OS_DISK) -> ReplicaManager:
     clock = SystemClock()
-    files = PartitionFiles(PartitionFolders(folder), clock, US, {})
+    files = PartitionFiles(PartitionFolders(folder, disk), clock, US, {})
     return ReplicaManager(files, ClusterView(), nobody_to_follow(), clock, US, lambda: BROKER_EPOCH)
 
 
@@ -144,6 +145,39 @@ async def test_a_complete_order_removes_what_it_does_not_name(tmp_path: Path, ma
     assert (manager.topics, list(tmp_path.glob("*-0"))) == ({}, [])
     await manager.sweep_now()
     assert list(tmp_path.iterdir()) == []
+
+
+class ToldOfMoves(OsDisk):
+    """Calls back before a file or folder gets another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moving: Callable[[Path], None] = lambda path: None
+
+    def replace(self, source: Path, target: Path) -> None:
+        self.moving(source)
+        super().replace(source, target)
+
+
+async def test_who_leads_does_not_wait_until_strays_are_looked_for(tmp_path: Path) -> None:
+    """A new controller's complete order to a broker that has everything: what is not led meanwhile is down."""
+    disk = ToldOfMoves()
+    manager = opened(tmp_path, disk)
+    led = await made_and_led(manager)
+    await manager.learn(UpdateMetadata(OTHER, 1, BROKER_EPOCH, {"t": led}, frozenset(), {}, complete=True))
+    shutil.copytree(tmp_path / "t-0", tmp_path / "stray-7")
+    epochs: list[int] = []
+
+    def noted(path: Path) -> None:
+        if path.name == "stray-7":
+            epochs.append(manager.topics["t"].partitions[0].leader_epoch)
+
+    disk.moving = noted
+    again = replace(led, partitions=(state(US, 3),))
+    assert await manager.lead_and_follow(order(again, complete=True)) == {}
+    assert epochs == [3]
+    assert not (tmp_path / "stray-7").exists()
+    manager.close()
 
 
 async def test_a_topic_made_anew_has_nothing_of_the_one_before_and_outlives_its_end(
