@@ -98,7 +98,7 @@ def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrore
             estimated, size = False, size_bytes
         else:
             size = round(size_bytes / max(1, covered) * offsets) if inside > 0 else size_bytes
-        oldest = next((h.base_timestamp for h in headers if not h.is_control and h.base_timestamp >= 0), None)
+        oldest = next((h.first_timestamp for h in headers if not h.is_control and h.first_timestamp >= 0), None)
         if sample.complete and all(header.is_control for header in headers):
             records = 0
     newest = sample.newest_timestamp_ms if sample is not None else None

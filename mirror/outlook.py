@@ -159,8 +159,8 @@ async def _timestamps(source: Cluster, evidence: Evidence, skipped: tuple[int, i
     assert evidence.checkpoint is not None
     oldest = evidence.checkpoint.source_timestamp_ms
     if skipped[0] >= evidence.source.start:
-        oldest = first.header.base_timestamp if first else -1
-    newest = last.header.max_timestamp if last else first.header.base_timestamp if first else -1
+        oldest = first.header.first_timestamp if first else -1
+    newest = last.header.max_timestamp if last else first.header.first_timestamp if first else -1
     return (oldest if oldest >= 0 else None), (newest if newest >= 0 else None)
 
 

@@ -38,6 +38,10 @@ COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_MASK: Final = 0x08
 TRANSACTIONAL_MASK: Final = 0x10
 CONTROL_MASK: Final = 0x20
+DELETE_HORIZON_MASK: Final = 0x40
+"""Set by Kafka's cleaner only (KIP-534): the base timestamp says until when the tombstones in it are kept there."""
+CLIENT_ATTRIBUTES: Final = COMPRESSION_MASK | LOG_APPEND_TIME_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
+"""What a batch may say that a client sends; what else a broker notes in its own log is no other log's business."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _INT64 = struct.Struct(">q")
@@ -101,6 +105,14 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_MASK)
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first record's; the latest of all where only that is told: a broker stamped them, or the field has
+        another meaning.
+        """
+        told = self.attributes & (LOG_APPEND_TIME_MASK | DELETE_HORIZON_MASK)
+        return self.max_timestamp if told else self.base_timestamp
 
     @property
     def last_sequence(self) -> int:

@@ -2,8 +2,8 @@
 
 A batch passes through (its header patched in place, its records untouched and compressed as they came) unless the
 position falls inside of it, its offsets have gaps, the broker stamped its timestamps (the target would show the
-producers' instead), or it is larger than the target allows. Messages of the formats before record batches were made
-into batches on the way here (`broker/wire/message_sets.py`).
+producers' instead), its header says what is no client's to say, or it is larger than the target allows. Messages of the
+formats before record batches were made into batches on the way here (`broker/wire/message_sets.py`).
 """
 
 from __future__ import annotations

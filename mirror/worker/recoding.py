@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker.wire.batch import BatchHeader, iter_batches
+from broker.wire.batch import CLIENT_ATTRIBUTES, BatchHeader, iter_batches
 from broker.wire.errors import BatchBeyondLimits, CorruptBatch
 from broker.wire.records import OPENING_LIMITS, OpeningLimits, Record, decode_records, encode_batch
 from mirror.limits import MIB
@@ -54,11 +54,16 @@ class Recoded(NamedTuple):
 
 
 def passes_through(header: BatchHeader, position: int, max_batch_bytes: int) -> bool:
-    """Whether the batch can be produced with its records as they are."""
+    """Whether the batch can be produced with its records as they are.
+
+    A source's cleaner notes in a batch until when it keeps the tombstones there (KIP-534). Carried over, the target's
+    would go by that, and take one that came late before anybody could read it.
+    """
     return (
         header.base_offset >= position
         and header.record_count == header.last_offset_delta + 1
         and not header.is_log_append_time
+        and not header.attributes & ~CLIENT_ATTRIBUTES
         and header.size_bytes <= max_batch_bytes
     )
 

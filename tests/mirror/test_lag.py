@@ -11,6 +11,7 @@ from broker.wire.records import ControlKind, Record, control_batch, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import Ends, PartitionLag, Unmirrored, measure_lag
 from mirror.link import Link
+from tests.broker.horizon import kept_tombstone
 
 LINK = Link("l", Site("east", "e:1"), Site("west", "w:1"), (".*",))
 WHERE = TopicPartition("t", 0)
@@ -119,6 +120,20 @@ def test_timestamps_of_tomorrow_are_no_negative_lag() -> None:
     lag = measure(0, 2, Unmirrored(found, True, NOW_MS))
     assert (lag.lag_seconds, lag.lag_span_seconds) == (0.0, 0.0)
     assert lag.lag_records == 2
+
+
+def test_how_long_a_tombstone_is_kept_is_not_when_it_was_written() -> None:
+    """Kafka's cleaner writes a time of tomorrow into the header: the lag would be 0 while records are behind."""
+    batch = kept_tombstone(0, NOW_MS - 60_000, b"k", horizon_ms=NOW_MS + 86_400_000)
+    found = (*(header for header, _ in iter_batches(batch)), *headers(1, [1], NOW_MS - 1_001))
+    lag = measure(0, 2, Unmirrored(found, True, NOW_MS - 1_000))
+    assert (lag.lag_records, lag.lag_seconds, lag.lag_span_seconds) == (2, 60.0, 59.0)
+
+
+def test_the_age_is_by_the_times_that_the_broker_stamped() -> None:
+    batch = encode_batch([Record(0, NOW_MS + 60_000, b"k", b"")], log_append_time_ms=NOW_MS - 5_000)
+    lag = measure(0, 1, Unmirrored(tuple(header for header, _ in iter_batches(batch)), True, NOW_MS - 5_000))
+    assert (lag.lag_seconds, lag.lag_span_seconds) == (5.0, 0.0)
 
 
 def test_the_age_is_that_of_the_oldest_not_of_the_newest() -> None:

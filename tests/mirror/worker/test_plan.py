@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from broker.wire.batch import patch_base_offset, patch_leader_epoch, peek, verify_crc
+from broker.wire.batch import pack_header, patch_base_offset, patch_leader_epoch, peek, verify_crc
 from broker.wire.compression import Compression
 from broker.wire.messages.fetch import AbortedTransaction
 from broker.wire.records import ControlKind, Record, control_batch, decode_records, encode_batch
@@ -21,6 +21,7 @@ from mirror.offsets.origin_entries import Way
 from mirror.origins import Judgement, Verdict
 from mirror.worker.budget import Budget, Lease
 from mirror.worker.plan import Cursor, Plan, Rules, plan_batches
+from tests.broker.horizon import kept_tombstone
 
 RULES = Rules(Writer(77, 5), 1 << 20)
 
@@ -39,6 +40,27 @@ def plan_of(
     plan = plan_batches(records, aborted, start, rules, Lease(Budget(0, 0), 0))
     assert start == Cursor(position, End(position, 100), 40), "the cursor moves when the plan is taken"
     return plan, plan.cursor
+
+
+def test_until_when_the_source_keeps_a_tombstone_is_not_carried_over() -> None:
+    """Kafka's cleaner at the target would go by it, and take a tombstone that came late at once."""
+    plan, cursor = plan_of(kept_tombstone(3, 1000, b"k", horizon_ms=90_000), position=3)
+    (made,) = plan.batches
+    header = peek(made.batch)
+    assert decode_records(made.batch) == [Record(0, 1000, b"k", None)]
+    assert (header.attributes, header.base_timestamp, header.max_timestamp) == (0, 1000, 1000)
+    assert (made.pieces, cursor.position) == ((Piece(3, 0),), 4)
+
+
+def test_what_no_client_says_in_a_header_is_not_carried_over() -> None:
+    batch = batch_of([0, 1], compression=Compression.ZSTD)
+    header = peek(batch)
+    for bit in range(6, 15):
+        marked = bytearray(batch)
+        pack_header(marked, header._replace(attributes=header.attributes | 1 << bit))
+        plan, _ = plan_of(marked)
+        assert [peek(made.batch).attributes for made in plan.batches] == [header.attributes]
+        assert values(plan) == [b"v0", b"v1"]
 
 
 def judging(verdicts: dict[int, Verdict]) -> Rules:
