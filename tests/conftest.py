@@ -48,6 +48,14 @@ def no_terminal() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def lean_java() -> Iterator[None]:
+    """Every Java that a test starts, Spark's too: none lives long enough to repay the second compiler's work."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def closed_files(request: pytest.FixtureRequest) -> Iterator[None]:
     """Files left open add up over a run of thousands of tests, until another test fails for want of a number."""

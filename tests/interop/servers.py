@@ -354,11 +354,17 @@ def java() -> str:
 
 
 def run_java(
-    version: str, main_class: str, *arguments: str, stdin: str | None = None, timeout_s: float = 300.0, expect: int = 0
+    version: str,
+    main_class: str,
+    *arguments: str,
+    stdin: str | None = None,
+    timeout_s: float = 300.0,
+    expect: int = 0,
+    options: Sequence[str] = (),
 ) -> str:
     """Run a Java tool of a Kafka release to its end; its standard output. AssertionError with all it said otherwise."""
     command = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    command += ["-cp", kafka_class_path(version), main_class, *arguments]
+    command += [*options, "-cp", kafka_class_path(version), main_class, *arguments]
     return run(command, stdin=stdin, timeout_s=timeout_s, expect=expect)
 
 

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.base.children import die_with_parent
+from tests.interop.classes import shared_classes
 from tests.interop.servers import KAFKA_HEAP, FarshoreBroker, KafkaServer, java, kafka_class_path, wait_until
 
 TIMEOUT_S = 90.0
@@ -151,7 +152,7 @@ class JavaMember:
         self._printed = folder / f"{protocol}-{uuid.uuid4().hex[:6]}.out"
         settings = self._printed.with_suffix(".properties")
         settings.write_text(f"group.protocol={protocol}\ngroup.id={topic}\nenable.auto.commit=true\n")
-        command = [java(), *KAFKA_HEAP, "-cp", kafka_class_path(version)]
+        command = [java(), *KAFKA_HEAP, *shared_classes(version), "-cp", kafka_class_path(version)]
         command += ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", address]
         command += ["--topic", topic, "--from-beginning"]
         command += ["--consumer.config" if version.startswith("3.") else "--command-config", str(settings)]

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.interop.classes import shared_classes
 from tests.interop.servers import FarshoreBroker, run_java
 
 VERSIONS = ("3.9.1", "4.3.0")
@@ -22,7 +23,10 @@ class Tools:
         self.bootstrap = bootstrap
 
     def run(self, name: str, *arguments: str, stdin: str | None = None) -> str:
-        return run_java(self.version, name, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
+        return self.run_plain(name, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
+
+    def run_plain(self, name: str, *arguments: str, stdin: str | None = None) -> str:
+        return run_java(self.version, name, *arguments, stdin=stdin, options=shared_classes(self.version))
 
     def topics(self, *arguments: str) -> str:
         return self.run(f"{TOOLS}.TopicCommand", *arguments)
@@ -122,7 +126,7 @@ def test_perf_tools(tools: Tools, topic: str) -> None:
     tools.topics("--create", "--topic", topic)
     settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all", "compression.type=lz4", "linger.ms=5"]
     arguments = ["--topic", topic, "--num-records", "20000", "--record-size", "200", "--throughput", "-1"]
-    printed = run_java(tools.version, f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
+    printed = tools.run_plain(f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
     assert re.search(r"^20000 records sent, ", printed, re.MULTILINE), printed
     assert tools.offsets("--topic", topic) == {f"{topic}:0": 20000}
     counted = "--num-records" if tools.version >= "4.2" else "--messages"
@@ -137,7 +141,7 @@ def test_transactions_tool(tools: Tools, topic: str) -> None:
     settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all"]
     arguments = ["--topic", topic, "--num-records", "100", "--record-size", "50", "--throughput", "-1"]
     arguments += ["--transactional-id", f"t-{topic}", "--transaction-duration-ms", "50"]
-    run_java(tools.version, f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
+    tools.run_plain(f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
     (row,) = [line.split() for line in tools.run(f"{TOOLS}.TransactionsCommand", "list").splitlines() if topic in line]
     assert row[0] == f"t-{topic}"
     assert row[-1] == "CompleteCommit"
@@ -153,6 +157,6 @@ def test_transactional_performance(tools: Tools, topic: str) -> None:
     settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all"]
     arguments = ["--topic", topic, "--num-records", "2000", "--record-size", "50", "--throughput", "-1"]
     arguments += ["--transactional-id", f"t-{topic}", "--transaction-duration-ms", "50"]
-    run_java(tools.version, f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
+    tools.run_plain(f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
     read = tools.consume(topic, 2000, "--from-beginning", "--isolation-level", "read_committed")
     assert len(read) == 2000
