@@ -31,6 +31,7 @@ from broker.cluster.zookeeper.session import OpenSession
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import EVERY_INTERFACE, BrokerConfig
 from broker.controller.controller import ClusterController
+from broker.controller.leaders import LeaderBalance
 from broker.controller.requests import ControllerRequests, NewTopic
 from broker.controller.routed import RoutedController
 from broker.coordination.coordinators import Coordinators
@@ -93,7 +94,13 @@ class Broker:
         self._upkeep = Upkeep(self.replicas, config, checkpoint)
         self.topic_configs = TopicConfigs(store, self.view, self.replicas)
         self.own_controller = ClusterController(
-            store, config.node_id, self._orders_to, clock, random.SystemRandom(), config.num_partitions
+            store,
+            config.node_id,
+            self._orders_to,
+            clock,
+            random.SystemRandom(),
+            config.num_partitions,
+            _balance(config),
         )
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self._remote = RemoteBrokers(self.peers.connect_to)
@@ -342,6 +349,12 @@ async def _open_store(
         await store.close()
         raise
     return store
+
+
+def _balance(config: BrokerConfig) -> LeaderBalance | None:
+    if not config.auto_leader_rebalance_enable:
+        return None
+    return LeaderBalance(config.leader_imbalance_check_interval_seconds, config.leader_imbalance_per_broker_percentage)
 
 
 def _replica(node_id: int, store: MetadataStore) -> ReplicaState:

@@ -60,6 +60,11 @@ class BrokerConfig:
     log_cleaner_backoff_ms: int = 15 * 1000
     # Within it a replica must have had all that its leader had, to count as in sync.
     replica_lag_time_max_ms: int = 30_000
+    # Whether the controller looks so often who leads, and has partitions led by their first replicas where another
+    # leads more than this part of those that are a broker's own.
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    leader_imbalance_per_broker_percentage: int = 10
 
     # Of the coordinators' topics, when they are made; at most as many replicas as brokers are there then.
     offsets_topic_num_partitions: int = 1
@@ -87,11 +92,15 @@ class BrokerConfig:
             if port is not None and not 0 <= port <= 65535:
                 raise ValueError(f"{name} {port} is outside 0..65535")
         self._check_advertised()
-        for name in ("num_partitions", *CLUSTER_DEFAULTS):
+        for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *CLUSTER_DEFAULTS):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
         if self.replica_lag_time_max_ms <= 0:
             raise ValueError(f"replica_lag_time_max_ms {self.replica_lag_time_max_ms} is not above 0")
+        if self.leader_imbalance_per_broker_percentage < 0:
+            raise ValueError(
+                f"leader_imbalance_per_broker_percentage {self.leader_imbalance_per_broker_percentage} is below 0"
+            )
         if self.record_validation not in RECORD_VALIDATIONS:
             raise ValueError(f"record_validation {self.record_validation!r} is none of {', '.join(RECORD_VALIDATIONS)}")
         if self.node_id < 0:

@@ -85,6 +85,9 @@ class ClusterTable(Table):
     zookeeper_session_timeout_ms: int | None = Field(None, ge=1)
     zookeeper_connection_timeout_ms: int | None = Field(None, ge=1)
     replica_lag_time_max_ms: int | None = Field(None, ge=1)
+    auto_leader_rebalance_enable: bool | None = None
+    leader_imbalance_check_interval_seconds: int | None = Field(None, ge=1)
+    leader_imbalance_per_broker_percentage: int | None = Field(None, ge=0)
 
 
 class ClusterBrokerTable(Table):

@@ -15,10 +15,13 @@ from broker.cluster.metadata import UNWRITTEN, Configs, LiveBroker, PartitionSta
 from broker.controller.elections import (
     Liveness,
     after_restarts,
+    asked_leader,
+    is_reassigned,
     preferred_leader,
     without_broker,
 )
 from broker.topics.configs import value_of
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
 States = dict[TopicPartition, PartitionState]
@@ -154,6 +157,43 @@ class Cluster:
             if after is not None and after is not state:
                 wanted[where] = after
         return wanted
+
+    def asked_elections(
+        self, wheres: Collection[TopicPartition], *, unclean: bool
+    ) -> tuple[States, dict[TopicPartition, ErrorCode]]:
+        """What a client's wish for other leaders amounts to, and of which partitions it comes to nothing, and why."""
+        brokers = Liveness(self.brokers.keys(), self.leaving)
+        wanted: States = {}
+        refused: dict[TopicPartition, ErrorCode] = {}
+        for where in wheres:
+            state = self.state(where)
+            if state is None or state.version == UNWRITTEN:
+                refused[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            found = asked_leader(state, self._present(where, brokers), unclean=unclean)
+            if isinstance(found, ErrorCode):
+                refused[where] = found
+            else:
+                wanted[where] = found
+        return wanted, refused
+
+    def imbalanced(self, max_percent: float) -> set[TopicPartition]:
+        """The partitions that others than their first replicas lead, of brokers that lack more than this part of those
+        that are their own. Those that are being reassigned are left alone.
+        """
+        own: dict[int, int] = {}
+        elsewhere: dict[int, set[TopicPartition]] = {}
+        for where, state in self.elected().items():
+            first = state.replicas[0]
+            own[first] = own.get(first, 0) + 1
+            if state.leader != first and not is_reassigned(state):
+                elsewhere.setdefault(first, set()).add(where)
+        return {
+            where
+            for node, lacking in elsewhere.items()
+            if node in self.brokers and len(lacking) * 100 > own[node] * max_percent
+            for where in lacking
+        }
 
     def elections_for_leaving(self, node: int) -> States:
         """For a controlled shutdown: every partition that another replica can lead, led by that, and without this

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock
 from broker.cluster.metadata import Change, ChangeKind, Controller, TopicState
 from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
 from broker.controller.errors import AnotherController, ReignOver
+from broker.controller.leaders import LeaderBalance, elect_leaders, keep_balanced
 from broker.controller.reign import WATCHED, OrdersTo, Reign
-from broker.controller.requests import CHANGE_MS_MIN, NewTopic
+from broker.controller.requests import CHANGE_MS_MIN, NewTopic, Outcomes
 from broker.controller.topics import TopicChanges
 from broker.wire.vocabulary import TopicPartition
 
@@ -37,13 +38,16 @@ class ClusterController:
         clock: Clock,
         rng: random.Random,
         num_partitions: int,
+        balance: LeaderBalance | None = None,
     ) -> None:
+        """`balance`: None leaves it to commands who leads."""
         self._store = store
         self._node_id = node_id
         self._orders_to = orders_to
         self._clock = clock
         self._rng = rng
         self._num_partitions = num_partitions
+        self._balance = balance
         self._reign: Reign | None = None
         self._elsewhere = False
         self._ruling = asyncio.Condition()
@@ -92,6 +96,8 @@ class ClusterController:
             for name in reign.cluster.waiting():
                 reign.asked(topics.lead_waiting(name, MAKING_MS))
 
+        if self._balance is not None:
+            reign.spawn(keep_balanced(reign, self._balance, self._clock))
         lead_waiting()
         await reign.follow(changes, lead_waiting)
 
@@ -129,6 +135,14 @@ class ClusterController:
 
     async def controlled_shutdown(self, node_id: int, broker_epoch: int, timeout_ms: int) -> frozenset[TopicPartition]:
         return await self._asked(timeout_ms, lambda topics: topics.reign.shut_down(node_id, broker_epoch, timeout_ms))
+
+    async def elect_leaders(
+        self, wheres: Collection[TopicPartition] | None, timeout_ms: int, *, unclean: bool
+    ) -> Outcomes:
+        timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
+        return await self._asked(
+            timeout_ms, lambda topics: elect_leaders(topics.reign, wheres, timeout_ms, unclean=unclean)
+        )
 
     def _rules(self) -> bool:
         return self._reign is not None and not self._reign.over

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.cluster.metadata import PartitionState
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER
 
 FIRST_LEADER_EPOCH: Final = 0
@@ -38,6 +39,8 @@ def after_brokers_changed(state: PartitionState, brokers: Liveness, *, unclean: 
     isr = tuple(node for node in state.isr if node in brokers.live)
     if not isr:
         candidates = [node for node in state.replicas if node in brokers.live] if unclean else []
+        # One that is being added may have nothing yet.
+        candidates.sort(key=lambda node: node in state.adding_replicas)
         if not candidates:
             # Whoever of them comes back first has all that was acknowledged.
             return state if state.leader == NO_LEADER else _changed(state, NO_LEADER, state.isr)
@@ -78,6 +81,26 @@ def preferred_leader(state: PartitionState, brokers: Liveness) -> PartitionState
     if preferred not in state.isr or preferred not in brokers.staying:
         return None
     return _changed(state, preferred, state.isr)
+
+
+def asked_leader(state: PartitionState, brokers: Liveness, *, unclean: bool) -> PartitionState | ErrorCode:
+    """As a client asks for it (KIP-460): the first replica leads; or, `unclean`, where nobody leads whoever is there,
+    also one that is not in sync. The code says why there is no such election.
+    """
+    if not unclean:
+        preferred = preferred_leader(state, brokers)
+        if preferred is None:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return ErrorCode.ELECTION_NOT_NEEDED if preferred is state else preferred
+    if state.leader in brokers.live:
+        return ErrorCode.ELECTION_NOT_NEEDED
+    after = after_brokers_changed(state, brokers, unclean=True)
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if after.leader == NO_LEADER else after
+
+
+def is_reassigned(state: PartitionState) -> bool:
+    """Whether it is on its way to other replicas (KIP-455)."""
+    return bool(state.adding_replicas or state.removing_replicas)
 
 
 def without_broker(state: PartitionState, leaving: int, brokers: Liveness) -> PartitionState | None:

@@ -46,3 +46,10 @@ class StillUnderWay(ControllerError):
     error_code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True
     hint = "describe the topic: the change goes on; look at the brokers that do not answer"
+
+
+class ElectionRefused(ControllerError):
+    """No other leader was elected: there is none to be, or none is needed."""
+
+    retriable = True
+    hint = "describe the topic: a leader must be there, and in sync unless the election is unclean"

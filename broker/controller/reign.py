@@ -107,14 +107,19 @@ class Reign:
             self._open_queues(brokers)
             log.info("controller epoch %d: broker %d, %d topics", *self.controller[1::-1], len(topics))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> bool:
-        """False: it is over already."""
+    @contextlib.asynccontextmanager
+    async def turn_to_write(self) -> AsyncIterator[None]:
+        """For what nobody asked for: whatever is in doubt raises ReignOver."""
+        async with self.turn, _ending_in_doubt():
+            yield
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """None: it is over already."""
         try:
-            self._tasks.create_task(work)
+            return self._tasks.create_task(work)
         except RuntimeError:
             work.close()
-            return False
-        return True
+            return None
 
     def asked(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Carries a request out to its end, also when nobody waits for it any more. What is in doubt ends the reign."""
@@ -139,16 +144,20 @@ class Reign:
                 if not answer.done():
                     answer.set_result(result)
 
-        if not self.spawn(carried_out()):
+        carrying_out = self.spawn(carried_out())
+        if carrying_out is None:
             work.close()
             answer.set_exception(_changed())
+        else:
+            # Where it was cancelled before it began, nobody else ends `work`.
+            carrying_out.add_done_callback(lambda done: work.close())
         return answer
 
     async def follow(self, changes: AsyncIterator[Change], brokers_changed: Callable[[], None]) -> None:
         """Ends only by raising ReignOver. `brokers_changed` is called when a change of the brokers was followed."""
         async for change in changes:
             try:
-                async with self.turn, _ending_in_doubt():
+                async with self.turn_to_write():
                     await self._on(change)
                 if change.kind is ChangeKind.BROKERS:
                     brokers_changed()
@@ -219,7 +228,7 @@ class Reign:
         """Replicas that could not be opened: another one leads, if one is in sync."""
         damaged = [where for where, code in failures.items() if code is ErrorCode.KAFKA_STORAGE_ERROR]
         try:
-            async with self.turn, _ending_in_doubt():
+            async with self.turn_to_write():
                 self.announce(await self.write(self.cluster.take_failures(node, damaged)))
         except ReignOver:
             raise

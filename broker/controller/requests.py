@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from broker.cluster.metadata import TopicState
+from broker.errors import BrokerError
 from broker.wire.vocabulary import BROKER_DEFAULT, TopicPartition
 
 CHANGE_MS_MIN: Final = 30_000
 """Kafka answers a request with a shorter timeout that it is late, and carries it out: who asks is told here instead."""
+
+Outcomes: TypeAlias = Mapping[TopicPartition, BrokerError | None]
+"""Of each partition that was asked for; None: it was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +62,19 @@ class ControllerRequests(Protocol):
         that only it can lead. Raises StaleBrokerEpoch.
         """
         ...
+
+    async def elect_leaders(
+        self, wheres: Collection[TopicPartition] | None, timeout_ms: int, *, unclean: bool
+    ) -> Outcomes:
+        """Has partitions led by their first replicas, or, `unclean`, those that have no leader by whoever is there:
+        what that one lacks is lost. None: all partitions, of which those that need no election are left out.
+        """
+        ...
+
+
+def by_topic(wheres: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """As requests name partitions: topics in the order in which they come first, each with its indexes."""
+    found: dict[str, list[int]] = {}
+    for where in wheres:
+        found.setdefault(where.topic, []).append(where.partition)
+    return list(found.items())

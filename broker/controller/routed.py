@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock
 from broker.client.connection import Connection
@@ -14,7 +14,7 @@ from broker.cluster.metadata_store import MetadataStore
 from broker.cluster.orders import StaleBrokerEpoch
 from broker.cluster.view import ClusterView
 from broker.controller.errors import AnotherController, ControllerError, NotController, StillUnderWay
-from broker.controller.requests import CHANGE_MS_MIN, ControllerRequests, NewTopic
+from broker.controller.requests import CHANGE_MS_MIN, ControllerRequests, NewTopic, Outcomes, by_topic
 from broker.errors import BrokerError
 from broker.topics.errors import TopicExists, UnknownTopic
 from broker.wire.errors import ErrorCode, WireError
@@ -34,8 +34,13 @@ from broker.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from broker.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopicPartitions,
+)
 from broker.wire.schema import Message
-from broker.wire.vocabulary import ConfigSource, TopicPartition
+from broker.wire.vocabulary import ConfigSource, ElectionType, TopicPartition
 
 T = TypeVar("T")
 
@@ -135,6 +140,28 @@ class RoutedController:
             timeout_ms, lambda: self._own.controlled_shutdown(node_id, broker_epoch, timeout_ms), there
         )
 
+    async def elect_leaders(
+        self, wheres: Collection[TopicPartition] | None, timeout_ms: int, *, unclean: bool
+    ) -> Outcomes:
+        timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
+
+        async def there(connection: Connection) -> Outcomes:
+            asked = None if wheres is None else [ElectLeadersTopicPartitions(*each) for each in by_topic(wheres)]
+            kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+            answer: ElectLeadersResponse = await _ask(
+                connection, ElectLeadersRequest(kind, asked, timeout_ms), timeout_ms
+            )
+            _check(answer.error_code, None)
+            return {
+                TopicPartition(topic.topic, result.partition_id): _refusal(result.error_code, result.error_message)
+                for topic in answer.replica_election_results
+                for result in topic.partition_result
+            }
+
+        return await self._routed(
+            timeout_ms, lambda: self._own.elect_leaders(wheres, timeout_ms, unclean=unclean), there
+        )
+
     # -- the way there ---------------------------------------------------------------------------------------
 
     async def _routed(
@@ -187,17 +214,20 @@ async def _ask(connection: Connection, request: Message, timeout_ms: int) -> Any
 
 def _check(code: int, text: str | None) -> None:
     """Raises what the controller raised, as far as it makes a difference."""
-    if code:
-        _refuse(ErrorCode.of(code), text)
+    if (refusal := _refusal(code, text)) is not None:
+        raise refusal
 
 
-def _refuse(code: ErrorCode, text: str | None) -> NoReturn:
+def _refusal(number: int, text: str | None) -> BrokerError | None:
+    if not number:
+        return None
+    code = ErrorCode.of(number)
     told = text or code.description
     if code is ErrorCode.NOT_CONTROLLER:
-        raise NotController(told)
+        return NotController(told)
     if (kind := _KINDS.get(code)) is not None:
-        raise kind(told)
-    raise ControllerRefused(told, error_code=code)
+        return kind(told)
+    return ControllerRefused(told, error_code=code)
 
 
 def _creatable(new: NewTopic) -> CreatableTopic:

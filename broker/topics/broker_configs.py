@@ -25,6 +25,7 @@ _LONGS = {
     "log_retention_check_interval_ms",
     "log_cleaner_backoff_ms",
     "replica_lag_time_max_ms",
+    "leader_imbalance_check_interval_seconds",
     "queued_max_request_bytes",
     "connections_max_idle_ms",
 }

@@ -38,6 +38,7 @@ from broker.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from broker.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from broker.wire.messages.fetch import FetchRequest, FetchResponse
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -104,6 +105,7 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
@@ -174,6 +176,7 @@ _ROWS: Final = (
     _api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
     _api(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
     _api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
+    _api(ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
     _api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
     _api(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),

@@ -49,6 +49,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class ElectionType(IntEnum):
+    """Of ElectLeaders: by the first replica, or by whoever is there."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
 class IsolationLevel(IntEnum):
     """How far a consumer reads: up to the high watermark, or up to the last stable offset."""
 

@@ -35,6 +35,7 @@ from broker.cluster.orders import (
 from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.controller.controller import ClusterController
+from broker.controller.leaders import LeaderBalance
 from broker.errors import BrokerError
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.cluster.fake_zookeeper import FakeSession
@@ -159,7 +160,8 @@ class Way:
 
 
 class World:
-    def __init__(self, seed: int, brokers: int = 3) -> None:
+    def __init__(self, seed: int, brokers: int = 3, balance: LeaderBalance | None = None) -> None:
+        self.balance = balance
         self.rng = random.Random(seed)
         self.clock = SimClock()
         self.judge = Judge()
@@ -201,7 +203,13 @@ class World:
                     broker.controller_epoch = max(broker.controller_epoch, await store.controller_epoch())
                     await store.register_broker(registration)
                     broker.controller = ClusterController(
-                        store, broker.node_id, lambda live: self._way(broker, live), self.clock, self.rng, 1
+                        store,
+                        broker.node_id,
+                        lambda live: self._way(broker, live),
+                        self.clock,
+                        self.rng,
+                        1,
+                        self.balance,
                     )
                     tasks.create_task(broker.controller.run())
                     await keeping

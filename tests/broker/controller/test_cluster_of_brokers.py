@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from broker.controller.leaders import LeaderBalance
 from broker.controller.requests import NewTopic
 from broker.errors import BrokerError
+from broker.wire.vocabulary import TopicPartition
 from tests.broker.controller.cluster_world import World
 
 SEEDS = (*range(100), 262, 1315)
@@ -16,12 +18,13 @@ SEEDS = (*range(100), 262, 1315)
 was followed and has not noticed orders a broker that has just begun.
 """
 ACTIONS = 40
+BALANCE = LeaderBalance(check_interval_s=5, imbalance_max_percent=10)
 
 
-async def live_through(seed: int, actions: int = ACTIONS) -> World:
-    """Raises Violation."""
-    world = World(seed)
-    story = Story(world)
+async def live_through(seed: int, actions: int = ACTIONS, *, operated: bool = False) -> World:
+    """`operated`: there are operators, who say who is to lead. Raises Violation."""
+    world = World(seed, balance=BALANCE if operated else None)
+    story = Story(world, operated)
     try:
         for node in world.brokers:
             world.start(node)
@@ -44,7 +47,7 @@ async def live_through(seed: int, actions: int = ACTIONS) -> World:
 class Story:
     """What happens, by the world's dice."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, operated: bool) -> None:
         self.world = world
         self.rng = world.rng
         self.asking: list[asyncio.Task[None]] = []
@@ -53,6 +56,8 @@ class Story:
             (self._expire, 2), (self._cut, 2), (self._mend, 3), (self._time, 6), (self._change_isr, 4),
             (self._prefer, 2), (self._cut_way, 1), (self._leave, 2),
         ]  # fmt: skip
+        if operated:
+            self._acts += [(self._elect, 4)]
 
     async def next(self) -> None:
         acts, weights = zip(*self._acts, strict=True)
@@ -141,6 +146,13 @@ class Story:
         if broker.runs and broker.store is not None and broker.states:
             self.asking.append(asyncio.create_task(self._try(broker.store.request_preferred_elections(broker.states))))
 
+    async def _elect(self) -> None:
+        controller = self.world.brokers[self._node()].controller
+        if controller is not None:
+            named = [TopicPartition(f"t{self.rng.randrange(6)}", self.rng.randrange(4)) for _ in range(3)]
+            wheres = self.rng.choice([None, named])
+            self.asking.append(asyncio.create_task(self._try(controller.elect_leaders(wheres, 1, unclean=False))))
+
     async def _change_isr(self) -> None:
         """As a leader does: a follower that is slow leaves, one that caught up comes back."""
         broker = self.world.brokers[self._node()]
@@ -174,6 +186,11 @@ class Story:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_whatever_happens_is_followed_by_order(seed: int) -> None:
     await live_through(seed)
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_operators_say_who_leads_whatever_happens(seed: int) -> None:
+    await live_through(seed, operated=True)
 
 
 @pytest.mark.parametrize("seed", [3, 17])

@@ -12,10 +12,12 @@ from broker.controller.elections import (
     Liveness,
     after_brokers_changed,
     after_restarts,
+    asked_leader,
     first_leader,
     preferred_leader,
     without_broker,
 )
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER
 
 NODES = range(5)
@@ -139,3 +141,35 @@ def test_a_new_partition_counts_only_who_has_its_folder(state: PartitionState, r
     else:
         assert set(led.isr) == ready & set(state.replicas)
         assert (led.leader, led.leader_epoch) == (led.isr[0], 0)
+
+
+@given(states(), brokers())
+def test_a_first_replica_leads_when_it_is_asked_for_and_may(state: PartitionState, live: Liveness) -> None:
+    found, first = asked_leader(state, live, unclean=False), state.replicas[0]
+    if first == state.leader:
+        assert found is ErrorCode.ELECTION_NOT_NEEDED
+    elif first not in state.isr or first not in live.staying:
+        assert found is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    else:
+        assert found == replace(state, leader=first, leader_epoch=state.leader_epoch + 1)
+
+
+@given(states(), brokers())
+def test_an_unclean_election_is_for_those_without_a_leader(state: PartitionState, live: Liveness) -> None:
+    found = asked_leader(state, live, unclean=True)
+    if state.leader in live.live:
+        assert found is ErrorCode.ELECTION_NOT_NEEDED
+    elif not set(state.replicas) & live.live:
+        assert found is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    else:
+        assert isinstance(found, PartitionState)
+        assert found.leader in live.live & set(found.isr)
+        assert found.leader_epoch == state.leader_epoch + 1
+        if set(state.isr) & live.live:
+            assert found.leader in state.isr, "one in sync is there"
+
+
+def test_a_replica_that_is_being_added_leads_last() -> None:
+    state = PartitionState(NO_LEADER, 3, (3, 1, 2), (2,), adding_replicas=(3,), removing_replicas=(2,))
+    assert after_brokers_changed(state, Liveness({1, 3}), unclean=True).leader == 1
+    assert after_brokers_changed(state, Liveness({3}), unclean=True).leader == 3

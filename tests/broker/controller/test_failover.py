@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -86,3 +87,18 @@ async def test_a_broker_that_stops_in_order_leads_nothing_by_then(world: World) 
     assert topics["alone"].partitions[0].leader == 1
     await world.kill(1)
     await world.settle()
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_request_that_a_controllers_end_overtakes_leaves_nothing_behind(world: World, steps: int) -> None:
+    """A coroutine that is never awaited is a warning, and so an error here."""
+    controller, node = controller_of(world), world.brokers[0].view.controller
+    assert node is not None
+    killing = asyncio.create_task(world.kill(node))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    asking = asyncio.create_task(controller.delete_topic("none", 1))
+    await killing
+    asking.cancel()
+    await asyncio.wait([asking])
+    gc.collect()
