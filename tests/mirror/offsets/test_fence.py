@@ -20,7 +20,7 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.link import Link
 from mirror.offsets.entries import TopicIdentity, Writer
-from mirror.offsets.fence import fence_link
+from mirror.offsets.fence import fence_link, find_unmarkable
 from mirror.offsets.state_writer import FENCED_CODES, StateLog, ensure_own_topics
 from tests.broker.faults import Faults, injected, leaderless
 from tests.mirror.harness import make_topic
@@ -168,3 +168,38 @@ async def test_without_its_state_topic_a_link_is_not_fenced_by_halves(target: Cl
         await fence_link(target, link)
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await log_end_offsets(target, [TopicPartition("flights", 0)]) == {TopicPartition("flights", 0): 0}
+
+
+async def test_who_was_overtaken_since_its_first_fence_is_told_so(target: Cluster, link: Link) -> None:
+    await ensure_own_topics(target, link)
+    own = (await fence_link(target, link, [])).writer
+    await fence_link(target, link, [])
+    with pytest.raises(LinkFenced, match="east-west was taken over by another owner while it was starting") as fenced:
+        await fence_link(target, link, since=own)
+    assert fenced.value.writer == own
+
+
+async def test_what_can_take_no_marker_is_named_with_its_reason(
+    target: Cluster, link: Link, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(target, "flights", 4)
+    await make_topic(target, "strict", 2, min_insync_replicas="2")
+    well, short, mute, unled = (TopicPartition("flights", number) for number in range(4))
+    strict, beside = TopicPartition("strict", 0), TopicPartition("strict", 1)
+    beyond, unknown = TopicPartition("flights", 9), TopicPartition("unknown", 0)
+    faults = Faults(leaderless={unled}, short_isr={short, strict})
+    faults.refuse(mute, ErrorCode.KAFKA_STORAGE_ERROR, ApiKey.LIST_OFFSETS)
+    wanted = [well, short, mute, unled, strict, beside, beyond, unknown]
+    with injected(monkeypatch, {server.broker: faults}):
+        found = await find_unmarkable(target, wanted)
+    assert {where: error.code for where, error in found.items() if isinstance(error, KafkaError)} == {
+        mute: ErrorCode.KAFKA_STORAGE_ERROR,
+        unled: ErrorCode.LEADER_NOT_AVAILABLE,
+        strict: ErrorCode.NOT_ENOUGH_REPLICAS,
+        beyond: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        unknown: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert found.keys().isdisjoint({well, short, beside}), "one replica in sync is enough where no more are asked for"
+    assert str(found[strict]) == "strict-0 at west: NOT_ENOUGH_REPLICAS (1 of 3 replicas are in sync)"
+    for where in (unled, beyond):
+        assert f"{where} at west" in str(found[where])
