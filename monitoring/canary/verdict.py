@@ -156,7 +156,8 @@ class CanaryJudge:
     @property
     def overdue_records(self) -> int:
         """Those of the waiting that should have come by now."""
-        return sum(flight.overdue for flight in self._waiting.values())
+        # Of a copy that is made in one step: /metrics is read in another thread than records come in.
+        return sum(flight.overdue for flight in list(self._waiting.values()))
 
     def report(self) -> CanaryReport:
         latencies = self._latencies

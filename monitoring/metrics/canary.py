@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from monitoring import limits
-from monitoring.canary.verdict import CanaryJudge
+from monitoring.canary.verdict import CanaryJudge, CanaryReport
 
 
 class CanaryCollector(Collector):
@@ -17,36 +17,33 @@ class CanaryCollector(Collector):
         self._judges = judges
 
     def collect(self) -> Iterator[Metric]:
+        reports = [(judge, judge.report()) for judge in self._judges]
         for name, help_text, count in _COUNTERS:
             family = CounterMetricFamily(f"farshore_canary_{name}", help_text, labels=["link"])
-            for judge in self._judges:
-                family.add_metric([judge.link], count(judge))
+            for judge, report in reports:
+                family.add_metric([judge.link], count(judge, report))
             yield family
         waiting = GaugeMetricFamily(
             "farshore_canary_waiting_records", "Canary records under way to the target.", labels=["link"]
         )
-        for judge in self._judges:
-            waiting.add_metric([judge.link], judge.waiting_records)
+        for judge, report in reports:
+            waiting.add_metric([judge.link], report.waiting_records)
         yield waiting
 
 
 # A counter never falls: a record that was late and is lost, or was lost and came after all, stays in what it once was.
-_COUNTERS: tuple[tuple[str, str, Callable[[CanaryJudge], int]], ...] = (
-    ("sent_records", "Canary records handed to the source.", lambda judge: judge.report().sent_records),
+_COUNTERS: tuple[tuple[str, str, Callable[[CanaryJudge, CanaryReport], int]], ...] = (
+    ("sent_records", "Canary records handed to the source.", lambda _, report: report.sent_records),
     (
         "unacknowledged_records",
         "Canary records that the source did not acknowledge.",
-        lambda judge: judge.report().unacknowledged_records,
+        lambda _, report: report.unacknowledged_records,
     ),
-    ("received_records", "Canary records that arrived at the target.", lambda judge: judge.report().received_records),
-    ("lost_records", "Canary records that the mirror went past, or that never came.", lambda judge: judge.lost_ever),
-    ("late_records", "Canary records that did not arrive within the deadline.", lambda judge: judge.overdue_ever),
-    (
-        "duplicate_records",
-        "Canary records that arrived more than once.",
-        lambda judge: judge.report().duplicate_records,
-    ),
-    ("order_breaks", "Canary records that arrived after a later one.", lambda judge: judge.report().order_breaks),
+    ("received_records", "Canary records that arrived at the target.", lambda _, report: report.received_records),
+    ("lost_records", "Canary records that the mirror went past, or that never came.", lambda judge, _: judge.lost_ever),
+    ("late_records", "Canary records that did not arrive within the deadline.", lambda judge, _: judge.overdue_ever),
+    ("duplicate_records", "Canary records that arrived more than once.", lambda _, report: report.duplicate_records),
+    ("order_breaks", "Canary records that arrived after a later one.", lambda _, report: report.order_breaks),
 )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
+import sys
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -158,3 +161,32 @@ def test_served_over_http_and_a_taken_port_is_said(tmp_path: Path) -> None:
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", int(port)))
+
+
+def test_a_scrape_is_not_disturbed_by_records_that_come_in_meanwhile(tmp_path: Path) -> None:
+    """Who asks has a thread of its own."""
+    judge = CanaryJudge("east-west", "me")
+    registry = registry_for(Board(), tmp_path, (judge,))
+    is_over = threading.Event()
+
+    def fly() -> None:
+        for sequence in itertools.count():
+            record = CanaryRecord("me", sequence, NOW_MS)
+            judge.sending(record)
+            judge.acknowledged(record, sequence)
+            if sequence >= 2_000:
+                judge.seen(CanaryRecord("me", sequence - 2_000, NOW_MS), NOW_MS)
+            if is_over.is_set():
+                return
+
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    flying = threading.Thread(target=fly)
+    flying.start()
+    try:
+        for _ in range(50):
+            read(registry)
+    finally:
+        is_over.set()
+        flying.join()
+        sys.setswitchinterval(before_s)
