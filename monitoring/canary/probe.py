@@ -77,17 +77,24 @@ class CanaryProbe:
     async def run(self, duration_ms: int | None = None, tick: Callable[[], None] = lambda: None) -> None:
         """Write for `duration_ms` and wait for what is under way, or for ever; `tick` is called after each record.
 
-        Troubles of a site do not end it: they are what it is there to see. Call `prepare` first.
+        Troubles of a site do not end it: they are what it is there to see. Call `prepare` first. Raises CanaryError,
+        with nothing written, where the target's topic may not be read at all.
         """
         in_place = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(self._read_for_ever(in_place)), group.create_task(self._prove_for_ever())]
-            await in_place.wait()
-            async with asyncio.TaskGroup() as writers:
-                await self._write(writers, duration_ms, tick)
-            await self._settle()
-            for helper in helpers:
-                helper.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = [group.create_task(self._read_for_ever(in_place)), group.create_task(self._prove_for_ever())]
+                await in_place.wait()
+                async with asyncio.TaskGroup() as writers:
+                    await self._write(writers, duration_ms, tick)
+                await self._settle()
+                for helper in helpers:
+                    helper.cancel()
+        except BaseExceptionGroup as group:
+            for error in group.exceptions:
+                if isinstance(error, CanaryError):
+                    raise error from None
+            raise
 
     async def _settle(self) -> None:
         """Until everything has arrived, is lost or is overdue."""
@@ -179,7 +186,7 @@ class CanaryProbe:
 
     async def _read_for_ever(self, ready: asyncio.Event) -> None:
         """Read the target's topic, again after each trouble, from where it stopped; sets `ready` when in place."""
-        pause_ms = limits.CANARY_RETRY_MIN_MS
+        pause_ms, was_cut = limits.CANARY_RETRY_MIN_MS, False
         while True:
             consumer = _consumer(self.link.target.bootstrap_servers)
             try:
@@ -187,6 +194,9 @@ class CanaryProbe:
                 where = _assign(consumer, self.link.target_topic(self.link.canary_topic))
                 if self._position is None:
                     self._position = (await consumer.end_offsets([where]))[where]
+                elif was_cut:
+                    self._position = (await consumer.beginning_offsets([where]))[where]
+                was_cut = False
                 consumer.seek(where, self._position)
                 ready.set()
                 pause_ms = limits.CANARY_RETRY_MIN_MS
@@ -199,7 +209,7 @@ class CanaryProbe:
                     self._position = await consumer.position(where)
             except OffsetOutOfRangeError:
                 # The target's topic was cut or recreated: go on at its beginning; what is missing will be late.
-                self._position = 0
+                was_cut = True
             except (KafkaError, OSError) as error:
                 if not ready.is_set() and not getattr(error, "retriable", True):
                     raise CanaryError(f"the canary cannot read at {self.link.target.name}: {error}") from error

@@ -49,15 +49,14 @@ async def run_monitor(settings: MonitorSettings, ready: Callable[[str], None]) -
 
 
 async def _canary_for_ever(link: Link, judge: CanaryJudge, latency: Histogram) -> None:
-    """Prepare until both sites and the mirror are there, then run."""
+    """Prepare until both sites and the mirror are there, then run; one that cannot ends neither others nor a watch."""
     probe = CanaryProbe(link, judge, now_ms, latency.labels(link.name).observe)
     pause_ms = limits.CANARY_RETRY_MIN_MS
     while True:
         try:
             await probe.prepare()
-            break
+            await probe.run()
         except (FarshoreError, OSError):
             # farshore_link_up says that a site is away, farshore_canary_sent_records_total that no canary flies.
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, limits.CANARY_RETRY_MAX_MS)
-    await probe.run()

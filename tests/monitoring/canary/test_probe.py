@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaProducer
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from broker.client.topics import NewTopic, create_topics
+from broker.client.topics import NewTopic, create_topics, delete_records
+from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, TopicIds
 from mirror.offsets.fence import fence_link
@@ -134,3 +135,26 @@ async def test_a_copy_that_arrives_while_it_runs_is_a_duplicate(bootstrap: str) 
         await running
     report = judge.report()
     assert (report.duplicate_records, report.lost_records, report.holds) == (1, 0, False)
+
+
+async def test_a_target_that_was_cut_and_begins_later_is_read_from_its_beginning(bootstrap: str) -> None:
+    """As one that was recreated and whose retention has been there: offset 0 is out of range, too."""
+    link = looped_link("cut", bootstrap)
+    judge = CanaryJudge(link.name, "me")
+    arrived = asyncio.Event()
+    probe = CanaryProbe(link, judge, now_ms, observe=lambda _: arrived.set())
+    await probe.prepare()
+    await write(bootstrap, link, *(CanaryRecord("old", number, now_ms()) for number in range(3)))
+    async with Cluster(link.target) as target:
+        await delete_records(target, {TopicPartition(link.canary_topic, 0): 2})
+    record = CanaryRecord("me", 0, now_ms())
+    judge.sending(record)
+    probe._position = 1_000
+    reader = asyncio.create_task(probe._read_for_ever(asyncio.Event()))
+    try:
+        await write(bootstrap, link, record)
+        async with asyncio.timeout(60):
+            await arrived.wait()
+    finally:
+        reader.cancel()
+        await asyncio.wait([reader])
