@@ -216,9 +216,11 @@ class PartitionLog(ReadableLog):
         LogStorageError.
         """
         self._store.producers.expire(self._clock.now_ms())
+        # First, and with as little written as can be: on a full disk this is what makes room.
+        count = self._delete_segments(self._config)
         with self._guard.errors():
             self._store.save_recovery_point()
-        return self._delete_segments(self._config)
+        return count
 
     def _delete_segments(self, config: LogConfig) -> int:
         with self._guard.errors():
@@ -229,10 +231,14 @@ class PartitionLog(ReadableLog):
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
             )
+            left = count
             if count == len(self._store.segments):
+                if count > 1:
+                    self._store.delete_oldest(count - 1)
                 self._store.roll()
-            if count:
-                self._store.delete_oldest(count)
+                left = 1
+            if left:
+                self._store.delete_oldest(left)
         return count
 
     def truncate_to(self, offset: int) -> int:
