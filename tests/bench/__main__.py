@@ -1,4 +1,4 @@
-"""`python -m tests.bench [mirror|latency|broker|validation|startup|all]`: all measurements in one run, with ratios."""
+"""`python -m tests.bench [mirror|latency|broker|validation|failover|startup|all]`: all measurements, with ratios."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from tests.bench import tables
 from tests.bench.broker_bench import bench_broker
 from tests.bench.clusters import KAFKA_VERSION, ClusterKind, kafka_available
 from tests.bench.data import record_values
+from tests.bench.failover_bench import bench_failover
 from tests.bench.latency_bench import bench_latency
 from tests.bench.measure import GB
 from tests.bench.mirror_bench import MirrorSetup, bench_mirror
 from tests.bench.validation_bench import bench_validation
 from tests.interop.servers import ServerFailed
 
-PARTS = ("mirror", "latency", "broker", "validation", "startup")
+PARTS = ("mirror", "latency", "broker", "validation", "failover", "startup")
+FAILOVER_PARTITIONS = 1000
 STARTUP_RUNS = 5
 VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 
@@ -73,6 +75,9 @@ def main(
             _broker(console, directory / "broker", payload_bytes, rounds, logs, say)
         if "validation" in wanted:
             console.print(tables.validation_table(bench_validation(record_values(logs))))
+        if "failover" in wanted:
+            measured = bench_failover(directory / "failover", FAILOVER_PARTITIONS, rounds, say)
+            console.print(tables.failover_line(FAILOVER_PARTITIONS, measured))
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))
     except ServerFailed as failed:

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +15,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.interop.servers import FarshoreBroker, ZooKeeperServer
-from tests.ports import free_port
+from tests.interop.brokers import NODES, ClusterBroker, cluster_of_brokers
+from tests.interop.servers import ZooKeeperServer
 
-NODES = (1, 2, 3)
-SESSION_MS = 4000
 WAIT_S = 120
 TOPIC = "t"
 PARTITIONS = 3
 ON_EACH_SIDE = 500
 """Records acknowledged before a broker is killed, and after others took over."""
-
-
-class ClusterBroker(FarshoreBroker):
-    """One of the brokers that a configuration file names."""
-
-    def __init__(self, folder: Path, file: Path, node_id: int, port: int) -> None:
-        super().__init__(folder)
-        self.name = f"broker-{node_id}"
-        self.log = folder / f"{self.name}.log"
-        self.port, self.file, self.node_id = port, file, node_id
-
-    def command(self) -> list[str]:
-        run = ["broker", "run", "--site", "east", "--node-id", str(self.node_id)]
-        return [*super().command()[:3], "--config", str(self.file), *run]
 
 
 class Brokers:
@@ -61,24 +45,7 @@ class Brokers:
 
 @pytest.fixture
 def brokers(tmp_path: Path, zookeeper: ZooKeeperServer) -> Iterator[Brokers]:
-    ports = {node: free_port() for node in NODES}
-    tables = "".join(
-        f'[[sites.east.brokers]]\nnode_id = {node}\nlisten = "127.0.0.1:{port}"\ndata_dir = "data-{node}"\n'
-        for node, port in ports.items()
-    )
-    file = tmp_path / "farshore.toml"
-    file.write_text(
-        f'[sites.east]\nbootstrap_servers = "{",".join(f"127.0.0.1:{port}" for port in ports.values())}"\n'
-        f'[sites.east.cluster]\nzookeeper = "{zookeeper.address}/test-{uuid.uuid4()}"\n'
-        f"zookeeper_session_timeout_ms = {SESSION_MS}\n{tables}"
-    )
-    started = {node: ClusterBroker(tmp_path / f"broker-{node}", file, node, port) for node, port in ports.items()}
-    with ExitStack() as stack:
-        for broker in started.values():
-            stack.callback(broker.stop)
-            broker.launch()
-        for broker in started.values():
-            broker.wait_ready()
+    with cluster_of_brokers(tmp_path, f"{zookeeper.address}/test-{uuid.uuid4()}") as started:
         yield Brokers(started)
 
 
