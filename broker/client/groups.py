@@ -36,6 +36,8 @@ from broker.wire.messages.offset_fetch import (
 from broker.wire.vocabulary import NO_GENERATION, NO_OFFSET, GroupState, TopicPartition
 
 _MANY_GROUPS_SINCE: Final = 8
+_TYPES_LISTED_SINCE: Final = 5
+"""The version of ListGroups: no broker before it has groups that are neither classic nor of the consumer protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, 
     """Groups with their members, by id, or why one cannot be described. A group that is not there is in state DEAD.
 
     DescribeGroups does not know those of the consumer protocol (KIP-848): what it does not find is asked for as such.
+    Of what is neither, Kafka Streams' groups for instance (KIP-1071), it is known whether it has members, not which.
     """
 
     async def ask(connection: Connection, share: list[str]) -> dict[str, DescribedConsumerGroup | KafkaError]:
@@ -129,9 +132,33 @@ async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, 
                     )
                 elif not group.error_code:
                     found[group.group_id] = _described_newer(group)
+                    dead.remove(group.group_id)
+        if dead and connection.offers(ApiKey.LIST_GROUPS, _TYPES_LISTED_SINCE):
+            found |= await _of_other_types(connection, dead, cluster)
         return found
 
     return await ask_group_coordinators(cluster, list(groups), ask)
+
+
+async def _of_other_types(
+    connection: Connection, groups: Iterable[str], cluster: Cluster
+) -> dict[str, DescribedConsumerGroup | KafkaError]:
+    """Those of `groups` that their coordinator lists all the same: one without members as such, else an error."""
+    response: ListGroupsResponse = await connection.request(ListGroupsRequest())
+    if response.error_code:
+        raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
+    found: dict[str, DescribedConsumerGroup | KafkaError] = {}
+    wanted = set(groups)
+    for listed in response.groups:
+        name, state = listed.group_id, _state(listed.group_state)
+        if name not in wanted or state is GroupState.DEAD:
+            continue
+        if state is GroupState.EMPTY:
+            found[name] = DescribedConsumerGroup(name, state, listed.protocol_type, "", ())
+        else:
+            text = f"it is of type {listed.group_type}, in state {listed.group_state}, and its members are not told"
+            found[name] = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"group {name} at {cluster.site.name}", text)
+    return found
 
 
 async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:

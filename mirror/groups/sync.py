@@ -23,8 +23,9 @@ from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupS
 from mirror.offsets.offset_map import Where
 from mirror.offsets.state_writer import Change
 
-CONSUMER_PROTOCOL_TYPES = frozenset({"consumer", ""})
-"""Groups of consumers, and those whose offsets were only ever committed from outside."""
+CONSUMER_PROTOCOL_TYPES = frozenset({"consumer", "streams", ""})
+"""Groups of consumers, those of Kafka Streams' own protocol (KIP-1071), and those whose offsets were only ever
+committed from outside."""
 
 Write = Callable[[Sequence[Change]], Awaitable[None]]
 """Writes to the link's state, and returns when it is acknowledged."""

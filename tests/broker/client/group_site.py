@@ -19,8 +19,10 @@ from broker.wire.api import ApiKey
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.frames import RequestHeader, decode_request, encode_response
+from broker.wire.messages import consumer_group_describe
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -78,6 +80,8 @@ class GroupSite:
     offsets: dict[str, Offsets] = field(default_factory=dict)
     staged: dict[str, Offsets] = field(default_factory=dict)
     """By group, what the open transaction holds."""
+    types: dict[str, str] = field(default_factory=dict)
+    """Of groups of other protocols than the two: neither request that describes groups knows them."""
     producer_epoch: int = 0
     leaders: list[int] = field(default_factory=list)
     """Of each partition of the offsets topic, -1 where there is none; [] where it may not be described."""
@@ -164,11 +168,18 @@ class GroupSite:
         if isinstance(message, EndTxnRequest):
             return self._end(message)
         if isinstance(message, DescribeGroupsRequest):
-            described = [DescribedGroup(0, group_id=group, group_state="Empty") for group in message.groups]
-            return DescribeGroupsResponse(groups=described)
+            states = {group: "Dead" if group in self.types else "Empty" for group in message.groups}
+            return DescribeGroupsResponse(groups=[DescribedGroup(0, *known) for known in states.items()])
+        if isinstance(message, ConsumerGroupDescribeRequest):
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+            unknown = [consumer_group_describe.DescribedConsumerGroup(code, None, name) for name in message.group_ids]
+            return consumer_group_describe.ConsumerGroupDescribeResponse(0, unknown)
         if header.api_key == ApiKey.LIST_GROUPS:
             return ListGroupsResponse(
-                groups=[ListedGroup(g, "consumer", self.states.get(g, "Empty")) for g in sorted(self.offsets)]
+                groups=[
+                    ListedGroup(g, kind := self.types.get(g, "consumer"), self.states.get(g, "Empty"), kind)
+                    for g in sorted(self.offsets)
+                ]
             )
         if isinstance(message, ListOffsetsRequest):
             return ListOffsetsResponse(

@@ -111,3 +111,15 @@ async def test_members_of_the_consumer_protocol_are_seen(tmp_path: Path) -> None
         assert isinstance(found, DescribedConsumerGroup)
         assert [member.member_id for member in found.members] == [joined.member_id]
         assert not found.state.has_no_members
+
+
+async def test_a_group_of_a_type_that_cannot_be_described_is_not_said_to_have_no_members() -> None:
+    """Kafka Streams' groups (KIP-1071) are not there for either request: a gate that asks for members let them pass."""
+    site = GroupSite(OFFSETS, types=dict.fromkeys(("g1", "g2"), "streams"), states={"g1": "Stable"})
+    async with serving(site, "east") as at, Cluster(at) as cluster:
+        found = await describe_groups(cluster, ["g0", "g1", "g2"])
+    assert isinstance(found["g1"], KafkaError)
+    assert "type streams" in str(found["g1"])
+    assert isinstance(found["g2"], DescribedConsumerGroup)
+    assert (found["g2"].state, found["g2"].protocol_type, found["g2"].members) == (GroupState.EMPTY, "streams", ())
+    assert isinstance(found["g0"], DescribedConsumerGroup)

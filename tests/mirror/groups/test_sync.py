@@ -91,6 +91,13 @@ async def test_what_was_equal_before_the_link_looked_counts_as_written_by_it() -
     assert west.offsets == {"g": at(6)}
 
 
+async def test_a_group_of_kafka_streams_own_protocol_is_carried_over() -> None:
+    east, west, memory = GroupSite({"g": at(3)}, types={"g": "streams"}), GroupSite(), GroupSyncMemory()
+    await passes(east, west, memory)
+    assert west.offsets == {"g": at(8)}
+    assert memory.by_group["g"].written == {WHERE: Written(3, 8)}
+
+
 async def test_a_group_with_members_at_the_target_is_left_alone() -> None:
     east, west, memory = GroupSite({"g": at(3)}), GroupSite({"g": at(6)}, states={"g": "Stable"}), GroupSyncMemory()
     await passes(east, west, memory)
