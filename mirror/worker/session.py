@@ -127,9 +127,7 @@ class Session:
         found = {replicator.source for share in led.values() for replicator in share}
         for where, replicator in moving.items():
             if replicator.source not in found:
-                site = self.link.source if at_source else self.link.target
-                error = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} at {site.name}")
-                self.hold(replicator, error, at_source=at_source)
+                self.hold(replicator, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(where)), at_source=at_source)
         return led
 
     def hold(self, replicator: Replicator, error: ClientError, *, at_source: bool) -> None:

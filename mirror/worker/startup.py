@@ -146,7 +146,7 @@ async def open_link(
     state_writer = StateWriter(state_log)
     outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
     opened = Opened(owner, state_writer, entries, topics, holds, ground, outlet, fence, limits, deletions.stopped)
-    opened.passed += deletions.passed
+    opened.passed.extend(deletions.passed)
     for where, opening in openings.items():
         opened.replicators[where] = ground.replicator(evidence[where], opening, limits[where.topic], outlet)
         opened.passed += opening.passed

@@ -15,7 +15,9 @@ from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.log.validation import AppendOrigin
 from broker.server import Server
+from broker.wire.batch import iter_batches
 from broker.wire.compression import Compression
+from broker.wire.errors import BatchBeyondLimits
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
@@ -25,8 +27,8 @@ from mirror.offsets.state import read_entries
 from mirror.worker import fetching
 from mirror.worker.budget import Budget, Lease
 from mirror.worker.plan import Cursor, Rules, plan_batches
-from mirror.worker.recoding import Recoded, Sealed, find_sealed, recode_all
-from tests.broker.bombs import NOW_MS, TURN_LINES_MAX, counted_turns
+from mirror.worker.recoding import Recoded, Sealed, find_sealed, recode_all, recode_at_once
+from tests.broker.bombs import KEYED_RECORD, NOW_MS, TURN_LINES_MAX, bomb, counted_turns
 from tests.broker.running import running_server
 from tests.mirror.harness import eventually, make_topic, running, some_records, wait_for_records, write
 
@@ -81,6 +83,19 @@ def test_what_is_opened_ahead_is_planned_as_if_it_were_not(position: int, max_ba
         plans.append((rows, plan.cursor, plan.blocker))
     assert plans[0] == plans[1]
     assert sealed, "something was opened"
+
+
+def test_what_is_beyond_all_limits_counts_as_what_cannot_be_opened() -> None:
+    """And what is beyond those of a turn of the loop alone is left to a thread."""
+    whole = encode_batch([Record(0, NOW_MS, b"k", b"v")])
+    for batch, is_beyond in ((bomb(Compression.ZSTD, KEYED_RECORD, 2**31 - 1), True), (whole, False)):
+        (header, data), *_ = iter_batches(memoryview(batch))
+        recoded = recode_all([Sealed(header, data)], 0, 10_000)[0]
+        assert isinstance(recoded.error, BatchBeyondLimits) is is_beyond
+        assert len(recoded.batches) == (0 if is_beyond else 1)
+        if is_beyond:
+            with pytest.raises(BatchBeyondLimits):
+                recode_at_once([Sealed(header, data)], 0, 10_000)
 
 
 async def test_no_turn_of_the_event_loop_waits_for_a_million_records(stage: Stage) -> None:
