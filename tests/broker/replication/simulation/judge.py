@@ -8,7 +8,7 @@ from typing import NamedTuple
 from broker.cluster.metadata import PartitionState
 from broker.replication.leading import Leading
 from broker.wire.batch import iter_batches
-from tests.broker.replication.simulation.node import Node
+from tests.broker.replication.simulation.node import Appended, Node
 
 
 class Found(AssertionError):
@@ -60,6 +60,15 @@ class Judge:
             self._newest = (leading.epoch, node.node_id)
             self._check_leader(node)
         self.told(node, leading.high_watermark)
+
+    def acknowledged(self, node: Node, one: Appended) -> None:
+        """A producer is told that his batch is there."""
+        seen = self._seen[node.node_id]
+        if one.end_offset > seen.start and (one.end_offset, one.crc) not in {
+            (b.next_offset, b.crc) for b in seen.batches
+        }:
+            raise Found(f"{node.node_id} acknowledges what it does not have before {one.end_offset}")
+        self.told(node, one.end_offset)
 
     def told(self, node: Node, end_offset: int) -> None:
         """Somebody relies on what the node has before `end_offset`."""

@@ -22,6 +22,7 @@ from broker.replication.in_sync import InSyncReplicas, IsrStore
 from broker.topics.errors import NotEnoughReplicasAfterAppend, NotLeading, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.partition import Partition
+from broker.wire.batch import peek
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from tests.broker.log.crashing import CrashingDisk
 from tests.mirror.simulation.loop import SimulatedLoop
@@ -67,11 +68,11 @@ class Surroundings(Protocol):
 
 @dataclass(eq=False)
 class Appended:
-    """What a producer waits for."""
+    """What a producer waits for: his batch, by its CRC, in front of this offset."""
 
-    life: int
     leader_epoch: int
     end_offset: int
+    crc: int
 
 
 @dataclass(eq=False)
@@ -184,7 +185,7 @@ class Node:
             return None
         appended = self.log.append(batch, leader_epoch=leading.epoch)
         if acks < 0:
-            self.awaited.append(Appended(self.life, leading.epoch, appended.last_offset + 1))
+            self.awaited.append(Appended(leading.epoch, appended.last_offset + 1, peek(batch).crc))
         return appended.last_offset + 1
 
     def acknowledged(self) -> list[Appended]:

@@ -98,6 +98,31 @@ def remembers_epochs_that_wrote_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogStore, "forget_epochs_from", lambda _self, _offset: None)
 
 
+def acknowledges_in_another_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Whoever led, lost the records and leads again counts them by the offsets that others have now."""
+
+    def planted(self: Partition, offset: int, leader_epoch: int) -> bool:
+        return self.leading is not None and self.leading.high_watermark >= offset
+
+    patch.setattr(Partition, "is_replicated", planted)
+
+
+def answers_fetches_of_another_leader_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A request that was long on its way counts where the follower was once, and may not be any more."""
+    patch.setattr(Partition, "check_leader_epoch", lambda _self, _epoch: None)
+
+
+def applies_answers_of_another_leader_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        following,
+        "_is_of",
+        lambda partition, asked: (
+            asked.fetch_offset == partition.log.log_end_offset
+            and asked.last_fetched_epoch == partition.log.leader_epoch
+        ),
+    )
+
+
 PLANTS: tuple[Plant, ...] = (
     truncates_by_high_watermark,
     does_not_compare_the_last_epoch,
@@ -108,6 +133,9 @@ PLANTS: tuple[Plant, ...] = (
     counts_a_position_of_another_log,
     a_new_leader_has_acknowledged_all_it_has,
     remembers_epochs_that_wrote_nothing,
+    acknowledges_in_another_epoch,
+    answers_fetches_of_another_leader_epoch,
+    applies_answers_of_another_leader_epoch,
 )
 
 

@@ -108,7 +108,7 @@ class World:
         self.judge.look(node)
         for one in node.acknowledged():
             self.counts["acknowledged"] += 1
-            self.judge.told(node, one.end_offset)
+            self.judge.acknowledged(node, one)
 
     def reaches(self, one: int, other: int) -> bool:
         return self.cut.get(frozenset((one, other)), 0.0) <= self.clock.ms and self.rng.random() >= self._loss
