@@ -1,7 +1,8 @@
 """Fetch, v4-17: whole batches from an offset on, waiting for data when there is too little.
 
 v4 isolation level; v5 log start offset; v7 sessions (KIP-227, `broker/topics/fetch_sessions.py`); v9 the client's
-leader epoch is checked (KIP-320); v12 the last fetched epoch is checked, and where the logs part is said in the answer
+leader epoch is checked (KIP-320); v11 a consumer that says its rack is sent to a replica there, which answers up to its
+own high watermark (KIP-392); v12 the last fetched epoch is checked, and where the logs part is said in the answer
 (KIP-595); v13 topics are named by their ids (KIP-516), so that one which was made anew is not taken for the old one;
 v16 a reader with an old idea of the leader is told the new one (KIP-951). The first batch is the one that *contains*
 the offset, and the first partition with data gives at least one batch however large it is (KIP-74), or a consumer
@@ -25,6 +26,7 @@ from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import (
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -82,9 +84,13 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
         asked = fetched.asked
         partition = None
         try:
-            partition = _find(broker, fetched)
+            partition = _find(broker, fetched, any_replica=bool(request.rack_id))
             if answer.reader is None:
                 answer.reader = reader_of(request, api_version=version, inter_broker=inter_broker, now_ms=now_ms)
+            if request.rack_id and (closest := _closest(broker, partition, asked, request.rack_id)) is not None:
+                answer.found.append((fetched, _elsewhere(partition, asked, closest)))
+                answer.urgent = True
+                continue
             left_bytes, first = limit_bytes - answer.size_bytes, answer.size_bytes == 0
             data, size_bytes = read_partition(
                 partition, asked, answer.reader, room_bytes=left_bytes, at_least_one=first
@@ -110,10 +116,15 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
 def _note_follower(
     broker: Broker, partition: Partition, answer: _Answer, fetched: Fetched, data: PartitionData
 ) -> None:
-    """It may be in sync now; and where records were deleted somebody waits until it has deleted them too."""
+    """It may be in sync now. Where records were deleted somebody waits until it has deleted them too, and where
+    consumers read from followers, for its high watermark.
+    """
     if answer.reader is not None and answer.reader.replica_id not in partition.isr:
         broker.in_sync.fetched(partition, answer.reader.replica_id)
     if fetched.log_start_offset not in (NEVER_TOLD, data.log_start_offset):
+        answer.urgent = True
+    read_there = partition.leading is not None and partition.leading.read_at_followers
+    if read_there and fetched.high_watermark not in (NEVER_TOLD, data.high_watermark):
         answer.urgent = True
 
 
@@ -132,11 +143,38 @@ def _say_more(
         data.log_start_offset = partition.log.log_start_offset
 
 
-def _find(broker: Broker, fetched: Fetched) -> Partition:
-    """Raises UnknownTopic."""
-    topic = fetched.topic
+def _find(broker: Broker, fetched: Fetched, *, any_replica: bool) -> Partition:
+    """One that is led here; `any_replica`: or followed. Raises UnknownTopic, NotLeading."""
+    topic, index = fetched.topic, fetched.asked.partition
     name = topic if isinstance(topic, str) else broker.view.require_by_id(topic).name
-    return broker.require_partition(name, fetched.asked.partition)
+    if any_replica and (here := broker.partition(name, index)) is not None and here.is_followed:
+        return here
+    return broker.require_partition(name, index)
+
+
+def _closest(broker: Broker, partition: Partition, asked: FetchPartition, rack: str) -> int | None:
+    """The replica in the consumer's rack that it is to fetch from (KIP-392); None: this one."""
+    leading, brokers = partition.leading, broker.view.brokers
+    if leading is None or broker.config.rack == rack:
+        return None
+    in_rack = [
+        node for node in partition.isr if (found := brokers.get(node)) is not None and found.registration.rack == rack
+    ]
+    return leading.best_follower(in_rack, asked.fetch_offset)
+
+
+def _elsewhere(partition: Partition, asked: FetchPartition, node_id: int) -> PartitionData:
+    """Raises LeaderEpochMismatch, PartitionOffline."""
+    partition.check_leader_epoch(asked.current_leader_epoch)
+    log = partition.log
+    return PartitionData(
+        asked.partition,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        preferred_read_replica=node_id,
+        records=b"",
+    )
 
 
 def _response(broker: Broker, plan: FetchPlan, answer: _Answer) -> FetchResponse:
@@ -209,10 +247,14 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
             waiters.discard(event)
 
 
-def _leads_from(partition: Partition, follows: bool) -> tuple[Leading | None, int]:
-    """Who waits is told when that changes: consumers of the leadership, followers of the log's start too."""
+def _leads_from(partition: Partition, follows: bool) -> tuple[Leading | None, int, int]:
+    """Who waits is told when that changes: consumers of the leadership, followers also of the log's start, and of the
+    high watermark where consumers read from them.
+    """
     leading = partition.leading
-    return leading, partition.log.log_start_offset if follows and leading is not None else 0
+    if leading is None or not follows:
+        return leading, 0, 0
+    return leading, partition.log.log_start_offset, leading.high_watermark if leading.read_at_followers else 0
 
 
 def _size_bytes(partitions: list[Partition]) -> int:

@@ -204,7 +204,7 @@ def _apply(partition: Partition, asked: FetchPartition, data: PartitionData) -> 
     else:
         records = _one_buffer(data.records)
         own.append_as_follower(records, leader_epoch=asked.current_leader_epoch)
-        own.high_watermark = max(own.high_watermark, min(data.high_watermark, own.log_end_offset))
+        partition.follow_high_watermark(data.high_watermark)
         own.follow_log_start(data.log_start_offset)
     return len(records)
 

@@ -53,6 +53,8 @@ class Leading:
         self.high_watermark = min(high_watermark, log_end_offset)
         self.isr = frozenset(state.isr)
         self.pending: frozenset[int] | None = None
+        self.read_at_followers = False
+        """Consumers were sent there, so followers are told soon how far the high watermark is."""
         self._node_id = node_id
         self._replicas = state.replicas
         self._followers: dict[int, Follower] = {}
@@ -80,6 +82,19 @@ class Leading:
 
     def follower(self, node_id: int) -> Follower | None:
         return self._followers.get(node_id)
+
+    def best_follower(self, among: Iterable[int], offset: int) -> int | None:
+        """Who of them has the most of the log, from `offset` on, for a consumer to read there; None: nobody."""
+        found = [
+            (follower.end_offset, -node_id)
+            for node_id in among
+            if (follower := self._followers.get(node_id)) is not None
+            and max(follower.log_start_offset, 0) <= offset <= follower.end_offset
+        ]
+        if not found:
+            return None
+        self.read_at_followers = True
+        return -max(found)[1]
 
     def low_watermark(self, log_start_offset: int) -> int:
         """Before it no replica in sync has anything; `log_start_offset` is the leader's own."""

@@ -64,6 +64,7 @@ class Fetched:
             failed
             or data.diverging_epoch is not None
             or bool(data.records)
+            or data.preferred_read_replica >= 0
             or told != (data.high_watermark, data.log_start_offset)
         )
 

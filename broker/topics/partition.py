@@ -11,7 +11,7 @@ import logging
 import uuid
 from dataclasses import dataclass
 
-from broker.cluster.metadata import PartitionState, TopicState
+from broker.cluster.metadata import NO_LEADER, PartitionState, TopicState
 from broker.errors import LogDamaged
 from broker.log.partition_log import PartitionLog
 from broker.replication.leading import Leading
@@ -79,6 +79,11 @@ class Partition:
             hint = self.offline.hint if self.offline else None
             raise PartitionOffline(f"{self.topic}-{self.index} is offline: {self.offline}", hint=hint)
         return self._log
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether its log is here, and another broker leads it."""
+        return self._log is not None and self.leading is None and self.state.leader != NO_LEADER
 
     @property
     def leader_epoch(self) -> int:
@@ -152,6 +157,15 @@ class Partition:
             broker_epoch=broker_epoch,
         ):
             self._advanced(leading)
+
+    def follow_high_watermark(self, offset: int) -> None:
+        """What the leader tells: it is not above our log end, and a new leader that knows less takes nothing back."""
+        log = self.log
+        reached = max(log.high_watermark, min(offset, log.log_end_offset))
+        if reached > log.high_watermark:
+            log.high_watermark = reached
+            for event in self.waiters:
+                event.set()
 
     # -- who waits -------------------------------------------------------------------------------------------------
 
@@ -242,6 +256,9 @@ class Partition:
 
     def _advanced(self, leading: Leading) -> None:
         self.log.high_watermark = leading.high_watermark
+        if leading.read_at_followers:
+            for event in self.replica_waiters:
+                event.set()
         if self._awaited:
             self._tell_awaited(leading.high_watermark)
         for event in self.waiters:

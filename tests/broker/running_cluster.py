@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class RunningCluster:
         self.servers: dict[int, Server] = {}
         self.sessions: dict[int, FakeSession] = {}
         self._folder = folder
+        self._racks: Mapping[int, str] = settings.pop("racks", {})
         self._settings = settings
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._stopping: dict[int, asyncio.Event] = {}
@@ -61,6 +62,7 @@ class RunningCluster:
 
         async def run() -> None:
             config = {"data_dir": self._folder / str(node_id), "listen_port": 0, "zookeeper": "zk", **self._settings}
+            config["rack"] = self._racks.get(node_id)
             try:
                 async with serving(BrokerConfig(node_id=node_id, **config), self.clock, self._session_of(node_id)) as s:
                     ready.set_result(s)
@@ -144,7 +146,7 @@ class RunningCluster:
 
 @asynccontextmanager
 async def running_cluster(folder: Path, *node_ids: int, **settings: Any) -> AsyncIterator[RunningCluster]:
-    """`settings` are fields of BrokerConfig."""
+    """`settings` are fields of BrokerConfig, and `racks` by node id."""
     cluster = RunningCluster(folder, settings)
     try:
         await cluster.start(*node_ids)

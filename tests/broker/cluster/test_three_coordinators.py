@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
@@ -23,7 +24,7 @@ from tests.broker.wire_client import WireClient, batch_of, values_in
 
 NODES = (1, 2, 3)
 COUNT = 6
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "offsets_topic_num_partitions": 3,
     "offsets_topic_replication_factor": 3,
     "transaction_state_log_num_partitions": 3,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.limits import FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
-from broker.topics.fetch_sessions import FetchPlan, FetchSessionError, FetchSessions
+from broker.topics.fetch_sessions import Fetched, FetchPlan, FetchSessionError, FetchSessions
 from broker.wire.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
@@ -137,6 +137,14 @@ def test_what_is_news(data: PartitionData, news: bool) -> None:
     assert fetched.take_news(data) is (news and data.high_watermark in (-1, 5) and data.log_start_offset != 2)
     if data.error_code:
         assert fetched.take_news(PartitionData(0, 0, 5, log_start_offset=1))
+
+
+def test_where_else_to_read_is_news_each_time() -> None:
+    """A consumer that comes back from there would wait here for nothing."""
+    fetched = Fetched("t", FetchPartition(0))
+    sent_away = PartitionData(0, 0, 5, log_start_offset=1, preferred_read_replica=2)
+    assert fetched.take_news(sent_away)
+    assert fetched.take_news(sent_away)
 
 
 def test_only_sessions_that_nobody_uses_make_room() -> None:

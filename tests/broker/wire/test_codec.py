@@ -204,7 +204,11 @@ def test_versions_outside_of_the_tables(cls: type[Message], version: int) -> Non
 
 def test_every_key_and_every_module_of_messages_is_in_the_table() -> None:
     assert list(API) == list(ApiKey)
-    modules = {path.stem for path in Path(messages.__path__[0]).glob("*.py")} - {"__init__", "consumer_protocol", "own_fields"}
+    modules = {path.stem for path in Path(messages.__path__[0]).glob("*.py")} - {
+        "__init__",
+        "consumer_protocol",
+        "own_fields",
+    }
     assert {key.name.lower() for key in ApiKey} == modules
 
 
