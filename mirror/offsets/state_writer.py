@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final, TypeAlias
 
 from broker.client.cluster import Cluster
@@ -17,7 +19,17 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import ALL_REPLICAS, ConfigOperation
 from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
-from mirror.offsets.entries import Entry, Void, Writer, encode_key, encode_value, encode_void_key
+from mirror.offsets.entries import (
+    Block,
+    Checkpoint,
+    Entry,
+    Gap,
+    Void,
+    Writer,
+    encode_key,
+    encode_value,
+    encode_void_key,
+)
 from mirror.offsets.limits import (
     STATE_BATCH_MAX_BYTES,
     STATE_BATCH_MAX_ENTRIES,
@@ -33,6 +45,7 @@ FENCED_CODES = frozenset(
 REGISTRY_CONTENT: Final = "what tells mirrored records from local ones"
 
 Change: TypeAlias = Entry | Void
+_Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 
 class StateLog:
@@ -49,21 +62,24 @@ class StateLog:
         return self if writer == self._writer else StateLog(self._target, self._link, writer)
 
     async def append(self, changes: Iterable[Change]) -> None:
-        """Write and wait for the acknowledgement. Raises LinkFenced, ClientError."""
-        records: list[Record] = []
-        size_bytes = 0
-        for change in changes:
-            key, value = _encode(change)
-            entry_bytes = len(key) + len(value or b"")
-            if records and (
-                len(records) >= STATE_BATCH_MAX_ENTRIES or size_bytes + entry_bytes > STATE_BATCH_MAX_BYTES
-            ):
-                await self._produce(records)
-                records, size_bytes = [], 0
-            records.append(Record(len(records), self._target.clock.now_ms(), key, value))
-            size_bytes += entry_bytes
-        if records:
-            await self._produce(records)
+        """Write and wait for the acknowledgement. Raises LinkFenced, ClientError.
+
+        What is said of one partition in a row is in one batch, unless no batch holds it: half of it would be untrue,
+        as a position behind a gap that still seems to be before it.
+        """
+        batch = _Batch(self._target.clock.now_ms())
+        for where, group in groupby(changes, _where_of):
+            entries = [_encode(change) for change in group]
+            if where is not None and not batch.has_room(entries):
+                await self._produce(batch.records)
+                batch = _Batch(self._target.clock.now_ms())
+            for entry in entries:
+                if not batch.has_room([entry]):
+                    await self._produce(batch.records)
+                    batch = _Batch(self._target.clock.now_ms())
+                batch.add(entry)
+        if batch.records:
+            await self._produce(batch.records)
 
     async def _produce(self, records: Sequence[Record]) -> None:
         link, writer = self._link, self._writer
@@ -92,7 +108,33 @@ class StateLog:
         self._sequence = (self._sequence + len(records)) & SEQUENCE_MASK
 
 
-def _encode(change: Change) -> tuple[bytes, bytes | None]:
+@dataclass(slots=True)
+class _Batch:
+    now_ms: int
+    records: list[Record] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def has_room(self, entries: Sequence[_Encoded]) -> bool:
+        """Whether these fit into it, too; an empty one takes whatever comes."""
+        fits = len(self.records) + len(entries) <= STATE_BATCH_MAX_ENTRIES
+        return not self.records or (fits and self.size_bytes + sum(map(_size_bytes, entries)) <= STATE_BATCH_MAX_BYTES)
+
+    def add(self, entry: _Encoded) -> None:
+        self.records.append(Record(len(self.records), self.now_ms, *entry))
+        self.size_bytes += _size_bytes(entry)
+
+
+def _size_bytes(entry: _Encoded) -> int:
+    key, value = entry
+    return len(key) + len(value or b"")
+
+
+def _where_of(change: Change) -> tuple[str, int] | None:
+    """The partition that is another one by this change; what is only taken back is told by nothing else."""
+    return (change.topic, change.partition) if isinstance(change, Block | Checkpoint | Gap) else None
+
+
+def _encode(change: Change) -> _Encoded:
     if isinstance(change, Void):
         return encode_void_key(change), None
     return encode_key(change), encode_value(change)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,6 +24,10 @@ from mirror.errors import LinkFenced
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.entries import (
     Block,
+    Checkpoint,
+    Gap,
+    GapKind,
+    GapStatus,
     TopicIdentity,
     VoidBlock,
     Writer,
@@ -33,7 +38,7 @@ from mirror.offsets.entries import (
 )
 from mirror.offsets.fence import fence_link
 from mirror.offsets.group_entries import GroupSync, Written
-from mirror.offsets.intervals import Interval
+from mirror.offsets.intervals import End, Interval
 from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_CONFIGS
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
 from tests.mirror.harness import make_topic
@@ -102,6 +107,37 @@ async def test_more_entries_than_a_batch_holds_all_arrive_in_order(target: Clust
     assert [header.record_count for header in headers] == [STATE_BATCH_MAX_ENTRIES, 1, 1]
     sequences = [header.base_sequence for header in headers]
     assert sequences == [0, STATE_BATCH_MAX_ENTRIES, STATE_BATCH_MAX_ENTRIES + 1]
+
+
+async def test_a_position_is_never_written_without_the_gap_that_it_has_passed(target: Cluster, link: Link) -> None:
+    """A crash between the two would leave an accepted gap before a position that is behind it, and the next start would
+    say of it that nothing was left out."""
+    log, writer = await open_log(target, link), Writer(7, 1)
+    changes: list[Change] = identities(1)
+    for at in range(STATE_BATCH_MAX_ENTRIES // 3 + 2):
+        checkpoint = Checkpoint("flights", at, End(9, 5), 9, writer, 0, 9, -1, 1)
+        gap = Gap("flights", at, GapKind.TRUNCATED_START, 2, 9, 5, GapStatus.PASSED, 1, "")
+        changes += [VoidBlock("flights", at, 3), Block("flights", at, writer, 0, (Interval(9, 5),)), checkpoint, gap]
+    await log.append(changes)
+    batches = [records for _, records in await read_batches(target, link)]
+    assert len(batches) == 2
+    assert [entry for entry in await read_changes(target, link) if not isinstance(entry, bytes)] == [
+        change for change in changes if not isinstance(change, VoidBlock)
+    ]
+    for records in batches:
+        kinds = Counter(decode_key(record.key or b"")[0] for record in records if record.value is not None)
+        assert kinds["position"] == kinds["gap"] == kinds["interval"]
+
+
+async def test_what_no_batch_holds_of_one_partition_goes_in_several(target: Cluster, link: Link) -> None:
+    log = await open_log(target, link)
+    blocks: list[Change] = [
+        Block("flights", 0, Writer(7, 1), 0, (Interval(at, at),)) for at in range(STATE_BATCH_MAX_ENTRIES + 1)
+    ]
+    await log.append([*identities(1), *blocks])
+    assert await read_changes(target, link) == [*identities(1), *blocks]
+    counts = [header.record_count for header, _ in await read_batches(target, link)]
+    assert counts == [1, STATE_BATCH_MAX_ENTRIES, 1]
 
 
 async def test_no_batch_is_larger_than_a_broker_takes(target: Cluster, link: Link) -> None:
