@@ -49,7 +49,9 @@ class EventSink(Protocol):
 
 
 def line_sink(stream: TextIO, clock: Clock, link: str) -> EventSink:
-    """Events as lines: time, link, event, then the fields; values with spaces are quoted as in JSON."""
+    """Events as lines: time, link, event, then the fields; values are quoted as in JSON where anything in them would
+    not stay a word, or acts on a terminal.
+    """
 
     def write(event: Event, /, **fields: object) -> None:
         at = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
@@ -100,4 +102,5 @@ def changed_only(sink: EventSink) -> Callable[[Event, str, str], None]:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if not text or any(c.isspace() or c in '"=' for c in text) else text
+    is_plain = bool(text) and text.isprintable() and not any(sign in text for sign in ' "=')
+    return text if is_plain else json.dumps(text)

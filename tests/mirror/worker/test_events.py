@@ -53,6 +53,8 @@ def test_a_line_says_when_which_link_and_what() -> None:
         ("a=b", '"a=b"'),
         ('say "x"', '"say \\"x\\""'),
         ("one\ntwo", '"one\\ntwo"'),
+        ("\x1b[2J", '"\\u001b[2J"'),
+        ("a\u202eb", '"a\\u202eb"'),
         (None, "None"),
         (0, "0"),
     ],
