@@ -1,8 +1,10 @@
 """The broker's error tree. Every error carries the code that Kafka gives for it.
 
     BrokerError                  any refusal; `error_code` is what goes on the wire
-    ├── RecordsRefused           a produced batch the log will not take (broker/log/validation.py)
-    ├── ProducerRefused          idempotence and transactions (broker/log/producers.py)
+    ├── RecordsRefused           a produced batch the log will not take (broker/log/validation.py): also CorruptRecords,
+    │                            RecordsTooLarge, TimestampRefused
+    ├── ProducerRefused          idempotence and transactions (broker/log/producers.py): also OutOfOrderSequence,
+    │                            InvalidTransactionState, CoordinatorFenced
     ├── OffsetOutOfRange         a read outside [log start, log end]
     ├── LogStorageError          the disk failed; the log was put back to its last good batch
     └── LogDamaged               files that cannot be explained by a crash

@@ -3,7 +3,6 @@
 from mirror.errors import MirrorError
 from mirror.groups.decisions import carried_offset
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
-from mirror.lag import PartitionLag, link_lag
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import GapStatus, RunState
@@ -15,7 +14,6 @@ from mirror.offsets.state import (
     LinkState,
     StateEntries,
     StateReader,
-    StateReaders,
     load_link_state,
     load_partial_state,
     read_entries,
@@ -36,17 +34,14 @@ __all__ = [
     "LinkState",
     "MirrorError",
     "OffsetMap",
-    "PartitionLag",
     "Pulse",
     "RunState",
     "StateEntries",
     "StateReader",
-    "StateReaders",
     "Written",
     "carried_offset",
     "complete_link",
     "condition_now",
-    "link_lag",
     "load_group_map",
     "load_link_state",
     "load_partial_state",

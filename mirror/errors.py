@@ -3,6 +3,7 @@
 MirrorError
 ├── LinkInvalid                 a link that cannot work as declared
 ├── TargetTaken                 a link that runs now brings the same records to the same topics
+├── RegistryLost                nothing tells a site's mirrored records from its own any more
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── SourceTruncated             the source lost records while they were read

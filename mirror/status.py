@@ -57,8 +57,8 @@ class LinkStatus:
     `worker` is the one whose heartbeat stands in the link's state, "" where none does; `heartbeat_age_ms` is by the
     clock of who looked. `partition_lags` begins with the partitions that stand still. `groups_waiting` are the groups
     with an offset that is not carried over, those that failed as a whole among them; while one was never synced there
-    is no `oldest_group_sync_at_ms`. `holds` are the partitions, or
-    whole topics, that should be mirrored and are not, beside those at gaps; None while a site does not answer.
+    is no `oldest_group_sync_at_ms`. `holds` are the partitions, or whole topics, that should be mirrored and are not,
+    beside those at gaps; None while a site does not answer.
     """
 
     link: str

@@ -255,6 +255,16 @@ def test_every_error_has_the_one_root() -> None:
             known.add(node.name)
 
 
+def test_a_tree_of_errors_shows_all_of_its_module() -> None:
+    missing = []
+    for file in PRODUCT:
+        told = ast.get_docstring(tree_of(file)) or ""
+        for node in tree_of(file).body:
+            if "├──" in told and isinstance(node, ast.ClassDef) and not re.search(rf"\b{node.name}\b", told):
+                missing.append(f"{name_of(file)}: {node.name}")
+    assert not missing
+
+
 def test_import_contracts() -> None:
     """The walls along chains of imports, as import-linter sees them."""
     linter = Path(sys.executable).with_name("lint-imports")

@@ -1,11 +1,12 @@
 """What can go wrong while talking to a cluster.
 
 ClientError
-├── ConnectionLost          the connection ended; what was in flight may or may not have happened
+├── ConnectionLost          the connection ended, or an answer cannot be read: it may or may not have happened
 ├── RequestTimedOut         no answer in time; the connection is closed, same doubt
 ├── ClusterUnreachable      no bootstrap server answered
 ├── UnsupportedByCluster    no common version of an API
 ├── ResponseTooLarge        a frame above the limit
+├── LogUnreadable           a batch of a log that cannot be read
 ├── ReadUnfinished          a log that is longer than there was time to read it
 ├── SiteInvalid             a site that cannot be dialled as it is declared
 └── KafkaError              the cluster answered with an error code
@@ -51,7 +52,7 @@ class UnsupportedByCluster(ClientError):
 class ResponseTooLarge(ClientError):
     """A response frame above `max_frame_bytes`."""
 
-    hint = "the peer may not be a Kafka broker; if it is, raise max_frame_bytes"
+    hint = "the peer may not be a Kafka broker: check the site's bootstrap_servers and address_map"
 
 
 class LogUnreadable(ClientError):

@@ -54,8 +54,8 @@ async def init_producer_id(
 
     Waits while an earlier transaction of the id is being finished, so its return proves that the markers of that are
     written. `current`: the caller must still be that producer (KIP-360; brokers before 2.5 do not look). What fails is
-    tried again for `patience_ms` (None: the client's own). Raises
-    ClientError; for a caller that was overtaken KafkaError with PRODUCER_FENCED or INVALID_PRODUCER_EPOCH.
+    tried again for `patience_ms` (None: the client's own). Raises ClientError; for a caller that was overtaken
+    KafkaError with PRODUCER_FENCED or INVALID_PRODUCER_EPOCH.
     """
     request = InitProducerIdRequest(transactional_id, transaction_timeout_ms, *(current or ()))
     what = f"producer id for {transactional_id} at {cluster.site.name}"

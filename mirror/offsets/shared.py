@@ -186,10 +186,9 @@ async def load_group_map(
     """The map with those of the reverse links, which are kept at this link's source; `clusters`: source and target.
 
     `in_doubt`, and what is so in a reverse link: the partitions where an offset may mean another record by now, or
-    where the reverse link's log cannot be read.
-    `examined` is what earlier calls saw, and is added to; `readers` go on from where those had
-    read. Raises ClientError, StateDamaged. A map that is read too
-    early only says an earlier offset.
+    where the reverse link's log cannot be read. `examined` is what earlier calls saw, and is added to; `readers` go on
+    from where those had read. A map that is read too early only says an earlier offset. Raises ClientError,
+    StateDamaged.
     """
     source, target = clusters
     backs: list[tuple[Link, OffsetMap]] = []

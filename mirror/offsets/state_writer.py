@@ -205,9 +205,7 @@ async def ensure_own_topics(target: Cluster, link: Link) -> None:
 async def check_compacted(cluster: Cluster, topics: Mapping[str, str]) -> dict[str, dict[str, ConfigEntry]]:
     """Refuse to run where retention would delete what these topics (name -> what they hold) keep -> their configs.
 
-    Raises ClientError.
-
-    Without its entries a state topic is no map, and a registry of producers cuts no loop.
+    Without its entries a state topic is no map, and a registry of producers cuts no loop. Raises ClientError.
     """
     found = {}
     for topic, described in (await describe_topic_configs(cluster, topics)).items():

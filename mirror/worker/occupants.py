@@ -42,8 +42,8 @@ async def find_occupants(
 
     Into an exclusive target nobody may have written. A shared one has writers of its own; there only what came from the
     link's source counts, and is looked for only where it can be: the link's state is new, though a link from that
-    source was registered before (`writers`). One of which that is not known after `patience_ms` (None:
-    no limit) has ReadUnfinished. Raises ClientError when the target does not answer at all.
+    source was registered before (`writers`). One of which that is not known after `patience_ms` (None: no limit) has
+    ReadUnfinished. Raises ClientError when the target does not answer at all.
     """
     earlier = {producer_id for producer_id, writer in writers.items() if link.source.name in writer.origins}
     if link.shared_targets and not (state_is_new and earlier):
