@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import ClusterUnreachable
-from broker.client.offsets import log_end_offsets
+from broker.client.errors import ClusterUnreachable, KafkaError
+from broker.client.fanout import split_failures
+from broker.client.offsets import list_each_offset
 from broker.client.site import Site
 from broker.client.topics import delete_topics, list_topics
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import LATEST, TopicPartition
 from chaos.errors import FaultNotRemoved
 from chaos.folder import folders_left, is_locked
 from chaos.names import run_of_proxy, run_of_topic
@@ -83,17 +86,24 @@ class Cleaning:
         )
 
     async def remove(self, dead: Sequence[Leftover]) -> None:
-        """Remove them; what is gone already is no trouble. Raises FaultNotRemoved, ClientError."""
+        """Remove them; what is gone already is no trouble. Raises FaultNotRemoved when all else is removed,
+        ClientError.
+        """
+        failures: list[FarshoreError] = []
         for site, cluster in self._clusters.items():
             there = await list_topics(cluster)
             mine = [left.name for left in _of(dead, LeftKind.TOPIC) if left.place == site and left.name in there]
-            for error in (await delete_topics(cluster, mine)).values():
-                raise FaultNotRemoved(f"not removed: {error}")
+            failures += await remove_topics(cluster, mine)
         if self._server is not None:
-            remove_proxies(self._server, [left.name for left in _of(dead, LeftKind.PROXY)])
+            try:
+                remove_proxies(self._server, [left.name for left in _of(dead, LeftKind.PROXY)])
+            except FaultNotRemoved as error:
+                failures.append(error)
         for left in _of(dead, LeftKind.FOLDER):
             with suppress(FileNotFoundError):
                 shutil.rmtree(left.name)
+        if failures:
+            raise FaultNotRemoved(f"not removed: {'; '.join(map(str, failures))}")
 
     async def _list(self) -> list[Leftover]:
         found = []
@@ -113,7 +123,7 @@ class Cleaning:
         return {str(cluster.site.dial(node.host, node.port)) for cluster in clusters for node in cluster.nodes.values()}
 
     async def _signs(self) -> dict[str, dict[tuple[str, TopicPartition], int]]:
-        """By run, where all its logs end."""
+        """By run, where all its logs end that can be asked."""
         signs: dict[str, dict[tuple[str, TopicPartition], int]] = {}
         for site, cluster in self._clusters.items():
             topics = await list_topics(cluster)
@@ -123,11 +133,18 @@ class Cleaning:
                 if run_of_topic(topic.name) is not None
                 for partition in topic.partitions
             ]
-            for where, end in (await log_end_offsets(cluster, mine)).items():
+            ends, _ = split_failures(await list_each_offset(cluster, dict.fromkeys(mine, LATEST)))
+            for where, end in ends.items():
                 run_id = run_of_topic(where.topic)
                 assert run_id is not None
-                signs.setdefault(run_id, {})[site, where] = end
+                signs.setdefault(run_id, {})[site, where] = end.offset
         return signs
+
+
+async def remove_topics(cluster: Cluster, names: Iterable[str]) -> list[KafkaError]:
+    """Delete topics; what is gone already is no trouble -> why others are left. Raises ClientError."""
+    failed = await delete_topics(cluster, names)
+    return [error for error in failed.values() if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 async def cleaning(stack: AsyncExitStack, sites: Collection[Site], server: Any | None) -> Cleaning:

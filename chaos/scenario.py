@@ -17,8 +17,9 @@ from typing import Any
 from broker.base.address import parse_address
 from broker.base.children import start_child, stop_child
 from broker.client.cluster import Cluster
-from broker.client.topics import NewTopic, create_topics, delete_topics, list_topics
+from broker.client.topics import NewTopic, create_topics, list_topics
 from chaos.checker import RunVerdict, SteadyState, check
+from chaos.cleaning import remove_topics
 from chaos.errors import ChaosError, FaultNotRemoved
 from chaos.folder import folder_of_run
 from chaos.history import History, Phase
@@ -157,7 +158,7 @@ async def topics_of_run(link: Link, run_id: str, topic: str) -> AsyncIterator[No
         finally:
             for cluster in (source, target):
                 mine = [name for name in await list_topics(cluster) if run_of_topic(name) == run_id]
-                for error in (await delete_topics(cluster, mine)).values():
+                for error in await remove_topics(cluster, mine):
                     raise FaultNotRemoved(f"a topic of the run is left: {error}", hint=CLEAN_HINT)
 
 

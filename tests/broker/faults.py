@@ -28,6 +28,7 @@ from broker.wire.messages.add_partitions_to_txn import (
 )
 from broker.wire.messages.api_versions import ApiVersionsResponse
 from broker.wire.messages.create_topics import CreatableTopicResult
+from broker.wire.messages.delete_topics import DeletableTopicResult
 from broker.wire.messages.describe_configs import DescribeConfigsResult
 from broker.wire.messages.fetch import FetchableTopicResponse, PartitionData
 from broker.wire.messages.init_producer_id import InitProducerIdResponse
@@ -51,7 +52,7 @@ class Faults:
     """Three replicas, one in sync."""
     partitions: dict[tuple[ApiKey, TopicPartition], ErrorCode] = field(default_factory=dict)
     topics: dict[tuple[ApiKey, str], ErrorCode] = field(default_factory=dict)
-    """For Metadata, CreateTopics and DescribeConfigs."""
+    """For Metadata, CreateTopics, DeleteTopics (from version 6) and DescribeConfigs."""
     transactional_ids: dict[str, ErrorCode] = field(default_factory=dict)
     """For InitProducerId."""
     empty: set[TopicPartition] = field(default_factory=set)
@@ -235,6 +236,17 @@ def _create_after(_faults: Faults, response: Any, refused: Refused) -> Any:
     return response
 
 
+def _delete_before(faults: Faults, request: Any) -> Refused:
+    names = {t.name: code for t in request.topics if (code := faults.topics.get((ApiKey.DELETE_TOPICS, t.name)))}
+    request.topics = [topic for topic in request.topics if topic.name not in names]
+    return [(name, -1, code) for name, code in names.items()]
+
+
+def _delete_after(_faults: Faults, response: Any, refused: Refused) -> Any:
+    response.responses += [DeletableTopicResult(name, error_code=int(code)) for name, _, code in refused]
+    return response
+
+
 def _configs_after(faults: Faults, response: Any, _refused: Refused) -> Any:
     for result in response.results:
         code = faults.topics.get((ApiKey.DESCRIBE_CONFIGS, result.resource_name))
@@ -264,6 +276,7 @@ _AROUND: Mapping[ApiKey, tuple[Callable[[Faults, Any], Any], Callable[[Faults, A
     ApiKey.API_VERSIONS: (_nothing, _versions_after),
     ApiKey.METADATA: (_nothing, _metadata_after),
     ApiKey.CREATE_TOPICS: (_create_before, _create_after),
+    ApiKey.DELETE_TOPICS: (_delete_before, _delete_after),
     ApiKey.DESCRIBE_CONFIGS: (_nothing, _configs_after),
 }
 
