@@ -1,15 +1,31 @@
-"""What people are told of a group on a link. Pure."""
+"""What people are told of a group on a link."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
-from mirror.groups.description import REASONS, CarriedGroup, CarriedPartition, carried_group
+from mirror.errors import GroupNotCarried
+from mirror.groups.description import (
+    REASONS,
+    CarriedGroup,
+    CarriedPartition,
+    carried_group,
+    describe_carried_group,
+)
 from mirror.link import Link
 from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, Written
+from mirror.offsets.state_writer import ensure_own_topics
+from mirror.offsets.taking_over import claim_link
+from tests.broker.running import running_broker
+from tests.mirror.harness import make_topic
 
 LINK = Link("l", Site("east", "e:1"), Site("west", "w:1"), ("t.*",), "prefixed", (".*",))
 
@@ -57,3 +73,27 @@ def test_a_group_that_the_link_has_not_looked_at_yet_is_told_as_it_is_at_both_si
             CarriedPartition("t", 1, 3, None, None, None, "not_seen", ""),
         ),
     )
+
+
+async def test_a_group_is_looked_at_where_it_is_and_one_that_is_not_carried_is_said_to_be_none(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as address:
+        link = replace(LINK, source=Site("east", address), target=Site("west", address), groups=("g.*",))
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            for topic in ("t", "east.t", "other"):
+                await make_topic(source, topic)
+            await commit_offsets(source, "g", at(7) | at(9, topic="east.t"))
+            await commit_offsets(source, "gone-elsewhere", at(1, topic="other"))
+            found = await describe_carried_group(link, source, target, "g")
+            assert found.source_answers
+            assert [(one.source_offset, one.target_offset) for one in found.partitions] == [(7, 9)]
+            with pytest.raises(GroupNotCarried, match="link l does not carry group x: its groups do not name it"):
+                await describe_carried_group(link, source, target, "x")
+            for asked in (source, None):
+                with pytest.raises(GroupNotCarried, match="group gone-elsewhere has no offset in a topic that link l"):
+                    await describe_carried_group(link, asked, target, "gone-elsewhere")
+            await ensure_own_topics(target, link)
+            log = (await claim_link(target, link, "worker")).log
+            await log.append([GroupSync("x", 5, {("t", 0): Written(7, 9)}, {}, "", 4)])
+            known = await describe_carried_group(link, None, target, "x")
+            assert (known.source_answers, known.synced_at_ms) == (False, 4)
+            assert [(one.written_source_offset, one.target_offset) for one in known.partitions] == [(7, None)]

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
-from mirror.offsets.entries import Gap, GapKind, GapStatus, Writer
+from broker.client.site import Site
+from mirror.link import Link
+from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, TopicIdentity, VoidEntry, Writer
+from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
+from mirror.offsets.intervals import End
+from mirror.offsets.state import StateEntries
 from mirror.offsets.tail import Tail
+from mirror.topics.plan import MirroredTopic
+from mirror.worker.holds import Attempts, Holds
+from mirror.worker.limits import WorkerLimits
 from mirror.worker.plan import Blocker
-from mirror.worker.resume import Evidence, SourceLog, open_partition
+from mirror.worker.resume import Evidence, Opening, SourceLog, open_partition
+from mirror.worker.startup import _opening_changes
+from tests.broker.clock import ManualClock
 from tests.mirror.worker.histories import WHERE, finish
 from tests.mirror.worker.test_acceptance import Histories, begun, stopped_at
 
@@ -104,3 +117,27 @@ def test_a_partition_does_not_begin_beyond_the_source_s_end(start_at: int, posit
         assert statuses == {3: GapStatus.GONE, 4: GapStatus.STOPPED}
     else:
         assert (opening.gap, opening.position, statuses) == (None, position, {3: GapStatus.PASSED})
+
+
+def test_a_topics_id_is_written_when_it_is_new_and_when_none_of_it_stands_at_the_old_one() -> None:
+    clock = ManualClock()
+    old, new = UUID(int=1), UUID(int=2)
+    names = ("known", "young", "recreated", "stands", "held", "has no id")
+    link = Link("l", Site("east", "e:1"), Site("west", "w:1"), (".*",))
+    recorded = {"known": str(new)} | {name: str(old) for name in ("recreated", "stands", "held", "has no id")}
+    entries = StateEntries(link, topic_ids=recorded)
+    mirrored = [MirroredTopic(name, name, None if name == "has no id" else new, 1) for name in names]
+    holds = Holds(Attempts(WorkerLimits(), clock), clock)
+    holds.add(Hold("held", 3, HoldReason.ERROR_AT_SOURCE, "", 1))
+    gap = Gap("stands", 0, GapKind.RECREATED, 1, 2, 0, GapStatus.STOPPED, 1, "")
+    stands = Opening(End(1, 1), 1, (), (gap,), gap)
+    goes = Opening(End(1, 1), 1, (), (VoidHold("known", 0), VoidHold("known", 1)))
+    owner = Owner(Writer(7, 1), "here:1", 1)
+    changes = _opening_changes(owner, entries, mirrored, [goes, stands], holds)
+    ids = [TopicIdentity(name, str(new)) for name in ("young", "recreated")]
+    assert changes == [owner, *goes.changes, gap, *ids]
+    lines = [replace(gap, topic="known", status=GapStatus.PASSED, source_from=n, at_ms=n) for n in range(2_000)]
+    full = replace(entries, gaps={("known", 0, line.source_from, line.kind): line for line in lines})
+    voids = [VoidEntry(line) for line in full.surplus_gaps()]
+    assert voids
+    assert _opening_changes(owner, full, [], [], holds) == [owner, *voids]
