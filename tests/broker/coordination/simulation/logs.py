@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from broker.log.producers import ProducerStates
@@ -31,6 +32,8 @@ class LeaderLog:
         self._producers = ProducerStates()
         self._changed = asyncio.Event()
         self._is_over = False
+        self._ends: list[int] = []
+        """The offset behind each batch."""
         for batch in batches:
             self._note(batch)
 
@@ -40,12 +43,15 @@ class LeaderLog:
 
     @property
     def log_end_offset(self) -> int:
-        return peek(self.batches[-1]).last_offset + 1 if self.batches else 0
+        return self._ends[-1] if self._ends else 0
 
     def ends(self) -> list[int]:
         """The offsets behind the batches that are not replicated yet."""
-        found = [peek(batch).last_offset + 1 for batch in self.batches]
-        return [end for end in found if end > self.high_watermark]
+        return self._ends[bisect_right(self._ends, self.high_watermark) :]
+
+    def before(self, end: int) -> list[bytes]:
+        """The batches that end there at the latest."""
+        return self.batches[: bisect_right(self._ends, end)]
 
     def append(self, records: memoryview | bytearray, *, leader_epoch: int, origin: AppendOrigin) -> AppendResult:
         header = peek(records)
@@ -80,13 +86,14 @@ class LeaderLog:
 
     def _note(self, batch: bytes) -> None:
         header = peek(batch)
+        self._ends.append(header.next_offset)
         if header.producer_id >= 0:
             self._producers.apply(header, lambda: batch, self._clock.now_ms())
 
     def read(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> LogSlice:
         """One batch at a time, so that a load takes many steps."""
-        batch = next(b for b in self.batches if peek(b).last_offset >= offset)
-        return LogSlice([batch], peek(batch).last_offset + 1)
+        index = bisect_right(self._ends, offset)
+        return LogSlice([self.batches[index]], self._ends[index])
 
     def headers(self) -> Iterator[tuple[BatchHeader, bytes]]:
         for batch in self.batches:
@@ -134,7 +141,6 @@ class Replicated:
         old = self.log
         old.has_followers = False
         end = rng.choice([old.high_watermark, *old.ends()])
-        kept = [batch for batch in old.batches if peek(batch).last_offset < end]
         self.node = node
-        self.log = LeaderLog(self._clock, old.leader_epoch + 1, kept, old.high_watermark)
+        self.log = LeaderLog(self._clock, old.leader_epoch + 1, old.before(end), old.high_watermark)
         return self.log
