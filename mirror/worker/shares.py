@@ -20,13 +20,16 @@ class Shares:
         self._unmoved: asyncio.Queue[int] = asyncio.Queue()
 
     def join(self, node_id: int, replicators: Iterable[Replicator]) -> None:
-        """These are moved by that node's task from its next round on."""
-        share = self._by_node.get(node_id)
-        if share is None:
-            self._by_node[node_id] = list(replicators)
-            self._unmoved.put_nowait(node_id)
+        """These are moved by that node's task from its next round on, in the place of who moved their partitions."""
+        joining = list(replicators)
+        taken_over = {replicator.source for replicator in joining}
+        for share in self._by_node.values():
+            share[:] = [replicator for replicator in share if replicator.source not in taken_over]
+        if node_id in self._by_node:
+            self._by_node[node_id] += joining
         else:
-            share.extend(replicators)
+            self._by_node[node_id] = joining
+            self._unmoved.put_nowait(node_id)
 
     async def run(self, move: Move) -> None:
         """A task for each node, for ever. Raises what they raise."""

@@ -125,6 +125,17 @@ async def test_what_is_in_doubt_is_so_until_its_map_is_the_new_one(
         assert FLIGHTS not in sessions[-1].in_doubt()
 
 
+async def test_who_was_held_makes_room_for_who_is_taken_in(stage: Stage, sessions: list[Session]) -> None:
+    """With its map, which may be large: a partition may be held a hundred times in a session."""
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.go_through(told=told, healed=FLIGHTS)
+        session = sessions[-1]
+        for shares in (session.fetched, session.produced):
+            moved = [replicator for share in shares._by_node.values() for replicator in share]
+            assert sorted(replicator.source for replicator in moved) == [FLIGHTS, GATES]
+            assert session.replicators[FLIGHTS] in moved
+
+
 async def test_what_was_taken_in_since_a_look_is_not_held_by_it(
     stage: Stage, sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
