@@ -90,6 +90,18 @@ def fetch_request(
     )
 
 
+async def fetch_within_quota(connection: Connection, asked: FetchRequest) -> FetchResponse:
+    """One fetch of at least one partition. Raises ClientError.
+
+    A client over its quota is answered at once, with no partition at all, and then not read from for as long as the
+    answer says (KIP-219): so it is asked again, and waits for the broker.
+    """
+    while True:
+        response: FetchResponse = await connection.request(asked)
+        if response.responses or response.error_code or not response.throttle_time_ms:
+            return response
+
+
 async def fetch_once(
     cluster: Cluster,
     positions: Mapping[TopicPartition, int],
@@ -115,7 +127,7 @@ def _ask(limits: FetchLimits, isolation: IsolationLevel) -> Ask[int, PartitionDa
     async def ask(
         connection: Connection, share: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, PartitionData | ErrorCode]:
-        response: FetchResponse = await connection.request(fetch_request(share, limits, isolation))
+        response = await fetch_within_quota(connection, fetch_request(share, limits, isolation))
         if response.error_code:
             return dict.fromkeys(share, ErrorCode.of(response.error_code))
         return {

@@ -9,11 +9,11 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError
 from broker.client.fanout import ask_each_leader
-from broker.client.log import FetchLimits, fetch_request, records_of
+from broker.client.log import FetchLimits, fetch_request, fetch_within_quota, records_of
 from broker.wire.batch import BatchHeader
 from broker.wire.errors import CorruptBatch, ErrorCode
 from broker.wire.message_sets import iter_fetched
-from broker.wire.messages.fetch import FetchResponse, PartitionData
+from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import TopicPartition
 
 PROBE_MIN_BYTES: Final = 16 * 1024
@@ -44,7 +44,7 @@ async def batches_at(
         async def ask(
             connection: Connection, share: Mapping[TopicPartition, int], limits: FetchLimits = limits
         ) -> dict[TopicPartition, PartitionData | ErrorCode]:
-            response: FetchResponse = await connection.request(fetch_request(share, limits))
+            response = await fetch_within_quota(connection, fetch_request(share, limits))
             if response.error_code:
                 return dict.fromkeys(share, ErrorCode.of(response.error_code))
             return {

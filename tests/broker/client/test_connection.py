@@ -11,6 +11,7 @@ from broker.base.address import Address
 from broker.client.connection import Connection, common_versions, connect
 from broker.client.errors import ConnectionLost, RequestTimedOut, ResponseTooLarge, UnsupportedByCluster
 from broker.client.limits import ClientLimits
+from broker.client.log import FetchLimits, fetch_request, fetch_within_quota
 from broker.wire.api import API, ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.frames import RequestHeader, encode_response
@@ -18,6 +19,7 @@ from broker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from broker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from broker.wire.schema import Message
+from broker.wire.vocabulary import TopicPartition
 from tests.broker.client.peer import all_versions, peer
 
 LIMITS = ClientLimits(connect_timeout_ms=2_000)
@@ -218,3 +220,32 @@ def test_transactions_v2_is_never_spoken() -> None:
     assert chosen[ApiKey.END_TXN] <= 4
     assert chosen[ApiKey.ADD_PARTITIONS_TO_TXN] <= 3
     assert encode_response(int(ApiKey.END_TXN), 4, 1, API[ApiKey.END_TXN].response())
+
+
+async def test_a_fetch_over_the_quota_is_asked_again() -> None:
+    """Kafka answers it at once without any partition: taken for the answer, every partition would seem to be gone."""
+    answers = [FetchResponse(throttle_time_ms=500), FetchResponse(throttle_time_ms=900)]
+    answers.append(FetchResponse(responses=[FetchableTopicResponse("flights")], throttle_time_ms=3))
+
+    async def answer(_header: RequestHeader, _message: Message) -> Message:
+        return answers.pop(0)
+
+    async with peer(answer) as address:
+        connection = await open_to(address)
+        asked = fetch_request({TopicPartition("flights", 0): 0}, FetchLimits(1, 1))
+        found = await fetch_within_quota(connection, asked)
+        assert [topic.topic for topic in found.responses] == ["flights"]
+        assert not answers
+        await connection.close()
+
+
+@pytest.mark.parametrize("last", [FetchResponse(), FetchResponse(throttle_time_ms=9, error_code=70)])
+async def test_an_empty_answer_for_another_reason_is_the_answer(last: FetchResponse) -> None:
+    async def answer(_header: RequestHeader, _message: Message) -> Message:
+        return last
+
+    async with peer(answer) as address:
+        connection = await open_to(address)
+        asked = fetch_request({TopicPartition("flights", 0): 0}, FetchLimits(1, 1))
+        assert await fetch_within_quota(connection, asked) == last
+        await connection.close()
