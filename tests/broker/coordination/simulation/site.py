@@ -8,6 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
 from broker.config import BrokerConfig
@@ -20,6 +21,7 @@ from broker.handlers.table import HANDLERS
 from broker.topics.errors import NotLeading, UnknownTopic
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import LocalMarkers, Marker
+from broker.transactions.verification import Verification
 from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
@@ -59,6 +61,9 @@ class SimulatedBroker:
         self.transactions = Coordinators(
             self, InternalTopic(TRANSACTIONS_TOPIC, INTERNAL_PARTITIONS), self._transaction_coordinator
         )
+        # It sees no other broker: where the coordinator is not here, its client is told so and asks again.
+        alone = SimpleNamespace(topics={}, brokers={})
+        self.verification = Verification(self.transactions, cast("Any", alone), cast("Any", None))
         self.start(self._upkeep(self.groups.run))
         self.start(self._upkeep(self.transactions.run))
 
