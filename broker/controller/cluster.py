@@ -20,6 +20,7 @@ from broker.controller.elections import (
     preferred_leader,
     without_broker,
 )
+from broker.controller.reassignment import without
 from broker.topics.configs import value_of
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
@@ -38,7 +39,7 @@ class BrokersChanged(NamedTuple):
 
 class Cluster:
     """`topics` are all that can be read, `unreadable` the names of the others; `brokers` those that are registered;
-    `failed` the replicas that could not be opened.
+    `failed` the replicas that could not be opened, `reassigned` the partitions on their way to other replicas.
     """
 
     def __init__(self, topics: Mapping[str, TopicState], brokers: Mapping[int, LiveBroker]) -> None:
@@ -47,6 +48,7 @@ class Cluster:
         self.brokers = dict(brokers)
         self.leaving: set[int] = set()
         self.failed: dict[TopicPartition, set[int]] = {}
+        self.reassigned = {where for where, state in self.elected().items() if is_reassigned(state)}
 
     # -- what is known ---------------------------------------------------------------------------------------
 
@@ -55,6 +57,25 @@ class Cluster:
         if topic is None or not 0 <= where.partition < len(topic.partitions):
             return None
         return topic.partitions[where.partition]
+
+    def elected_state(self, where: TopicPartition) -> PartitionState | None:
+        """None also where nobody ever led it."""
+        state = self.state(where)
+        return None if state is None or state.version == UNWRITTEN else state
+
+    def standing(self, wanted: States) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """After `wanted` was written, and `take` told what came of it: which stand so, and which were changed by
+        somebody else first. The others cannot be written.
+        """
+        done: set[TopicPartition] = set()
+        again: set[TopicPartition] = set()
+        for where, state in wanted.items():
+            now = self.state(where)
+            if now is None or now.version == state.version:
+                continue
+            as_wanted = (now.leader, now.leader_epoch, now.isr) == (state.leader, state.leader_epoch, state.isr)
+            (done if as_wanted else again).add(where)
+        return done, again
 
     def states(self, topics: Iterable[str] | None = None) -> Iterator[tuple[TopicPartition, PartitionState]]:
         """Of all topics, or of those named."""
@@ -87,6 +108,13 @@ class Cluster:
             partitions = tuple(new.get(index, state) for index, state in enumerate(topic.partitions))
             self.topics[name] = replace(topic, partitions=partitions)
 
+    def take_assignment(self, topic: TopicState) -> None:
+        """The replicas of its partitions, as the store holds them."""
+        self.topics[topic.name] = topic
+        for index, state in enumerate(topic.partitions):
+            where = TopicPartition(topic.name, index)
+            (self.reassigned.add if is_reassigned(state) else self.reassigned.discard)(where)
+
     def take_configs(self, name: str, configs: Configs) -> None:
         topic = self.topics.get(name)
         if topic is not None and configs.version > topic.config_version:
@@ -96,6 +124,7 @@ class Cluster:
         gone = self.topics.pop(name)
         for index in range(len(gone.partitions)):
             self.failed.pop(TopicPartition(name, index), None)
+            self.reassigned.discard(TopicPartition(name, index))
         return gone
 
     def take_brokers(self, now: Mapping[int, LiveBroker]) -> BrokersChanged:
@@ -150,8 +179,8 @@ class Cluster:
         brokers = Liveness(self.brokers.keys(), self.leaving)
         wanted: States = {}
         for where in wheres:
-            state = self.state(where)
-            if state is None or state.version == UNWRITTEN:
+            state = self.elected_state(where)
+            if state is None:
                 continue
             after = preferred_leader(state, self._present(where, brokers))
             if after is not None and after is not state:
@@ -166,8 +195,8 @@ class Cluster:
         wanted: States = {}
         refused: dict[TopicPartition, ErrorCode] = {}
         for where in wheres:
-            state = self.state(where)
-            if state is None or state.version == UNWRITTEN:
+            state = self.elected_state(where)
+            if state is None:
                 refused[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             found = asked_leader(state, self._present(where, brokers), unclean=unclean)
@@ -176,6 +205,19 @@ class Cluster:
             else:
                 wanted[where] = found
         return wanted, refused
+
+    def elections_without(self, dropped: Mapping[TopicPartition, Set[int]]) -> States:
+        """Each partition in a new leader epoch, and its ISR without those that are `dropped`. It stays out where nobody
+        else could lead it.
+        """
+        brokers = Liveness(self.brokers.keys(), self.leaving)
+        wanted: States = {}
+        for where, nodes in dropped.items():
+            state = self.elected_state(where)
+            after = None if state is None else without(state, nodes, self._present(where, brokers))
+            if after is not None:
+                wanted[where] = after
+        return wanted
 
     def imbalanced(self, max_percent: float) -> set[TopicPartition]:
         """The partitions that others than their first replicas lead, of brokers that lack more than this part of those
@@ -215,7 +257,7 @@ class Cluster:
         """Replicas that could not be opened count as gone until their broker is restarted -> the elections."""
         among: States = {}
         for where in wheres:
-            if (state := self.state(where)) is not None and state.version != UNWRITTEN:
+            if (state := self.elected_state(where)) is not None:
                 self.failed.setdefault(where, set()).add(node)
                 among[where] = state
         return self.elections(among)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock
@@ -13,6 +13,8 @@ from broker.cluster.metadata import Change, ChangeKind, Controller, TopicState
 from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
 from broker.controller.errors import AnotherController, ReignOver
 from broker.controller.leaders import LeaderBalance, elect_leaders, keep_balanced
+from broker.controller.reassigning import alter_reassignments, reassignments, resume, settle
+from broker.controller.reassignment import Assignment
 from broker.controller.reign import WATCHED, OrdersTo, Reign
 from broker.controller.requests import CHANGE_MS_MIN, NewTopic, Outcomes
 from broker.controller.topics import TopicChanges
@@ -98,8 +100,16 @@ class ClusterController:
 
         if self._balance is not None:
             reign.spawn(keep_balanced(reign, self._balance, self._clock))
+
+        async def followed(change: Change) -> None:
+            if change.kind is ChangeKind.BROKERS:
+                lead_waiting()
+            await settle(reign)
+
         lead_waiting()
-        await reign.follow(changes, lead_waiting)
+        async with reign.turn_to_write():
+            await resume(reign)
+        await reign.follow(changes, followed)
 
     async def _next_or_pause(self, changes: AsyncIterator[Change]) -> None:
         told, pause = asyncio.ensure_future(anext(changes)), asyncio.ensure_future(self._clock.sleep(PAUSE_S))
@@ -143,6 +153,21 @@ class ClusterController:
         return await self._asked(
             timeout_ms, lambda topics: elect_leaders(topics.reign, wheres, timeout_ms, unclean=unclean)
         )
+
+    async def alter_reassignments(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+    ) -> Outcomes:
+        timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
+        return await self._asked(timeout_ms, lambda topics: alter_reassignments(topics.reign, wanted))
+
+    async def reassignments(
+        self, wheres: Collection[TopicPartition] | None, timeout_ms: int
+    ) -> Mapping[TopicPartition, Assignment]:
+        async def found(reign: Reign) -> Mapping[TopicPartition, Assignment]:
+            async with reign.turn:
+                return reassignments(reign.cluster, wheres)
+
+        return await self._asked(max(timeout_ms, CHANGE_MS_MIN), lambda topics: found(topics.reign))
 
     def _rules(self) -> bool:
         return self._reign is not None and not self._reign.over

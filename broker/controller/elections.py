@@ -103,6 +103,16 @@ def is_reassigned(state: PartitionState) -> bool:
     return bool(state.adding_replicas or state.removing_replicas)
 
 
+def in_new_epoch(state: PartitionState, isr: tuple[int, ...], brokers: Liveness) -> PartitionState | None:
+    """With this ISR, a part of the one before, and its leader if that is in it; None where nobody in it could lead."""
+    if state.leader == NO_LEADER or state.leader in isr:
+        return _changed(state, state.leader, isr)
+    leader = _first(state, isr, brokers.staying)
+    if leader is None:
+        leader = _first(state, isr, brokers.live)
+    return None if leader is None else _changed(state, leader, isr)
+
+
 def without_broker(state: PartitionState, leaving: int, brokers: Liveness) -> PartitionState | None:
     """Led by another replica than `leaving`, and without it in the ISR; None while no other replica is in sync.
 

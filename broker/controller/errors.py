@@ -48,6 +48,21 @@ class StillUnderWay(ControllerError):
     hint = "describe the topic: the change goes on; look at the brokers that do not answer"
 
 
+class NoReassignment(ControllerError):
+    """There is nothing to call off."""
+
+    error_code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    hint = "list the reassignments: it may have ended"
+
+
+class ReassignmentUnderWay(ControllerError):
+    """A topic whose partitions are on their way to other replicas."""
+
+    error_code = ErrorCode.REASSIGNMENT_IN_PROGRESS
+    retriable = True
+    hint = "wait for the reassignment's end, or cancel it (kafka-reassign-partitions)"
+
+
 class ElectionRefused(ControllerError):
     """No other leader was elected: there is none to be, or none is needed."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from broker.cluster.metadata import UNWRITTEN, Controller, TopicState
 from broker.cluster.orders import LeaderAndIsr, StopReplica, UpdateMetadata
@@ -87,6 +87,28 @@ def stop_orders(
             {topic.name: topic.topic_id},
             epochs,
             delete,
+        )
+        for node, epochs in by_node.items()
+    }
+
+
+def removal_orders(
+    cluster: Cluster, controller: Controller, dropped: Mapping[TopicPartition, Collection[int]]
+) -> dict[int, StopReplica]:
+    """To each broker that is there: replicas that are no more among a partition's, files and all."""
+    by_node: dict[int, dict[TopicPartition, int]] = {}
+    for where, nodes in dropped.items():
+        for node in nodes:
+            if node in cluster.brokers and (state := cluster.state(where)) is not None:
+                by_node.setdefault(node, {})[where] = state.leader_epoch
+    return {
+        node: StopReplica(
+            controller.node_id,
+            controller.epoch,
+            cluster.brokers[node].epoch,
+            {where.topic: cluster.topics[where.topic].topic_id for where in epochs},
+            epochs,
+            delete=True,
         )
         for node, epochs in by_node.items()
     }

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from broker.base.clock import Clock
-from broker.controller.cluster import States
 from broker.controller.errors import ElectionRefused, ReignOver
 from broker.controller.queues import Answer
 from broker.controller.reign import Reign
@@ -66,19 +65,10 @@ async def _elected(
         outcomes |= {where: ElectionRefused(code.description, error_code=code) for where, code in refused.items()}
         if wanted:
             changed |= await reign.write(wanted)
-        done = _written(reign, wanted)
+        done, left = reign.cluster.standing(wanted)
         outcomes |= dict.fromkeys(done)
-        left = wanted.keys() - done
+        outcomes |= {where: ElectionRefused(f"{where} cannot be written") for where in wanted.keys() - done - left}
     return outcomes, reign.announce(changed)
-
-
-def _written(reign: Reign, wanted: States) -> set[TopicPartition]:
-    return {
-        where
-        for where, state in wanted.items()
-        if (now := reign.cluster.state(where)) is not None
-        and (now.leader, now.leader_epoch) == (state.leader, state.leader_epoch)
-    }
 
 
 def _is_needless(error: BrokerError | None) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -153,14 +153,13 @@ class Reign:
             carrying_out.add_done_callback(lambda done: work.close())
         return answer
 
-    async def follow(self, changes: AsyncIterator[Change], brokers_changed: Callable[[], None]) -> None:
-        """Ends only by raising ReignOver. `brokers_changed` is called when a change of the brokers was followed."""
+    async def follow(self, changes: AsyncIterator[Change], followed: Callable[[Change], Awaitable[None]]) -> None:
+        """Ends only by raising ReignOver. `followed` is told of each change, in this reign's turn."""
         async for change in changes:
             try:
                 async with self.turn_to_write():
                     await self._on(change)
-                if change.kind is ChangeKind.BROKERS:
-                    brokers_changed()
+                    await followed(change)
             except ReignOver:
                 self.over = True
                 raise

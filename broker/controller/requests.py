@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from broker.cluster.metadata import TopicState
+from broker.controller.reassignment import Assignment
 from broker.errors import BrokerError
 from broker.wire.vocabulary import BROKER_DEFAULT, TopicPartition
 
@@ -69,6 +70,20 @@ class ControllerRequests(Protocol):
         """Has partitions led by their first replicas, or, `unclean`, those that have no leader by whoever is there:
         what that one lacks is lost. None: all partitions, of which those that need no election are left out.
         """
+        ...
+
+    async def alter_reassignments(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+    ) -> Outcomes:
+        """Has partitions move to other replicas, or, None, calls that off. It is written when this returns; the move
+        itself ends when all that it is to have are in sync.
+        """
+        ...
+
+    async def reassignments(
+        self, wheres: Collection[TopicPartition] | None, timeout_ms: int
+    ) -> Mapping[TopicPartition, Assignment]:
+        """Those that are under way, among `wheres` or (None) of all partitions."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock
@@ -14,10 +14,17 @@ from broker.cluster.metadata_store import MetadataStore
 from broker.cluster.orders import StaleBrokerEpoch
 from broker.cluster.view import ClusterView
 from broker.controller.errors import AnotherController, ControllerError, NotController, StillUnderWay
+from broker.controller.reassignment import Assignment
 from broker.controller.requests import CHANGE_MS_MIN, ControllerRequests, NewTopic, Outcomes, by_topic
 from broker.errors import BrokerError
 from broker.topics.errors import TopicExists, UnknownTopic
 from broker.wire.errors import ErrorCode, WireError
+from broker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from broker.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -38,6 +45,11 @@ from broker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersTopicPartitions,
+)
+from broker.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
 )
 from broker.wire.schema import Message
 from broker.wire.vocabulary import ConfigSource, ElectionType, TopicPartition
@@ -162,6 +174,44 @@ class RoutedController:
             timeout_ms, lambda: self._own.elect_leaders(wheres, timeout_ms, unclean=unclean), there
         )
 
+    async def alter_reassignments(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+    ) -> Outcomes:
+        timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
+
+        async def there(connection: Connection) -> Outcomes:
+            request = AlterPartitionReassignmentsRequest(timeout_ms, _reassignable(wanted))
+            answer: AlterPartitionReassignmentsResponse = await _ask(connection, request, timeout_ms)
+            _check(answer.error_code, answer.error_message)
+            return {
+                TopicPartition(topic.name, result.partition_index): _refusal(result.error_code, result.error_message)
+                for topic in answer.responses
+                for result in topic.partitions
+            }
+
+        return await self._routed(timeout_ms, lambda: self._own.alter_reassignments(wanted, timeout_ms), there)
+
+    async def reassignments(
+        self, wheres: Collection[TopicPartition] | None, timeout_ms: int
+    ) -> Mapping[TopicPartition, Assignment]:
+        timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
+
+        async def there(connection: Connection) -> Mapping[TopicPartition, Assignment]:
+            named = None if wheres is None else [ListPartitionReassignmentsTopics(*each) for each in by_topic(wheres)]
+            answer: ListPartitionReassignmentsResponse = await _ask(
+                connection, ListPartitionReassignmentsRequest(timeout_ms, named), timeout_ms
+            )
+            _check(answer.error_code, answer.error_message)
+            return {
+                TopicPartition(topic.name, one.partition_index): Assignment(
+                    tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+                )
+                for topic in answer.topics
+                for one in topic.partitions
+            }
+
+        return await self._routed(timeout_ms, lambda: self._own.reassignments(wheres, timeout_ms), there)
+
     # -- the way there ---------------------------------------------------------------------------------------
 
     async def _routed(
@@ -228,6 +278,18 @@ def _refusal(number: int, text: str | None) -> BrokerError | None:
     if (kind := _KINDS.get(code)) is not None:
         return kind(told)
     return ControllerRefused(told, error_code=code)
+
+
+def _reassignable(wanted: Mapping[TopicPartition, Sequence[int] | None]) -> list[ReassignableTopic]:
+    def replicas(where: TopicPartition) -> list[int] | None:
+        return None if (target := wanted[where]) is None else list(target)
+
+    return [
+        ReassignableTopic(
+            name, [ReassignablePartition(index, replicas(TopicPartition(name, index))) for index in indexes]
+        )
+        for name, indexes in by_topic(wanted)
+    ]
 
 
 def _creatable(new: NewTopic) -> CreatableTopic:

@@ -9,6 +9,8 @@ from typing import Final
 
 from broker.cluster.metadata import NO_LEADER, LiveBroker, PartitionState, TopicState
 from broker.controller.assignment import TooFewBrokers, assign_replicas
+from broker.controller.elections import is_reassigned
+from broker.controller.errors import ReassignmentUnderWay
 from broker.controller.requests import NewTopic
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.topics import configs as topic_configs
@@ -115,6 +117,8 @@ def grown_topic(
     if topic.name in INTERNAL_TOPICS:
         # A group's partition follows from their number: with another one its offsets would not be found again.
         raise InvalidTopicRequest(f"The number of partitions of {topic.name} cannot be changed.")
+    if any(is_reassigned(state) for state in topic.partitions):
+        raise ReassignmentUnderWay(f"Partitions of {topic.name} are being reassigned.")
     now = len(topic.partitions)
     if not now < count <= PARTITIONS_PER_TOPIC_MAX:
         raise InvalidPartitions(

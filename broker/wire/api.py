@@ -12,6 +12,10 @@ from broker.wire.errors import UnsupportedVersion
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from broker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from broker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -53,6 +57,10 @@ from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIs
 from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from broker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from broker.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from broker.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from broker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
 from broker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -107,6 +115,8 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
@@ -178,6 +188,8 @@ _ROWS: Final = (
     _api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
     _api(ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     _api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
     _api(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
     _api(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse),

@@ -80,11 +80,28 @@ class CheckedZooKeeper(FakeZooKeeper):
         before = {op.path: self.find(op.path) for op in operations if isinstance(op, SetData)}
         old = {path: node.data for path, node in before.items() if node is not None}
         answers = super().write(session, operations)
+        for path, data in old.items():
+            if path.startswith(layout.TOPICS) and path.count("/") == 3:
+                self._check_assignment(path.split("/")[3], data)
         by_controller = any(isinstance(op, Check) and op.path == layout.CONTROLLER_EPOCH for op in operations)
         for op in operations:
             if not isinstance(op, Check | Delete) and op.path.endswith("/state"):
                 self._check_state(op.path, op.data, old.get(op.path), by_controller)
         return answers
+
+    def _check_assignment(self, name: str, old: bytes) -> None:
+        """Nobody in sync goes, and of those that are no newcomers nobody before all that stay are in sync."""
+        now = _assigned(name, self.read(layout.topic(name)).data)
+        for index, (before, after) in enumerate(zip(_assigned(name, old), now, strict=False)):
+            where = TopicPartition(name, index)
+            node = self.find(layout.partition_state(where))
+            gone = set(before.replicas) - set(after.replicas)
+            if node is None or not gone:
+                continue
+            isr = set(layout.decode_partition_state(where, node.data, 0, after).isr)
+            self._judge.must(not gone & isr, f"{where}: {gone} are no replicas any more, and {isr} in sync")
+            all_there = not gone - set(before.adding_replicas) or set(after.replicas) <= isr
+            self._judge.must(all_there, f"{where}: {gone} went before all of {after.replicas} were in sync: {isr}")
 
     def _check_state(self, path: str, data: bytes, old: bytes | None, by_controller: bool) -> None:
         must = self._judge.must

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
@@ -96,6 +97,8 @@ class SimBroker:
                 must(self.node_id not in state.isr, f"{where}: broker {self.node_id} is in sync without a folder")
                 self.folders.add(folder)
             known = self.states.get(where)
+            if known is not None and known[0] == topic_id and _is_no_news(known[1], state):
+                continue
             if known is None or known[0] != topic_id or known[1].leader_epoch <= state.leader_epoch:
                 self.states[where] = (topic_id, state)
                 if state.leader == self.node_id:
@@ -265,11 +268,27 @@ class World:
                 await asyncio.sleep(0)
             if self.judge.violations:
                 raise self.judge.violations[0]
+            await self._catch_up()
             problem = await ask()
             if problem is None:
                 return
             self.pass_time(1000)
         raise Violation(f"never at rest: {problem}")
+
+    async def _catch_up(self) -> None:
+        """Of what is being reassigned all replicas with a folder get in sync, as far as its leader knows of them."""
+        for broker in self.brokers.values():
+            if broker.store is None or not broker.runs:
+                continue
+            for where, state in broker.led().items():
+                if not (state.adding_replicas or state.removing_replicas):
+                    continue
+                folder = (broker.states[where][0], where.partition)
+                has = [n for n in state.replicas if self.brokers[n].runs and folder in self.brokers[n].folders]
+                with suppress(BrokerError):
+                    newest = (await broker.store.partition_states({where: state})).states.get(where)
+                    if newest is not None and newest.leader_epoch == state.leader_epoch and set(newest.isr) != set(has):
+                        await broker.store.write_isr({where: replace(newest, isr=tuple(has))})
 
     async def _not_led(self) -> str | None:
         """Of what a running broker has that is in sync."""
@@ -316,6 +335,8 @@ class World:
             for index, state in enumerate(topic.partitions)
         }
         for where, (_, state) in wanted.items():
+            if state.adding_replicas or state.removing_replicas:
+                return f"{where} is on its way: {state}"
             if state.version == UNWRITTEN or state.leader == NO_LEADER:
                 return f"{where} has no leader, {state.isr} of {state.replicas} are in sync"
         own = {where: told for where, told in wanted.items() if broker.node_id in told[1].replicas}
@@ -330,6 +351,12 @@ class World:
         if known != {name: replace(topic, version=0, config_version=0) for name, topic in topics.items()}:
             return f"broker {broker.node_id} tells clients something else than is true"
         return None
+
+
+def _is_no_news(known: PartitionState, state: PartitionState) -> bool:
+    """To who leads already: it knows of its ISR before the controller does, and asks who is a replica once an epoch."""
+    same = (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
+    return same and state.version <= known.version
 
 
 def _led(state: PartitionState) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -22,8 +23,8 @@ BALANCE = LeaderBalance(check_interval_s=5, imbalance_max_percent=10)
 
 
 async def live_through(seed: int, actions: int = ACTIONS, *, operated: bool = False) -> World:
-    """`operated`: there are operators, who say who is to lead. Raises Violation."""
-    world = World(seed, balance=BALANCE if operated else None)
+    """`operated`: there are operators, who say who is to lead, and where partitions are to be. Raises Violation."""
+    world = World(seed, brokers=4, balance=BALANCE) if operated else World(seed)
     story = Story(world, operated)
     try:
         for node in world.brokers:
@@ -57,7 +58,7 @@ class Story:
             (self._prefer, 2), (self._cut_way, 1), (self._leave, 2),
         ]  # fmt: skip
         if operated:
-            self._acts += [(self._elect, 4)]
+            self._acts += [(self._elect, 4), (self._reassign, 6), (self._call_off, 2)]
 
     async def next(self) -> None:
         acts, weights = zip(*self._acts, strict=True)
@@ -149,9 +150,23 @@ class Story:
     async def _elect(self) -> None:
         controller = self.world.brokers[self._node()].controller
         if controller is not None:
-            named = [TopicPartition(f"t{self.rng.randrange(6)}", self.rng.randrange(4)) for _ in range(3)]
-            wheres = self.rng.choice([None, named])
+            wheres = self.rng.choice([None, self._partitions()])
             self.asking.append(asyncio.create_task(self._try(controller.elect_leaders(wheres, 1, unclean=False))))
+
+    def _partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(f"t{self.rng.randrange(6)}", self.rng.randrange(4)) for _ in range(3)]
+
+    def _move(self, wanted: dict[TopicPartition, Sequence[int] | None]) -> None:
+        controller = self.world.brokers[self._node()].controller
+        if controller is not None:
+            self.asking.append(asyncio.create_task(self._try(controller.alter_reassignments(wanted, 1))))
+
+    async def _reassign(self) -> None:
+        nodes = sorted(self.world.brokers)
+        self._move({where: self.rng.sample(nodes, self.rng.randint(1, 3)) for where in self._partitions()})
+
+    async def _call_off(self) -> None:
+        self._move(dict.fromkeys(self._partitions()))
 
     async def _change_isr(self) -> None:
         """As a leader does: a follower that is slow leaves, one that caught up comes back."""
@@ -189,7 +204,7 @@ async def test_whatever_happens_is_followed_by_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-async def test_operators_say_who_leads_whatever_happens(seed: int) -> None:
+async def test_operators_move_leaders_and_replicas_whatever_happens(seed: int) -> None:
     await live_through(seed, operated=True)
 
 

@@ -12,9 +12,11 @@ from broker.cluster.metadata import Controller, LiveBroker, PartitionState
 from broker.cluster.zookeeper import topics as znodes
 from broker.cluster.zookeeper.session import Operation, ZooKeeper
 from broker.controller import cluster as knowledge
-from broker.controller import controller, elections, queues, reign, topics
+from broker.controller import controller, elections, queues, reassigning, reign, topics
 from broker.controller.cluster import BrokersChanged, Cluster
 from broker.controller.elections import Liveness
+from broker.controller.reassignment import Assignment
+from broker.wire.vocabulary import TopicPartition
 from tests.broker.controller.checked_zookeeper import Violation
 from tests.broker.controller.test_cluster_of_brokers import live_through
 
@@ -86,6 +88,50 @@ def new_before_complete(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(queues.BrokerQueue, "__init__", early)
 
 
+def gone_before_the_others_are_in_sync(patch: pytest.MonkeyPatch) -> None:
+    """Replicas go as soon as the new ones are assigned."""
+
+    def at_once(state: PartitionState) -> Assignment | None:
+        target = tuple(node for node in state.replicas if node not in state.removing_replicas)
+        return Assignment(target) if elections.is_reassigned(state) else None
+
+    patch.setattr(reassigning, "arrived", at_once)
+
+
+def forgotten_by_the_next_controller(patch: pytest.MonkeyPatch) -> None:
+    """A reassignment ends with the controller that began it."""
+    begin = Cluster.__init__
+
+    def begun(self: Cluster, *given: Any) -> None:
+        begin(self, *given)
+        self.reassigned = set()
+
+    patch.setattr(Cluster, "__init__", begun)
+
+
+def called_off_and_kept(patch: pytest.MonkeyPatch) -> None:
+    """Replicas that were being added, or were to go, keep their folders."""
+    patch.setattr(reassigning, "removal_orders", lambda *given: {})
+
+
+def still_in_sync(patch: pytest.MonkeyPatch) -> None:
+    """Replicas go while they are in the ISR."""
+
+    def with_all(state: PartitionState, dropped: Set[int], brokers: Liveness) -> PartitionState | None:
+        return elections.in_new_epoch(state, state.isr, brokers)
+
+    patch.setattr(knowledge, "without", with_all)
+
+
+def in_the_same_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Its leader is not asked to look anew: it writes who goes into the ISR again, and never learns who comes."""
+
+    async def as_they_are(reign: reign.Reign, dropped: object) -> set[TopicPartition]:
+        return set()
+
+    patch.setattr(reassigning, "_begin_epochs", as_they_are)
+
+
 BUGS: tuple[Plant, ...] = (
     no_fence,
     same_epoch,
@@ -97,12 +143,21 @@ BUGS: tuple[Plant, ...] = (
 )
 
 
-@pytest.mark.parametrize("plant", BUGS)
+BUGS_OF_REASSIGNMENTS: tuple[Plant, ...] = (
+    gone_before_the_others_are_in_sync,
+    forgotten_by_the_next_controller,
+    called_off_and_kept,
+    still_in_sync,
+    in_the_same_epoch,
+)
+
+
+@pytest.mark.parametrize("plant", [*BUGS, *BUGS_OF_REASSIGNMENTS])
 async def test_it_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     for seed in range(SEEDS):
         try:
-            await live_through(seed)
+            await live_through(seed, operated=plant in BUGS_OF_REASSIGNMENTS)
         except Violation:
             return
     pytest.fail(f"{plant.__name__} was not found with {SEEDS} seeds")

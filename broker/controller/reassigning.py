@@ -1,0 +1,131 @@
+"""Reassignments carried out: each step is written so that a controller that follows finds where it was.
+
+Replicas that come are written before anybody counts on them; replicas that go have first left the ISR, in a new leader
+epoch, so that no leader can take them in again; only then are they taken off the assignment, and told to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
+
+from broker.controller.cluster import Cluster
+from broker.controller.errors import NoReassignment
+from broker.controller.issuing import removal_orders
+from broker.controller.reassignment import Assignment, arrived, assignment_of, called_off, moving
+from broker.controller.reign import Reign
+from broker.controller.requests import Outcomes
+from broker.errors import BrokerError
+from broker.topics.errors import InvalidReplicaAssignment, UnknownTopic
+from broker.wire.vocabulary import TopicPartition
+
+Dropped = dict[TopicPartition, Set[int]]
+"""Of partitions: the replicas that go."""
+
+
+async def alter_reassignments(reign: Reign, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
+    """See ControllerRequests.alter_reassignments."""
+    outcomes: dict[TopicPartition, BrokerError | None] = dict.fromkeys(wanted)
+    moves: dict[TopicPartition, Assignment] = {}
+    async with reign.turn:
+        for where, target in wanted.items():
+            try:
+                moves[where] = _checked(reign.cluster, where, target)
+            except BrokerError as error:
+                outcomes[where] = error
+        refused = await _move(reign, moves)
+        outcomes |= {where: _none_in_sync(where) for where in refused}
+        await settle(reign)
+    return outcomes
+
+
+def reassignments(cluster: Cluster, wheres: Collection[TopicPartition] | None) -> dict[TopicPartition, Assignment]:
+    """Those that are under way, of all or of those named."""
+    states = {where: cluster.state(where) for where in sorted(cluster.reassigned) if wheres is None or where in wheres}
+    return {where: assignment_of(state) for where, state in states.items() if state is not None}
+
+
+async def resume(reign: Reign) -> None:
+    """What an earlier controller began: it may have told nobody of the replicas that come. In the reign's turn."""
+    if not reign.cluster.reassigned:
+        return
+    await _begin_epochs(reign, {where: frozenset() for where in reign.cluster.reassigned})
+    reign.announce(reign.cluster.reassigned)
+    await settle(reign)
+
+
+async def settle(reign: Reign) -> None:
+    """Ends the reassignments that have arrived. In the reign's turn."""
+    states = {where: reign.cluster.state(where) for where in reign.cluster.reassigned}
+    found = {where: arrived(state) for where, state in states.items() if state is not None}
+    await _move(reign, {where: assignment for where, assignment in found.items() if assignment is not None})
+
+
+async def _move(reign: Reign, wanted: Mapping[TopicPartition, Assignment]) -> set[TopicPartition]:
+    """Those that must stay as they are, because nobody else than who would go is in sync and there."""
+    dropped: Dropped = {}
+    for where, assignment in wanted.items():
+        if (state := reign.cluster.state(where)) is not None:
+            dropped[where] = set(state.replicas) - set(assignment.replicas)
+    refused = await _begin_epochs(reign, {where: nodes for where, nodes in dropped.items() if nodes})
+    moved = {where: wanted[where] for where in dropped if where not in refused}
+    await _assign(reign, moved)
+    await _begin_epochs(reign, {where: nodes for where, nodes in dropped.items() if not nodes})
+    if moved:
+        reign.announce(moved)
+    for node, order in removal_orders(reign.cluster, reign.controller, {w: dropped[w] for w in moved}).items():
+        reign.queues[node].put(order)
+    return refused
+
+
+async def _begin_epochs(reign: Reign, dropped: Dropped) -> set[TopicPartition]:
+    """A new leader epoch of each, without `dropped` in the ISR -> those for which there is none."""
+    refused: set[TopicPartition] = set()
+    left = dict(dropped)
+    while left:
+        wanted = reign.cluster.elections_without(left)
+        refused |= left.keys() - wanted.keys()
+        await reign.write(wanted)
+        done, again = reign.cluster.standing(wanted)
+        refused |= wanted.keys() - done - again
+        left = {where: dropped[where] for where in again}
+    return refused
+
+
+async def _assign(reign: Reign, wanted: Mapping[TopicPartition, Assignment]) -> None:
+    """Topic by topic; each is written at once."""
+    for name in dict.fromkeys(where.topic for where in wanted):
+        topic = reign.cluster.topics[name]
+        partitions = list(topic.partitions)
+        for index, state in enumerate(partitions):
+            if (new := wanted.get(TopicPartition(name, index))) is not None:
+                partitions[index] = replace(
+                    state, replicas=new.replicas, adding_replicas=new.adding, removing_replicas=new.removing
+                )
+        changed = replace(topic, partitions=tuple(partitions))
+        reign.cluster.take_assignment(await reign.store.set_assignment(reign.controller, changed))
+
+
+def _checked(cluster: Cluster, where: TopicPartition, target: Sequence[int] | None) -> Assignment:
+    """Raises UnknownTopic, NoReassignment, InvalidReplicaAssignment."""
+    state = cluster.elected_state(where)
+    if state is None:
+        raise UnknownTopic(f"The partition {where} does not exist, or has never had a leader.")
+    if target is None:
+        if where not in cluster.reassigned:
+            raise NoReassignment(f"{where} is not being reassigned.")
+        return called_off(state)
+    if not target or len(set(target)) != len(target):
+        raise InvalidReplicaAssignment(f"Replicas {list(target)} of {where}: none, or one twice.")
+    if missing := [node for node in target if node not in cluster.brokers]:
+        raise InvalidReplicaAssignment(
+            f"Replicas {list(target)} of {where}: broker {missing[0]} is not there, but {sorted(cluster.brokers)} are."
+        )
+    return moving(state, target)
+
+
+def _none_in_sync(where: TopicPartition) -> InvalidReplicaAssignment:
+    return InvalidReplicaAssignment(
+        f"{where}: none of the replicas that would stay is in sync and there; records would be lost.",
+        hint="start the brokers of the other replicas, and ask again when one of them is in sync",
+    )
