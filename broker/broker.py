@@ -44,7 +44,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.limits import CONTROLLED_SHUTDOWN_MS, INTERNAL_TOPIC_TIMEOUT_MS, PRODUCER_ID_BLOCK
 from broker.log.disk import OS_DISK
 from broker.openings import Openings
-from broker.replicas.configs import TopicConfigs
+from broker.replicas.configs import OwnConfigs, TopicConfigs
 from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
 from broker.replicas.upkeep import Upkeep
@@ -93,6 +93,7 @@ class Broker:
         )
         self._upkeep = Upkeep(self.replicas, config, checkpoint)
         self.topic_configs = TopicConfigs(store, self.view, self.replicas)
+        self.own_configs = OwnConfigs(store, config.node_id)
         self.own_controller = ClusterController(
             store,
             config.node_id,

@@ -10,7 +10,7 @@ from broker.broker import Broker
 from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, in_turns
-from broker.topics.broker_configs import BrokerSetting, broker_settings
+from broker.topics.broker_configs import DYNAMIC, BrokerSetting, broker_settings
 from broker.topics.catalogue import CATALOGUE, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
 from broker.topics.naming import check_name
@@ -32,11 +32,13 @@ async def handle(broker: Broker, request: DescribeConfigsRequest, context: Reque
         for asked in request.resources
     }
     return DescribeConfigsResponse(
-        results=[_describe(broker, request, asked) async for asked in in_turns(named.values())]
+        results=[await _describe(broker, request, asked) async for asked in in_turns(named.values())]
     )
 
 
-def _describe(broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+async def _describe(
+    broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+) -> DescribeConfigsResult:
     wanted = set(asked.configuration_keys or ())
     try:
         if asked.resource_type == TOPIC_RESOURCE:
@@ -45,6 +47,12 @@ def _describe(broker: Broker, request: DescribeConfigsRequest, asked: DescribeCo
             configs = [_topic_config(topic, config, request) for config in CATALOGUE.values()]
         elif asked.resource_type == BROKER_RESOURCE:
             configs = [_broker_config(setting, request) for setting in _settings(broker, asked.resource_name)]
+            if asked.resource_name:
+                values = await broker.own_configs.values()
+                configs += [
+                    _config(config, values.get(name), ConfigSource.DYNAMIC_BROKER, request)
+                    for name, config in DYNAMIC.items()
+                ]
         else:
             raise InvalidTopicRequest(f"Resources of type {asked.resource_type} have no configs here.")
     except BrokerError as error:
@@ -68,17 +76,23 @@ def _settings(broker: Broker, name: str) -> list[BrokerSetting]:
 def _topic_config(
     topic: TopicState, config: TopicConfig, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    was_set = topic.configs.get(config.name)
+    return _config(config, topic.configs.get(config.name), ConfigSource.TOPIC, request)
+
+
+def _config(
+    config: TopicConfig, was_set: str | None, source: ConfigSource, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    """`source`: where it comes from if it was set."""
     result = DescribeConfigsResourceResult(
         config.name,
         config.default if was_set is None else was_set,
-        config_source=ConfigSource.DEFAULT if was_set is None else ConfigSource.TOPIC,
+        config_source=ConfigSource.DEFAULT if was_set is None else source,
         config_type=config.type,
         documentation=config.documentation if request.include_documentation else None,
     )
     if request.include_synonyms:
         if was_set is not None:
-            result.synonyms.append(DescribeConfigsSynonym(config.name, was_set, ConfigSource.TOPIC))
+            result.synonyms.append(DescribeConfigsSynonym(config.name, was_set, source))
         result.synonyms.append(DescribeConfigsSynonym(config.name, config.default, ConfigSource.DEFAULT))
     return result
 

@@ -1,6 +1,7 @@
-"""IncrementalAlterConfigs, v0-1 (KIP-339): set, reset, append to, subtract from the configs of topics.
+"""IncrementalAlterConfigs, v0-1 (KIP-339): set, reset, append to, subtract from the configs of topics, and of
+this broker.
 
-All changes of one topic or none; they apply to its open logs at once.
+All changes of one resource or none; those of a topic apply to its open logs at once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from broker.broker import Broker
 from broker.handlers.altering import altered_resources
 from broker.handlers.handler import Handler, RequestContext
+from broker.topics.broker_configs import dynamic_config
 from broker.topics.configs import altered
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey
@@ -26,12 +28,18 @@ async def handle(
     broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        responses=await altered_resources(broker, request.resources, _configs, validate_only=request.validate_only)
+        responses=await altered_resources(
+            broker, request.resources, _configs, validate_only=request.validate_only, own_configs_of=_own_configs
+        )
     )
 
 
 def _configs(asked: AlterConfigsResource, configs: Mapping[str, str]) -> dict[str, str]:
     return altered(configs, [_change(config) for config in asked.configs])
+
+
+def _own_configs(asked: AlterConfigsResource, configs: Mapping[str, str]) -> dict[str, str]:
+    return altered(configs, [_change(config) for config in asked.configs], dynamic_config)
 
 
 def _change(config: AlterableConfig) -> tuple[str, ConfigOperation, str | None]:

@@ -1,4 +1,4 @@
-"""What is set on topics, changed by any broker and known to all: the metadata store tells of it."""
+"""What is set on topics and on this broker, changed by any broker and known to all: the metadata store tells of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,24 @@ from broker.replicas.manager import ReplicaManager
 from broker.topics.configs import log_config
 
 log = logging.getLogger(__name__)
+
+
+class OwnConfigs:
+    """What is set on this broker while it runs."""
+
+    def __init__(self, store: MetadataStore, node_id: int) -> None:
+        self._store = store
+        self._resource = ConfigResource("brokers", str(node_id))
+
+    async def values(self) -> Mapping[str, str]:
+        return (await self._store.configs(self._resource)).values
+
+    async def alter(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """As `TopicConfigs.alter`. Raises MetadataConflict, and what `change` raises."""
+        known = await self._store.configs(self._resource)
+        configs = dict(change(known.values))
+        if configs != known.values:
+            await self._store.set_configs(self._resource, Configs(configs, known.version))
 
 
 class TopicConfigs:

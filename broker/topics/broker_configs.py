@@ -1,11 +1,16 @@
-"""A BrokerConfig under Kafka's names, as DescribeConfigs shows it. All of it is read-only: it is set at the start."""
+"""A BrokerConfig under Kafka's names, as DescribeConfigs shows it, which is set at the start; and the few configs of a
+broker that are set while it runs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from types import MappingProxyType
 
 from broker.config import BrokerConfig
-from broker.topics.catalogue import ConfigType
+from broker.topics.catalogue import LONG_MAX, ConfigType, TopicConfig
+from broker.topics.errors import InvalidTopicRequest
 from broker.wire.vocabulary import ConfigSource
 
 # Kafka's names of those that are not simply the field's name with dots.
@@ -30,6 +35,28 @@ _LONGS = {
     "connections_max_idle_ms",
 }
 _SHORTS = {"offsets_topic_replication_factor", "transaction_state_log_replication_factor"}
+
+
+DYNAMIC: Mapping[str, TopicConfig] = MappingProxyType(
+    {
+        name: TopicConfig(
+            name, ConfigType.LONG, str(LONG_MAX), "Bytes per second. Kept for tools: replicas are not held back."
+        )
+        for name in (
+            "leader.replication.throttled.rate",
+            "follower.replication.throttled.rate",
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+        )
+    }
+)
+"""What `kafka-reassign-partitions` sets, and takes back in any case when a move has ended."""
+
+
+def dynamic_config(name: str) -> TopicConfig:
+    """Raises InvalidTopicRequest for what is set at the start, or not at all."""
+    if name not in DYNAMIC:
+        raise InvalidTopicRequest(f"{name} cannot be set while the broker runs: only {', '.join(DYNAMIC)} can.")
+    return DYNAMIC[name]
 
 
 @dataclass(frozen=True, slots=True)

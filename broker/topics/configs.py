@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.log.config import LogConfig
 from broker.topics.catalogue import CATALOGUE, ConfigType, TopicConfig, items
@@ -29,8 +29,13 @@ def checked(configs: Mapping[str, str | None]) -> dict[str, str]:
     return kept
 
 
-def altered(configs: Mapping[str, str], changes: list[tuple[str, ConfigOperation, str | None]]) -> dict[str, str]:
-    """`configs` after the changes, in order. Raises InvalidTopicConfig, InvalidTopicRequest; then none counts.
+def altered(
+    configs: Mapping[str, str],
+    changes: list[tuple[str, ConfigOperation, str | None]],
+    known: Callable[[str], TopicConfig] = known_config,
+) -> dict[str, str]:
+    """`configs` after the changes, in order. Raises InvalidTopicConfig, InvalidTopicRequest; then none counts. `known`
+    gives what can be set, and raises one of these for what cannot.
 
     Deleting what is not set, or not known, is no error; appending starts from the default where nothing is set.
     """
@@ -42,7 +47,7 @@ def altered(configs: Mapping[str, str], changes: list[tuple[str, ConfigOperation
         if operation is ConfigOperation.DELETE:
             result.pop(name, None)
             continue
-        config = known_config(name)
+        config = known(name)
         if value is None:
             raise InvalidTopicRequest(f"Null value not supported for: {name}")
         if operation is not ConfigOperation.SET:

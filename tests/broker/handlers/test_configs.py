@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.log.config import LogConfig
+from broker.topics.broker_configs import DYNAMIC
 from broker.topics.catalogue import CATALOGUE, ConfigType
 from broker.topics.configs import log_config
 from broker.wire.messages import alter_configs
@@ -98,7 +99,7 @@ async def test_the_broker_shows_its_settings_read_only(tmp_path: Path) -> None:
         assert (shown["num.partitions"].value, shown["num.partitions"].config_source) == ("3", 4)
         assert shown["auto.create.topics.enable"].value == "true"
         assert shown["advertised.listeners"].value == f"PLAINTEXT://{address}"
-        assert all(config.read_only for config in result.configs)
+        assert {config.name for config in result.configs if not config.read_only} == DYNAMIC.keys()
         assert (await describe(client, "", BROKER)).configs == []
         assert (await describe(client, "2", BROKER)).error_code == 42
         assert await alter(client, AlterableConfig("num.partitions", SET, "1"), name="1", kind=BROKER) == 42
@@ -199,3 +200,27 @@ async def test_every_config_of_one_topic_can_be_set_on_another(tmp_path: Path) -
         assert await alter(client, *changes) == 0
         source, target = await configs(client, "source"), await configs(client, "t")
         assert {c.name: c.value for c in source.values()} == {c.name: c.value for c in target.values()}
+
+
+async def test_what_kafka_reassign_partitions_sets_on_a_broker_is_kept_and_shown(tmp_path: Path) -> None:
+    rate = "leader.replication.throttled.rate"
+    async with running_broker(tmp_path) as address, connect(address) as client:
+
+        async def shown() -> tuple[str | None, int]:
+            (config,) = (await describe(client, "1", BROKER, [rate])).configs
+            return config.value, config.config_source
+
+        default = (str(2**63 - 1), 5)
+        assert await shown() == default
+        assert await alter(client, AlterableConfig(rate, SET, "5000"), name="1", kind=BROKER, check=True) == 0
+        assert await shown() == default
+        assert await alter(client, AlterableConfig(rate, SET, "5000"), name="1", kind=BROKER) == 0
+        assert await shown() == ("5000", 2)
+        assert await alter(client, AlterableConfig(rate, SET, "fast"), name="1", kind=BROKER) == 40
+        assert await alter(client, AlterableConfig("log.dirs", SET, "/"), name="1", kind=BROKER) == 42
+        assert await alter(client, AlterableConfig(rate, SET, "1"), name="2", kind=BROKER) == 42
+        assert await shown() == ("5000", 2)
+    async with running_broker(tmp_path) as address, connect(address) as client:
+        assert (await describe(client, "1", BROKER, [rate])).configs[0].value == "5000"
+        assert await alter(client, AlterableConfig(rate, DELETE), name="1", kind=BROKER) == 0
+        assert (await describe(client, "1", BROKER, [rate])).configs[0].value == default[0]
