@@ -94,15 +94,7 @@ class Broker:
         self._upkeep = Upkeep(self.replicas, config, checkpoint)
         self.topic_configs = TopicConfigs(store, self.view, self.replicas)
         self.own_configs = OwnConfigs(store, config.node_id)
-        self.own_controller = ClusterController(
-            store,
-            config.node_id,
-            self._orders_to,
-            clock,
-            random.SystemRandom(),
-            config.num_partitions,
-            _balance(config),
-        )
+        self.own_controller = self._controller(store)
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self._remote = RemoteBrokers(self.peers.connect_to)
         self.controller: ControllerRequests = RoutedController(
@@ -189,6 +181,21 @@ class Broker:
         else:
             if kept:
                 log.warning("%d partitions stay without a leader until this broker is back", len(kept))
+
+    def _controller(self, store: MetadataStore) -> ClusterController:
+        config = self.config
+        balance = LeaderBalance(
+            config.leader_imbalance_check_interval_seconds, config.leader_imbalance_per_broker_percentage
+        )
+        return ClusterController(
+            store,
+            config.node_id,
+            self._orders_to,
+            self.clock,
+            random.SystemRandom(),
+            config.num_partitions,
+            balance if config.auto_leader_rebalance_enable else None,
+        )
 
     def _orders_to(self, broker: LiveBroker) -> BrokerOrders:
         if broker.registration.node_id == self.config.node_id:
@@ -350,12 +357,6 @@ async def _open_store(
         await store.close()
         raise
     return store
-
-
-def _balance(config: BrokerConfig) -> LeaderBalance | None:
-    if not config.auto_leader_rebalance_enable:
-        return None
-    return LeaderBalance(config.leader_imbalance_check_interval_seconds, config.leader_imbalance_per_broker_percentage)
 
 
 def _replica(node_id: int, store: MetadataStore) -> ReplicaState:

@@ -1,0 +1,88 @@
+"""Kafka 3.9's own tools against three real processes of farshore's broker on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.interop.servers import FarshoreBroker, ZooKeeperServer, run_java, wait_until
+
+NODES = (1, 2, 3)
+TOOLS = "org.apache.kafka.tools"
+PATIENCE_S = 90
+
+
+class ClusterBroker(FarshoreBroker):
+    def __init__(self, folder: Path, zookeeper: str, node_id: int) -> None:
+        super().__init__(folder)
+        self.node_id = node_id
+        self.file = folder / "farshore.toml"
+        folder.mkdir()
+        self.file.write_text(
+            f'[sites.east]\nbootstrap_servers = "{self.bootstrap}"\n'
+            f'[sites.east.cluster]\nzookeeper = "{zookeeper}"\nauto_leader_rebalance_enable = false\n'
+            f'[[sites.east.brokers]]\nnode_id = {node_id}\nlisten = "{self.bootstrap}"\n'
+            f'data_dir = "{folder / "data"}"\n'
+        )
+
+    def command(self) -> list[str]:
+        run = ["broker", "run", "--site", "east", "--node-id", str(self.node_id)]
+        return [*super().command()[:3], "--config", str(self.file), *run]
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, zookeeper: ZooKeeperServer) -> Iterator[dict[int, ClusterBroker]]:
+    where = f"{zookeeper.address}/test-{uuid.uuid4()}"
+    with ExitStack() as stack:
+        yield {node: stack.enter_context(ClusterBroker(tmp_path / str(node), where, node)) for node in NODES}
+
+
+def tool(broker: ClusterBroker, name: str, *arguments: str) -> str:
+    return run_java("3.9.1", f"{TOOLS}.{name}", "--bootstrap-server", broker.bootstrap, *arguments)
+
+
+def described(broker: ClusterBroker, topic: str) -> dict[str, str]:
+    """Of the topic's only partition, by the words before the colons."""
+    printed = tool(broker, "TopicCommand", "--describe", "--topic", topic).splitlines()[-1]
+    fields = (field.partition(":") for field in printed.split("\t") if field)
+    return {name.strip(): value.strip() for name, _, value in fields}
+
+
+REASSIGN = "reassign.ReassignPartitionsCommand"
+
+
+def moves(file: Path, *replicas: int) -> tuple[str, str]:
+    wanted = [{"topic": "t", "partition": 0, "replicas": replicas}]
+    file.write_text(json.dumps({"version": 1, "partitions": wanted}))
+    return "--reassignment-json-file", str(file)
+
+
+def test_replicas_are_moved_and_leaders_elected(brokers: dict[int, ClusterBroker], tmp_path: Path) -> None:
+    broker, file = brokers[1], tmp_path / "moves.json"
+    tool(broker, "TopicCommand", "--create", "--topic", "t", "--replica-assignment", "1")
+    named = moves(file, 2, 1)
+    begun = tool(broker, REASSIGN, "--execute", *named, "--throttle", "50000000")
+    assert "Successfully started partition reassignment for t-0" in begun
+
+    def has_moved() -> bool:
+        return "Reassignment of partition t-0 is completed" in tool(broker, REASSIGN, "--verify", *named)
+
+    wait_until(has_moved, PATIENCE_S, "the partition has moved")
+    found = described(broker, "t")
+    assert (found["Leader"], found["Replicas"]) == ("1", "2,1")
+    elected = tool(broker, "LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    assert "Successfully completed leader election (PREFERRED) for partitions t-0" in elected
+    assert described(brokers[3], "t")["Leader"] == "2"
+
+    # No folder can be made there, so that the move waits.
+    (brokers[3].folder / "data" / "t-0").write_text("in the way")
+    assert "Successfully started" in tool(broker, REASSIGN, "--execute", *moves(file, 3))
+    assert "t-0: replicas: 3,2,1. adding: 3. removing: 2,1." in tool(broker, REASSIGN, "--list")
+    assert "Successfully cancelled" in tool(broker, REASSIGN, "--cancel", *named)
+    assert "No partition reassignments found" in tool(broker, REASSIGN, "--list")
+    assert described(broker, "t")["Replicas"] == "2,1"
