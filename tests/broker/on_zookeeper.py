@@ -15,13 +15,22 @@ from broker.server import Server, serving
 from tests.broker.clock import ManualClock
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper
 
+PAUSE_MAX_S = 10
+"""Longer than any pause between two tries; what is done by time alone, and less often, waits for a test."""
+POLL_S = 0.01
+
 
 class SteppingClock(ManualClock):
-    """Whoever sleeps lets others have their turn, and the time passes."""
+    """Whoever pauses lets others have their turn, and the time passes; longer sleeps end when others moved the time."""
 
     async def sleep(self, seconds: float) -> None:
-        self.advance(int(seconds * 1000))
-        await asyncio.sleep(0)
+        if seconds <= PAUSE_MAX_S:
+            self.advance(int(seconds * 1000))
+            await asyncio.sleep(0)
+            return
+        due = self.monotonic() + seconds
+        while self.monotonic() < due:
+            await asyncio.sleep(POLL_S)
 
 
 class World:
