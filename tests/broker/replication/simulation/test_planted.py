@@ -107,6 +107,11 @@ def acknowledges_in_another_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "is_replicated", planted)
 
 
+def answers_fetches_of_another_leader_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A request that was long on its way counts where the follower was once, and may not be any more."""
+    patch.setattr(Partition, "check_leader_epoch", lambda _self, _epoch: None)
+
+
 # Not in the list, because it does no harm: a follower that applies an answer of an older leader epoch to a log that
 # ends as it did when it asked. Its next fetch names the epoch of the last record, and what the leader has not is cut
 # again; it counts nowhere before, as positions are taken from fetches alone.
@@ -121,6 +126,7 @@ PLANTS: tuple[Plant, ...] = (
     a_new_leader_has_acknowledged_all_it_has,
     remembers_epochs_that_wrote_nothing,
     acknowledges_in_another_epoch,
+    answers_fetches_of_another_leader_epoch,
 )
 
 
