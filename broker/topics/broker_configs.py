@@ -24,7 +24,15 @@ _RENAMED = {
     "zookeeper_connection_timeout_ms": "zookeeper.connection.timeout.ms",
 }
 # Shown as one address, or elsewhere in the protocol.
-_LEFT_OUT = {"listen_host", "listen_port", "advertised_host", "advertised_port", "cluster_id"}
+_LEFT_OUT = {
+    "listen_host",
+    "listen_port",
+    "advertised_host",
+    "advertised_port",
+    "inter_broker_listen_host",
+    "inter_broker_listen_port",
+    "cluster_id",
+}
 # Where Kafka's type is LONG; its other numbers are INT.
 _LONGS = {
     "log_retention_check_interval_ms",
