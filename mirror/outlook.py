@@ -22,7 +22,7 @@ from mirror.worker.evidence import gather_evidence, partition_pairs
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import Passage
-from mirror.worker.resume import Evidence, Opening, open_partition, recover_partition
+from mirror.worker.resume import Evidence, Opening, lost_for_good, open_partition, recover_partition
 
 _NOBODY = Writer(-1, -1)
 
@@ -103,7 +103,8 @@ async def _outlook(link: Link, clusters: tuple[Cluster, Cluster], evidence: Evid
         replace(known, status=GapStatus.ACCEPTED) if known.kind is gap.kind else known for known in evidence.gaps
     )
     opening = open_partition(replace(evidence, gaps=accepted), _NOBODY)
-    position = recover_partition(evidence).position
+    recovered = recover_partition(evidence)
+    position = recovered.position
     now = next((passed for passed in opening.passed if passed.kind is gap.kind), gap)
     skipped = (position, opening.position) if opening.position > position else None
     repeated_to = position
@@ -113,7 +114,10 @@ async def _outlook(link: Link, clusters: tuple[Cluster, Cluster], evidence: Evid
     if gap.kind is GapKind.RECREATED:
         skipped = repeated = None  # the offsets of two topics do not compare
     timestamps = await _timestamps(clusters[0], evidence, skipped) if skipped else (None, None)
-    return _made(gap, _meaning(now, opening, skipped, repeated), opening.position, skipped, repeated, timestamps)
+    meaning = _meaning(now, opening, skipped, repeated)
+    if gap.kind is GapKind.TARGET_TRUNCATED and (lost := lost_for_good(evidence, recovered, opening.position)):
+        meaning += f"; {lost}"
+    return _made(gap, meaning, opening.position, skipped, repeated, timestamps)
 
 
 async def _landed_to(link: Link, target: Cluster, evidence: Evidence) -> int:

@@ -63,6 +63,9 @@ class GoalOption(click.ParamType[Goal]):
         if not text.startswith(LAG_BELOW):
             self.fail(f"{value!r} is neither `healthy` nor such as 'lag<5s'", param, ctx)
         try:
-            return Goal(text, parse_duration_ms(text.removeprefix(LAG_BELOW)))
+            below_ms = parse_duration_ms(text.removeprefix(LAG_BELOW))
         except DurationInvalid as error:
             self.fail(str(error), param, ctx)
+        if not below_ms:
+            self.fail(f"{value!r} can never be true: no lag is below 0", param, ctx)
+        return Goal(text, below_ms)

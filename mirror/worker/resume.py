@@ -196,8 +196,8 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
     agreed_to = max(min(comparison.agreed_to, position), source.start)
     if comparison.target_lost:
         detail = comparison.target_lost
-        if found.intervals and found.intervals[0].source_start < source.start <= agreed_to == source.start:
-            detail += f"; what was mirrored from before the source's offset {source.start} cannot be mirrored again"
+        if lost := lost_for_good(evidence, found, agreed_to):
+            detail += f"; {lost}"
         ends = (target_next, evidence.tail.log_end, evidence.lost_from)
         target_offset = min(end for end in ends if end is not None)
         gaps.append(_gap(evidence, GapKind.TARGET_TRUNCATED, (position, agreed_to), target_offset, detail))
@@ -216,6 +216,14 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
     if evidence.left_behind:
         gaps.append(_left_behind(evidence, checkpoint, found))
     return gaps
+
+
+def lost_for_good(evidence: Evidence, found: Recovered, mirrored_from: int) -> str:
+    """What the target has lost, and the source has no more, where `mirrored_from` is the first to be mirrored again."""
+    start = evidence.source.start
+    if found.intervals and found.intervals[0].source_start < start == mirrored_from:
+        return f"what was mirrored from before the source's offset {start} cannot be mirrored again"
+    return ""
 
 
 def _left_behind(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> Gap:

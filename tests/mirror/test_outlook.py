@@ -10,7 +10,7 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
-from broker.client.topics import delete_topics
+from broker.client.topics import delete_records, delete_topics
 from broker.wire.records import encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import GapKind, GapStatus
@@ -22,6 +22,7 @@ from tests.interop.servers import FarshoreBroker
 from tests.mirror.harness import (
     accept_all,
     contents,
+    eventually,
     link_between,
     make_topic,
     running,
@@ -68,6 +69,30 @@ async def test_what_a_session_still_wrote_into_a_recreated_target_is_shown_as_re
             await accept_all(link, target, "op")
             found = await wait_for_records(target, where, 20)
         assert contents(found) == contents([*some_records(10, 5), *some_records(0, 15)])
+
+
+async def test_what_neither_site_has_any_more_is_said_before_consent(brokers: tuple[str, str]) -> None:
+    """The target topic is gone, and with it what the source's retention has taken since it was mirrored."""
+    where = TopicPartition(f"flights-{uuid.uuid4().hex[:8]}", 0)
+    link = link_between(*brokers, [where.topic])
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await write(source, where, some_records(0, 10))
+
+        async def noted() -> bool:
+            found = (await read_entries(link, target)).checkpoints.get(where)
+            return found is not None and found.position == 10
+
+        async with running(link):
+            await eventually(noted, "a checkpoint behind what was mirrored")
+        await delete_records(source, {where: 4})
+        await delete_topics(target, [where.topic])
+        async with running(link) as told:
+            await told.wait_for(Event.PARTITION_STOPPED)
+            entries = await read_entries(link, target)
+            (shown,) = await look_ahead(link, (source, target), entries, list(entries.open_gaps().values()))
+        assert (shown.goes_on_at, shown.repeated_from, shown.repeated_to) == (4, 4, 10)
+        assert "from before the source's offset 4 cannot be mirrored again" in shown.meaning
 
 
 async def test_what_landed_where_a_target_had_lost_no_more_than_markers_is_shown_as_repeated(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_every_link_must_be_there_and_the_limit_itself_is_not_below_it() -> None
     assert not Goal("lag", 7_265_000).reached([lagging])
 
 
-@pytest.mark.parametrize("text", ["", "health", "lag", "lag<", "lag<5", "lag>5s", "lag<fast"])
+@pytest.mark.parametrize("text", ["", "health", "lag", "lag<", "lag<5", "lag>5s", "lag<fast", "lag<0s"])
 def test_what_is_no_goal_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError):
         GoalOption().convert(text, None, None)
