@@ -6,6 +6,7 @@ The answers' contents have their own tests; here it is that no version gets a va
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.table import HANDLERS
+from broker.transactions.verification import Verification
 from broker.wire.api import API, ApiKey
 from broker.wire.codec import decode, encode_bytes
 from broker.wire.errors import ErrorCode
@@ -75,6 +77,8 @@ class Front:
 
     def __init__(self, host: Host) -> None:
         self.groups, self.transactions, self._host = host.all_groups, host.all_transactions, host
+        alone = SimpleNamespace(topics={}, brokers={})
+        self.verification = Verification(self.transactions, cast("Any", alone), cast("Any", None))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
@@ -216,6 +220,8 @@ async def transact(host: Host, key: ApiKey, version: int) -> int:
     add = add_partitions_to_txn.AddPartitionsToTxnRequest("txn", *producer, flights)
     if key is ApiKey.INIT_PRODUCER_ID:
         return int(made.error_code)
+    if key is ApiKey.ADD_PARTITIONS_TO_TXN and version >= 4:
+        return await add_as_brokers(host, producer, flights, version)
     if key is ApiKey.ADD_PARTITIONS_TO_TXN:
         added = await ask(host, add, version)
         add.v3_and_below_topics.append(add_partitions_to_txn.AddPartitionsToTxnTopic("gone", [0]))
@@ -241,6 +247,20 @@ async def transact(host: Host, key: ApiKey, version: int) -> int:
     unstable = await ask(host, offset_fetch.OffsetFetchRequest("g", None, [], require_stable=True), 7)
     assert unstable.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     return int(done.topics[0].partitions[0].error_code)
+
+
+async def add_as_brokers(
+    host: Host, producer: tuple[int, int], topics: list[add_partitions_to_txn.AddPartitionsToTxnTopic], version: int
+) -> int:
+    """The question whether they are in the transaction, before and after they are added to it."""
+    codes = []
+    for verify_only in (True, False, True):
+        one = add_partitions_to_txn.AddPartitionsToTxnTransaction("txn", *producer, verify_only, topics)
+        answer = await ask(host, add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=[one]), version)
+        (result,) = answer.results_by_transaction
+        codes.append([part.partition_error_code for part in result.topic_results[0].results_by_partition])
+    assert codes == [[ErrorCode.INVALID_TXN_STATE] * 2, [ErrorCode.NONE] * 2, [ErrorCode.NONE] * 2]
+    return int(answer.error_code)
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
