@@ -13,6 +13,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError
 
+from tests.mirror.harness import eventually
+
 START_MS = 1_700_000_000_000
 READ_TIMEOUT_S = 60
 
@@ -74,8 +76,15 @@ async def test_admin(cluster: str, topic: str) -> None:
         answer = await admin.create_topics([NewTopic(topic, 1, 1)], validate_only=False)
         assert answer.topic_errors[0][1] == TopicAlreadyExistsError.errno
         await admin.create_partitions({topic: NewPartitions(3)})
-        (described,) = await admin.describe_topics([topic])
-        assert len(described["partitions"]) == 3
+
+        async def grown() -> bool:
+            (described,) = await admin.describe_topics([topic])
+            return len(described["partitions"]) == 3
+
+        async def deleted() -> bool:
+            return topic not in await admin.list_topics()
+
+        await eventually(grown, "the third partition")
         assert topic in await admin.list_topics()
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         (answer,) = await admin.describe_configs([resource])
@@ -83,7 +92,7 @@ async def test_admin(cluster: str, topic: str) -> None:
         assert values["retention.ms"] == "12345"
         assert values["cleanup.policy"] == "delete"
         await admin.delete_topics([topic])
-        assert topic not in await admin.list_topics()
+        await eventually(deleted, "the topic to be gone")  # Kafka's brokers hear of it after who asked
 
 
 async def test_two_members_share_a_group_and_the_rest_goes_to_who_stays(cluster: str, topic: str) -> None:
