@@ -12,6 +12,7 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
+BESIDE := $(addprefix tests/,interop bench deploy failover monitoring chaos)
 
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -66,13 +67,13 @@ tools: setup java kcat .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_V
 demo: setup java .cache/spark/.ready
 	@$(BIN)/farshore demo
 
-# Two runs side by side: most tests wait for something, and leave the processors idle.
+# Two runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
 test: tools lint
-	@$(PYTEST) -m "not slow" tests/interop tests/bench >.cache/interop.log 2>&1 & interop=$$!
+	@$(PYTEST) -m "not slow" $(BESIDE) >.cache/beside.log 2>&1 & beside=$$!
 	failed=0
-	$(PYTEST) -m "not slow" --ignore=tests/interop --ignore=tests/bench || failed=1
-	wait $$interop || failed=1
-	cat .cache/interop.log
+	$(PYTEST) -m "not slow" $(BESIDE:%=--ignore=%) || failed=1
+	wait $$beside || failed=1
+	cat .cache/beside.log
 	exit $$failed
 
 # The tests that need nothing but Python: no Java, no servers of others.
