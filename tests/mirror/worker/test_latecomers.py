@@ -11,8 +11,10 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
+from broker.client.topics import delete_records
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
+from mirror.offsets.entries import GapKind
 from mirror.offsets.hold_entries import Hold, VoidHold
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.offsets.state_writer import Change, StateWriter
@@ -134,6 +136,26 @@ async def test_who_was_held_makes_room_for_who_is_taken_in(stage: Stage, session
             moved = [replicator for share in shares._by_node.values() for replicator in share]
             assert sorted(replicator.source for replicator in moved) == [FLIGHTS, GATES]
             assert session.replicators[FLIGHTS] in moved
+
+
+async def test_what_is_found_of_each_that_is_taken_in_stands_in_the_state(stage: Stage) -> None:
+    """Two at once: one lost records while nobody could ask, and stops; the other goes on."""
+    async with running(stage.link, limits=LIMITS) as told:
+        for where in (FLIGHTS, GATES):
+            await write(stage.source, where, some_records(0, 10))
+            await wait_for_records(stage.target, where, 10)
+        stage.east.leaderless |= {FLIGHTS, GATES}
+        await told.wait_for(Event.PARTITION_HELD, 2)
+        for where in (FLIGHTS, GATES):
+            await write(stage.source, where, some_records(10, 5))
+        await delete_records(stage.source, {FLIGHTS: 13})
+        stage.east.leaderless.clear()
+        (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
+        await wait_for_records(stage.target, GATES, 15)
+        entries = await read_entries(stage.link, stage.target)
+    assert (stopped["topic"], stopped["source_from"], stopped["source_to"]) == (FLIGHTS.topic, 10, 13)
+    assert [(gap.kind, gap.source_to) for gap in entries.open_gaps().values()] == [(GapKind.TRUNCATED_START, 13)]
+    assert not entries.holds
 
 
 async def test_what_was_taken_in_since_a_look_is_not_held_by_it(
