@@ -260,8 +260,7 @@ class Broker:
 
     def leader_address(self, topic: str, index: int, listener: str = CLIENT_LISTENER) -> tuple[int, str, int] | None:
         """Node id, host and port of who leads the partition; None while nobody is known to."""
-        known = self.view.topics.get(topic)
-        leader = known.partitions[index].leader if known is not None and index < len(known.partitions) else None
+        leader = self.view.leader_of(topic, index)
         found = None if leader is None else self.view.endpoints(listener).get(leader)
         return None if leader is None or found is None else (leader, found[0].host, found[0].port)
 

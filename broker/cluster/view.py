@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from broker.cluster.metadata import Configs, Endpoint, LiveBroker, TopicState
+from broker.cluster.metadata import NO_LEADER, Configs, Endpoint, LiveBroker, TopicState
 from broker.cluster.orders import UpdateMetadata
 from broker.topics.errors import UnknownTopic
 from broker.wire.errors import ErrorCode
@@ -78,6 +78,13 @@ class ClusterView:
     def has_partition(self, topic: str, index: int) -> bool:
         known = self.topics.get(topic)
         return known is not None and 0 <= index < len(known.partitions)
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        """Its node id; None while nobody is known to lead the partition."""
+        if not self.has_partition(topic, index):
+            return None
+        leader = self.topics[topic].partitions[index].leader
+        return None if leader == NO_LEADER else leader
 
     def endpoints(self, listener: str) -> dict[int, tuple[Endpoint, str | None]]:
         """Where each live broker that has this listener is dialled, and its rack."""

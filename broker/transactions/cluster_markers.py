@@ -128,10 +128,7 @@ class ClusterMarkers:
         """None: nobody is known to lead them."""
         found: dict[int | None, list[TopicPartition]] = {}
         for where in sorted(partitions):
-            topic = self._view.topics.get(where.topic)
-            known = topic is not None and where.partition < len(topic.partitions)
-            leader = topic.partitions[where.partition].leader if topic is not None and known else None
-            found.setdefault(leader if leader is not None and leader >= 0 else None, []).append(where)
+            found.setdefault(self._view.leader_of(*where), []).append(where)
         return found
 
     async def _without_the_unknown(self, codes: Codes) -> Codes:

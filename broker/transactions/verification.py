@@ -67,8 +67,7 @@ class Verification:
     async def _coordinator_of(self, transactional_id: str) -> int | None:
         """None: nobody is known to be."""
         index = await self._transactions.partition_for(transactional_id)
-        topic = self._view.topics.get(self._transactions.topic.name)
-        leader = topic.partitions[index].leader if topic is not None and index < len(topic.partitions) else None
+        leader = self._view.leader_of(self._transactions.topic.name, index)
         return leader if leader in self._view.brokers else None
 
     async def _asked(self, leader: int, name: str, producer: Producer, where: TopicPartition) -> ErrorCode:

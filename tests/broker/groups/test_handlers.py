@@ -6,11 +6,12 @@ The answers' contents have their own tests; here it is that no version gets a va
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from broker.cluster.peers import Peers
+from broker.cluster.view import ClusterView
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.table import HANDLERS
@@ -77,8 +78,8 @@ class Front:
 
     def __init__(self, host: Host) -> None:
         self.groups, self.transactions, self._host = host.all_groups, host.all_transactions, host
-        alone = SimpleNamespace(topics={}, brokers={})
-        self.verification = Verification(self.transactions, cast("Any", alone), cast("Any", None))
+        alone = ClusterView()
+        self.verification = Verification(self.transactions, alone, Peers(alone, 1))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)

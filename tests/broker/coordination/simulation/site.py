@@ -8,9 +8,10 @@ import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
+from broker.cluster.peers import Peers
+from broker.cluster.view import ClusterView
 from broker.config import BrokerConfig
 from broker.coordination.coordinators import Coordinators
 from broker.coordination.host import HostPartition, InternalTopic, TopicShape
@@ -62,8 +63,8 @@ class SimulatedBroker:
             self, InternalTopic(TRANSACTIONS_TOPIC, INTERNAL_PARTITIONS), self._transaction_coordinator
         )
         # It sees no other broker: where the coordinator is not here, its client is told so and asks again.
-        alone = SimpleNamespace(topics={}, brokers={})
-        self.verification = Verification(self.transactions, cast("Any", alone), cast("Any", None))
+        alone = ClusterView()
+        self.verification = Verification(self.transactions, alone, Peers(alone, 1))
         self.start(self._upkeep(self.groups.run))
         self.start(self._upkeep(self.transactions.run))
 
