@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 import uvloop
 
 from broker.base.address import Address
+from broker.base.garbage import passing_over_what_stays
 from broker.config import BrokerConfig
 from broker.descriptors import raise_soft_limit
 from broker.errors import BrokerError
@@ -111,5 +113,5 @@ def _run_until_stopped(config: BrokerConfig, ready: Callable[[BrokerConfig, str,
             ready(config, server.broker.cluster_id, server.address)
             await stop.wait()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with passing_over_what_stays(time.monotonic), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())

@@ -1,0 +1,85 @@
+"""What a slow look finds alive is not looked at again, and its garbage waits for the hour's end, not for good."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from broker.base.garbage import passing_over_what_stays
+
+HELD_OBJECTS: Final = 5_000
+
+
+@pytest.fixture(autouse=True)
+def _the_sessions_own_stays_frozen() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
+
+
+@dataclass
+class Looks:
+    """A clock by which each look takes as long as it is told."""
+
+    look_s: float = 0.0
+    now_s: float = 0.0
+
+    def monotonic(self) -> float:
+        self.now_s += self.look_s
+        return self.now_s
+
+
+class Cyclic:
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_a_slow_look_found_alive_is_left_out_of_the_next() -> None:
+    looks = Looks()
+    with passing_over_what_stays(looks.monotonic, slow_look_s=0.02):
+        held: list[Any] = [Cyclic() for _ in range(HELD_OBJECTS)]
+        gc.collect()
+        before = gc.get_freeze_count()
+        looks.look_s = 0.03
+        gc.collect()
+        assert gc.get_freeze_count() - before >= HELD_OBJECTS
+        assert len(held) == HELD_OBJECTS
+
+
+def test_a_slow_look_at_the_young_alone_proves_nothing_about_the_old() -> None:
+    looks = Looks(look_s=0.03)
+    with passing_over_what_stays(looks.monotonic, slow_look_s=0.02):
+        before = gc.get_freeze_count()
+        held: list[Any] = [Cyclic() for _ in range(HELD_OBJECTS)]
+        gc.collect(1)
+        assert gc.get_freeze_count() <= before
+        assert len(held) == HELD_OBJECTS
+
+
+def test_what_dies_in_a_cycle_later_goes_at_the_next_whole_look() -> None:
+    looks = Looks()
+    with passing_over_what_stays(looks.monotonic, slow_look_s=0.02, whole_every_s=60.0):
+        held = Cyclic()
+        seen = weakref.ref(held)
+        looks.look_s = 0.03
+        gc.collect()
+        looks.look_s = 0.0
+        del held
+        gc.collect()
+        assert seen() is not None, "it was not held back"
+        looks.now_s += 60.0
+        gc.collect(0)
+        gc.collect()
+        assert seen() is None
+
+
+def test_everything_is_looked_at_again_after_it() -> None:
+    with passing_over_what_stays(Looks().monotonic):
+        assert gc.get_freeze_count()
+    assert not gc.get_freeze_count()
