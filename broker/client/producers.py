@@ -19,7 +19,7 @@ from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import TopicPartition, by_topic
 
 PARTITION_CODES = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 """Answers to AddPartitionsToTxn that speak of a partition, also where they are given for all that were asked for."""
@@ -106,10 +106,7 @@ async def _add_partitions(
     cluster: Cluster, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError]:
     """All of them, or none -> those because of which it is none."""
-    topics: dict[str, list[int]] = {}
-    for where in partitions:
-        topics.setdefault(where.topic, []).append(where.partition)
-    asked = [AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()]
+    asked = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in by_topic(partitions).items()]
     request = AddPartitionsToTxnRequest(transactional_id, producer.producer_id, producer.producer_epoch, asked)
 
     async def ask(connection: Connection) -> dict[TopicPartition, KafkaError]:

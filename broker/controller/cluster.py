@@ -23,7 +23,7 @@ from broker.controller.elections import (
 from broker.controller.reassignment import without
 from broker.topics.configs import value_of
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import NO_LEADER, TopicPartition
+from broker.wire.vocabulary import NO_LEADER, TopicPartition, by_topic
 
 States = dict[TopicPartition, PartitionState]
 RestartedOf = Callable[[PartitionState], Set[int]]
@@ -89,11 +89,7 @@ class Cluster:
 
     def waiting(self) -> dict[str, list[int]]:
         """The partitions by topic that never had a leader, of which none has records: a creation was cut off."""
-        found: dict[str, list[int]] = {}
-        for where, state in self.states():
-            if state.version == UNWRITTEN:
-                found.setdefault(where.topic, []).append(where.partition)
-        return found
+        return by_topic(where for where, state in self.states() if state.version == UNWRITTEN)
 
     # -- what is new -----------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -85,11 +85,3 @@ class ControllerRequests(Protocol):
     ) -> Mapping[TopicPartition, Assignment]:
         """Those that are under way, among `wheres` or (None) of all partitions."""
         ...
-
-
-def by_topic(wheres: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """As requests name partitions: topics in the order in which they come first, each with its indexes."""
-    found: dict[str, list[int]] = {}
-    for where in wheres:
-        found.setdefault(where.topic, []).append(where.partition)
-    return list(found.items())

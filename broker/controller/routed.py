@@ -15,7 +15,7 @@ from broker.cluster.orders import StaleBrokerEpoch
 from broker.cluster.view import ClusterView
 from broker.controller.errors import AnotherController, ControllerError, NotController, StillUnderWay
 from broker.controller.reassignment import Assignment
-from broker.controller.requests import CHANGE_MS_MIN, ControllerRequests, NewTopic, Outcomes, by_topic
+from broker.controller.requests import CHANGE_MS_MIN, ControllerRequests, NewTopic, Outcomes
 from broker.errors import BrokerError
 from broker.topics.errors import TopicExists, UnknownTopic
 from broker.wire.errors import ErrorCode, WireError
@@ -52,7 +52,7 @@ from broker.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from broker.wire.schema import Message
-from broker.wire.vocabulary import ConfigSource, ElectionType, TopicPartition
+from broker.wire.vocabulary import ConfigSource, ElectionType, TopicPartition, by_topic
 
 T = TypeVar("T")
 
@@ -158,7 +158,9 @@ class RoutedController:
         timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
 
         async def there(connection: Connection) -> Outcomes:
-            asked = None if wheres is None else [ElectLeadersTopicPartitions(*each) for each in by_topic(wheres)]
+            asked = (
+                None if wheres is None else [ElectLeadersTopicPartitions(*each) for each in by_topic(wheres).items()]
+            )
             kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
             answer: ElectLeadersResponse = await _ask(
                 connection, ElectLeadersRequest(kind, asked, timeout_ms), timeout_ms
@@ -197,7 +199,11 @@ class RoutedController:
         timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
 
         async def there(connection: Connection) -> Mapping[TopicPartition, Assignment]:
-            named = None if wheres is None else [ListPartitionReassignmentsTopics(*each) for each in by_topic(wheres)]
+            named = (
+                None
+                if wheres is None
+                else [ListPartitionReassignmentsTopics(*each) for each in by_topic(wheres).items()]
+            )
             answer: ListPartitionReassignmentsResponse = await _ask(
                 connection, ListPartitionReassignmentsRequest(timeout_ms, named), timeout_ms
             )
@@ -288,7 +294,7 @@ def _reassignable(wanted: Mapping[TopicPartition, Sequence[int] | None]) -> list
         ReassignableTopic(
             name, [ReassignablePartition(index, replicas(TopicPartition(name, index))) for index in indexes]
         )
-        for name, indexes in by_topic(wanted)
+        for name, indexes in by_topic(wanted).items()
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.broker import Broker
-from broker.controller.requests import by_topic
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, controller_for
 from broker.topics.errors import InvalidTopicRequest
@@ -16,7 +15,7 @@ from broker.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import TopicPartition, by_topic
 
 
 async def handle(
@@ -38,7 +37,7 @@ async def handle(
             ReassignableTopicResponse(
                 name, [_result(index, outcomes[TopicPartition(name, index)]) for index in indexes]
             )
-            for name, indexes in by_topic(outcomes)
+            for name, indexes in by_topic(outcomes).items()
         ]
     )
 

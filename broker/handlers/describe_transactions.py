@@ -17,6 +17,7 @@ from broker.wire.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from broker.wire.vocabulary import by_topic
 
 
 async def handle(
@@ -42,9 +43,7 @@ def _describe(at: TransactionCoordinator, transactional_id: str) -> TransactionS
     found = at.transactions.get(transactional_id)
     if found is None:
         return TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(at.awaited(found)):
-        topics.setdefault(topic, []).append(partition)
+    topics = by_topic(sorted(at.awaited(found)))
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=found.state.label,

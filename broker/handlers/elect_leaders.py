@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.broker import Broker
-from broker.controller.requests import Outcomes, by_topic
+from broker.controller.requests import Outcomes
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, controller_for
 from broker.topics.errors import InvalidTopicRequest
@@ -14,7 +14,7 @@ from broker.wire.messages.elect_leaders import (
     ElectLeadersResponse,
     ReplicaElectionResult,
 )
-from broker.wire.vocabulary import ElectionType, TopicPartition
+from broker.wire.vocabulary import ElectionType, TopicPartition, by_topic
 
 
 async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
@@ -38,7 +38,7 @@ async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestC
 def _results(outcomes: Outcomes) -> list[ReplicaElectionResult]:
     return [
         ReplicaElectionResult(name, [_result(index, outcomes[TopicPartition(name, index)]) for index in indexes])
-        for name, indexes in by_topic(outcomes)
+        for name, indexes in by_topic(outcomes).items()
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from broker.broker import Broker
-from broker.controller.requests import by_topic
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, controller_for
 from broker.wire.api import ApiKey
@@ -13,7 +12,7 @@ from broker.wire.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import TopicPartition, by_topic
 
 
 async def handle(
@@ -35,7 +34,7 @@ async def handle(
     return ListPartitionReassignmentsResponse(
         topics=[
             OngoingTopicReassignment(name, [ongoing(TopicPartition(name, index)) for index in indexes])
-            for name, indexes in by_topic(found)
+            for name, indexes in by_topic(found).items()
         ]
     )
 

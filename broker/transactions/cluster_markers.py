@@ -27,7 +27,7 @@ from broker.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import TopicPartition, by_topic
 
 log = logging.getLogger(__name__)
 
@@ -247,14 +247,12 @@ class ClusterMarkers:
 
 
 def _message(order: _Order) -> WritableTxnMarker:
-    marker, topics = order.marker, dict[str, list[int]]()
-    for where in order.partitions:
-        topics.setdefault(where.topic, []).append(where.partition)
+    marker = order.marker
     return WritableTxnMarker(
         producer_id=marker.producer.producer_id,
         producer_epoch=marker.producer.producer_epoch,
         transaction_result=marker.commit,
-        topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
+        topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in by_topic(order.partitions).items()],
         coordinator_epoch=marker.coordinator_epoch,
     )
 

@@ -10,7 +10,7 @@ from broker.wire.codec import decode_prefixed, encode_prefixed
 from broker.wire.errors import MalformedMessage
 from broker.wire.schema import Kind, Message, Struct, array, int8, int16, int32, int64, message, string
 from broker.wire.schema import struct as wire_struct
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import TopicPartition, by_topic
 
 KEY_VERSION = 0
 # Version 1 of the value is Kafka 4's: tagged fields of TV2, which this coordinator does not have.
@@ -40,9 +40,7 @@ class TransactionLogValue(Message):
 
 
 def transaction_entry(transaction: Transaction) -> Entry:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(transaction.partitions):
-        topics.setdefault(topic, []).append(partition)
+    topics = by_topic(sorted(transaction.partitions))
     empty = transaction.state is TransactionState.EMPTY
     value = TransactionLogValue(
         transaction.producer_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
@@ -47,6 +48,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(wheres: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """As requests name partitions: topics in the order in which they come first, each with its indexes."""
+    found: dict[str, list[int]] = {}
+    for where in wheres:
+        found.setdefault(where.topic, []).append(where.partition)
+    return found
 
 
 class ElectionType(IntEnum):
