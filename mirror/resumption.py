@@ -54,8 +54,8 @@ class ResumePlan:
     link: str
     condition: LinkCondition
     operation_id: str
-    gaps_accepted: tuple[Gap, ...]
-    gaps_left: tuple[Gap, ...]
+    accepts: tuple[Gap, ...]
+    leaves_stopped: tuple[Gap, ...]
     outlooks: tuple[GapOutlook, ...] = ()
     adopts: bool = False
 
@@ -89,8 +89,8 @@ def plan_resume(
         link=link.name,
         condition=condition,
         operation_id=entries.run.operation_id if entries.run is not None else "",
-        gaps_accepted=tuple(accepted.values()),
-        gaps_left=tuple(gap for where, gap in open_gaps.items() if where not in accepted),
+        accepts=tuple(accepted.values()),
+        leaves_stopped=tuple(gap for where, gap in open_gaps.items() if where not in accepted),
     )
 
 
@@ -116,7 +116,7 @@ def plan_retry(link: Link, entries: StateEntries) -> RetryPlan | ResumeBlocker:
 
 def check_adoptable(plan: ResumePlan) -> None:
     """Only what the link never mirrored, as its state says, can be adopted. Raises GapNotOpen."""
-    for gap in plan.gaps_accepted:
+    for gap in plan.accepts:
         if gap.kind is not GapKind.TARGET_NOT_EMPTY:
             text = f"link {plan.link}: {name_of(gap)} is a gap of kind {gap.kind}: there is nothing to adopt"
             raise GapNotOpen(text)

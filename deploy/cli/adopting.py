@@ -52,7 +52,7 @@ async def _compare(
         text = f"site {link.source.name} does not answer: whose records {link.target.name} has is seen by both logs"
         raise CommandRefused(text, "try again when it answers")
     adoptions = []
-    for gap in plan.gaps_accepted:
+    for gap in plan.accepts:
         task = bars.add_task(f"comparing {name_of(gap)}", total=None)
 
         report = partial(_show, bars, task)

@@ -121,7 +121,7 @@ def resume_command(
         emit(plan, "table")
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
-    run_async(_take_over(link, "resume", plan.gaps_accepted))
+    run_async(_take_over(link, "resume", plan.accepts))
     tell_that_it_may_run(link)
 
 
@@ -174,9 +174,9 @@ async def _plan(
     entries = await read_entries(link, target)
     plan = plan_resume(link, entries, named)
     if isinstance(plan, ResumePlan) and start_at is not None:
-        plan = plan_resume(link, entries, named, await _starts(link, plan.gaps_accepted, start_at, source))
-    if isinstance(plan, ResumePlan) and plan.gaps_accepted:
-        outlooks = await look_ahead(link, (source, target), entries, plan.gaps_accepted)
+        plan = plan_resume(link, entries, named, await _starts(link, plan.accepts, start_at, source))
+    if isinstance(plan, ResumePlan) and plan.accepts:
+        outlooks = await look_ahead(link, (source, target), entries, plan.accepts)
         plan = replace(plan, outlooks=outlooks)
     return entries, plan
 

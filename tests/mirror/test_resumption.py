@@ -42,7 +42,7 @@ def test_each_gap_needs_its_own_consent() -> None:
     assert plan_resume(LINK, stopped, [GapName("orders", 1)]) == accepted
     both = plan_resume(LINK, stopped, [GapName("orders", 1), GapName("orders", 0, 5)])
     assert isinstance(both, ResumePlan)
-    assert (both.gaps_accepted, both.gaps_left) == ((OTHER, GAP), ())
+    assert (both.accepts, both.leaves_stopped) == ((OTHER, GAP), ())
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_only_a_partition_that_was_never_mirrored_may_begin_anywhere() -> None:
         starts = {} if start_at is None else {("orders", 3): start_at}
         plan = plan_resume(LINK, state, [GapName("orders", 3)], starts)
         assert isinstance(plan, ResumePlan)
-        assert [(gap.source_from, gap.source_to) for gap in plan.gaps_accepted] == [(5, begins)]
+        assert [(gap.source_from, gap.source_to) for gap in plan.accepts] == [(5, begins)]
     with pytest.raises(GapNotOpen, match="no choice"):
         plan_resume(LINK, state, [GapName("orders", 0)], {("orders", 0): 20})
 

@@ -80,9 +80,9 @@ async def test_behind_what_another_link_brought_it_may_begin_at_an_offset(
         starts = {} if start_at is None else {(where.topic, where.partition): start_at}
         plan = plan_resume(link, entries, [GapName(*where)], starts)
         assert isinstance(plan, ResumePlan)
-        (outlook,) = await look_ahead(link, (source, target), entries, plan.gaps_accepted)
+        (outlook,) = await look_ahead(link, (source, target), entries, plan.accepts)
         assert outlook.goes_on_at == (start_at or 30)
-        await resume_link(link, target, "op", plan.gaps_accepted)
+        await resume_link(link, target, "op", plan.accepts)
         await write(source, where, some_records(40, 3))
         async with running(link):
             found = await wait_for_records(target, where, 43 + again)
