@@ -80,7 +80,7 @@ class Broker:
         self.clock = clock
         self.cluster_id = store.cluster_id
         self.view = ClusterView()
-        self.peers = Peers(self.view, config.node_id)
+        self.peers = Peers(self.view, config.node_id, config.address_map)
         checkpoint = HighWatermarkCheckpoint(config.data_dir, OS_DISK)
         files = PartitionFiles(data.folders, clock, config.node_id, checkpoint.read())
         replica = partial(_replica, config.node_id, store)

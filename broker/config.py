@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,8 @@ class BrokerConfig:
     # have. Other brokers read its port from ZooKeeper: 0 takes a free one.
     inter_broker_listen_host: str | None = None
     inter_broker_listen_port: int = 0
+    # Where this broker dials instead of what others are registered with: "host:port" -> "host:port".
+    address_map: Mapping[str, str] = field(default_factory=dict)
 
     # How deep a produced batch is looked at: "framing" (log/validation.py) or "full", every record of it.
     record_validation: str = FRAMING

@@ -132,6 +132,7 @@ class Configuration:
             advertised_port=advertised.port if advertised else None,
             node_id=table.node_id,
             rack=table.rack,
+            address_map=dict(model.address_map),
             **given,
         )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from broker.base.address import Address
+from collections.abc import Mapping
+
+from broker.base.address import Address, parse_address
 from broker.client.connection import Connection, connect
 from broker.client.errors import ConnectionLost
 from broker.client.limits import ClientLimits
@@ -13,9 +15,12 @@ from broker.cluster.view import ClusterView
 class Peers:
     """Each call opens a connection of its own: answers come in order, so whoever waits long must not share one."""
 
-    def __init__(self, view: ClusterView, node_id: int) -> None:
-        """`node_id`: of this broker, by which others know who asks."""
+    def __init__(self, view: ClusterView, node_id: int, address_map: Mapping[str, str] | None = None) -> None:
+        """`node_id`: of this broker, by which others know who asks; `address_map`: what is dialled instead of the
+        "host:port" that another one is registered with.
+        """
         self._view = view
+        self._address_map = address_map or {}
         self._client_id = f"broker-{node_id}"
         self.limits = ClientLimits()
 
@@ -31,5 +36,7 @@ class Peers:
         endpoint = broker.endpoint(INTER_BROKER_LISTENER)
         if endpoint is None:
             raise ConnectionLost(f"broker {broker.node_id} has no listener {INTER_BROKER_LISTENER} for other brokers")
-        address = Address(endpoint.host, endpoint.port)
+        registered = Address(endpoint.host, endpoint.port)
+        mapped = self._address_map.get(str(registered))
+        address = registered if mapped is None else parse_address(mapped)
         return await connect(address, client_id=client_id or self._client_id, limits=self.limits)

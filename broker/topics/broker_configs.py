@@ -31,6 +31,7 @@ _LEFT_OUT = {
     "advertised_port",
     "inter_broker_listen_host",
     "inter_broker_listen_port",
+    "address_map",
     "cluster_id",
 }
 # Where Kafka's type is LONG; its other numbers are INT.

@@ -10,6 +10,8 @@ import pytest
 
 from broker.client.errors import ConnectionLost
 from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER, BrokerRegistration, Endpoint
+from broker.cluster.peers import Peers
+from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper import layout
 from broker.config import BrokerConfig
 from broker.server import CannotListen, Server
@@ -111,3 +113,13 @@ async def test_a_broker_that_is_alone_has_none(tmp_path: Path) -> None:
 def test_an_address_that_no_broker_can_dial_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"inter_broker_listen 0\.0\.0\.0 cannot be told"):
         BrokerConfig(tmp_path, zookeeper="zk:2181", inter_broker_listen_host="0.0.0.0")
+
+
+async def test_another_address_is_dialled_where_the_map_has_one(tmp_path: Path) -> None:
+    registered = BrokerRegistration(7, (Endpoint(INTER_BROKER_LISTENER, "east-7", 19092),), None)
+    async with World().broker(tmp_path) as server:
+        here = endpoint(server, INTER_BROKER_LISTENER)
+        address = f"{here.host}:{here.port}"
+        connection = await Peers(ClusterView(), 1, {"east-7:19092": address}).connect_to(registered)
+        assert str(connection.address) == address
+        await connection.close()
