@@ -1,0 +1,1 @@
+"""Judging what clients of one cluster saw while it was under faults."""
