@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.log import read_records
 from broker.wire.records import Record
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.losses import PartitionLoss
 from failover.plan import GroupMove, MoveKind, active_at_source
 from failover.snapshot import PartitionView, Snapshot
+
+COMMITTED: Final = IsolationLevel.READ_COMMITTED
+"""What the mirror carries, so that only that is at both sites."""
 
 
 class DifferenceKind(StrEnum):
@@ -135,11 +139,11 @@ def same_content(one: Record, other: Record) -> bool:
 
 
 async def last_record(cluster: Cluster, at: TopicPartition, end: int) -> Record | None:
-    """The last record before `end`; markers and offset gaps at the end of the log are stepped over."""
+    """The last committed record before `end`: markers, offset gaps and aborted records behind it are stepped over."""
     span = 1
     while end > 0:
         start = max(0, end - span)
-        records = [record async for record in read_records(cluster, at, start, end)]
+        records = [record async for record in read_records(cluster, at, start, end, COMMITTED)]
         if records:
             return records[-1]
         if start == 0:
@@ -154,7 +158,7 @@ async def edge_timestamps(source: Cluster, loss: PartitionLoss) -> tuple[int | N
         return None, None
     at = TopicPartition(loss.topic, loss.partition)
     first: int | None = None
-    async for record in read_records(source, at, loss.first_offset, loss.end_offset):
+    async for record in read_records(source, at, loss.first_offset, loss.end_offset, COMMITTED):
         first = record.timestamp
         break
     last = await last_record(source, at, loss.end_offset)

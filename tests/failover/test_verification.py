@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
@@ -152,6 +153,26 @@ async def test_markers_behind_the_last_record_are_stepped_over(tmp_path: Path, m
         earlier = await last_record(sites.source, HERE, 3)
         assert earlier is not None
         assert earlier.offset == 2
+
+
+@pytest.mark.parametrize("aborted", [1, 9])
+async def test_aborted_records_behind_the_last_one_are_stepped_over(tmp_path: Path, aborted: int) -> None:
+    """The mirror leaves them out, and so do those who read what is committed."""
+    async with two_sites(tmp_path) as sites:
+        await write(sites.target, THERE, RECORDS)
+        producer = AIOKafkaProducer(bootstrap_servers=sites.source.site.bootstrap_servers, transactional_id="t")
+        await producer.start()
+        try:
+            await producer.begin_transaction()
+            for number in range(aborted):
+                await producer.send_and_wait(HERE.topic, b"%d" % number, partition=HERE.partition)
+            await producer.abort_transaction()
+        finally:
+            await producer.stop()
+        end = 5 + aborted + 1
+        assert (await log_end_offsets(sites.source, [HERE]))[HERE] == end
+        as_mirrored = snapshot(view(end, end, 5))
+        assert await sites.verify(as_mirrored, as_mirrored) == []
 
 
 async def test_a_log_without_records_has_no_last_one(tmp_path: Path) -> None:
