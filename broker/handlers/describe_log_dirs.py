@@ -6,6 +6,7 @@ import shutil
 
 from broker.broker import Broker
 from broker.handlers.handler import Handler, RequestContext
+from broker.topics.partition import Partition
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_log_dirs import (
@@ -23,34 +24,29 @@ async def handle(broker: Broker, request: DescribeLogDirsRequest, context: Reque
         usage = shutil.disk_usage(path)
     except OSError:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path)])
-    topics = [
-        DescribeLogDirsTopic(name, [_size(broker, name, index) for index in indexes])
-        for name, indexes in _asked(broker, request)
-        if indexes
-    ]
+    asked = ((name, _online(broker, name, indexes)) for name, indexes in _asked(broker, request))
+    topics = [DescribeLogDirsTopic(name, [_size(each) for each in online]) for name, online in asked if online]
     return DescribeLogDirsResponse(
         results=[DescribeLogDirsResult(0, path, topics, total_bytes=usage.total, usable_bytes=usage.free)]
     )
 
 
 def _asked(broker: Broker, request: DescribeLogDirsRequest) -> list[tuple[str, list[int]]]:
-    """What is online of what was asked for; null asks for everything."""
+    """Null asks for everything."""
     if request.topics is None:
-        return [(t.name, [p.index for p in t.partitions.values() if p.offline is None]) for t in broker.topics.values()]
-    return [
-        (topic.topic, [index for index in topic.partitions if _is_online(broker, topic.topic, index)])
-        for topic in request.topics
-    ]
+        return [(topic.name, list(topic.partitions)) for topic in broker.topics.values()]
+    return [(topic.topic, topic.partitions) for topic in request.topics]
 
 
-def _is_online(broker: Broker, topic: str, index: int) -> bool:
-    partition = broker.partition(topic, index)
-    return partition is not None and partition.offline is None
+def _online(broker: Broker, topic: str, indexes: list[int]) -> list[Partition]:
+    """Of those that are here, whoever leads them."""
+    found = [broker.partition(topic, index) for index in indexes]
+    return [partition for partition in found if partition is not None and partition.offline is None]
 
 
-def _size(broker: Broker, topic: str, index: int) -> DescribeLogDirsPartition:
-    log = broker.require_partition(topic, index).log
-    return DescribeLogDirsPartition(index, log.size_bytes, log.log_end_offset - log.high_watermark)
+def _size(partition: Partition) -> DescribeLogDirsPartition:
+    # The lag is that behind this log's own high watermark, as in Kafka: no log of ours ends below that.
+    return DescribeLogDirsPartition(partition.index, partition.log.size_bytes, offset_lag=0)
 
 
 HANDLER = Handler(api=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), handle=handle)

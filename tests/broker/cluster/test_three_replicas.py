@@ -18,6 +18,7 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from tests.broker.running import TIMEOUT_MS
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.broker.wire_client import WireClient, batch_of, values_in
@@ -75,6 +76,17 @@ async def test_what_is_acknowledged_is_there_when_its_leader_died_and_who_comes_
         async with cluster.clients() as clients:
             assert (await clients[last].produce("t", batch_of("e"))).error_code == 0
             assert await read_all(clients[last]) == ["a", "b", "c", "d", "e"]
+
+
+async def test_each_broker_tells_the_size_of_what_it_has_whoever_leads(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster, cluster.clients() as clients:
+        await create(clients[1], "t")
+        assert (await clients[await cluster.led("t")].produce("t", batch_of("x" * 1000))).error_code == 0
+        for client in clients.values():
+            (result,) = (await client.ask(DescribeLogDirsRequest(None), 4, DescribeLogDirsResponse)).results
+            told = {(topic.name, each.partition_index): each for topic in result.topics for each in topic.partitions}
+            assert told["t", 0].partition_size > 1000
+            assert told["t", 0].offset_lag == 0
 
 
 async def test_too_few_replicas_acknowledge_nothing(tmp_path: Path) -> None:
