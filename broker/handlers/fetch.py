@@ -21,7 +21,7 @@ from broker.limits import UNSENT_ANSWERS_BYTES_MAX
 from broker.replication.leading import Leading
 from broker.topics.fetch_sessions import NEVER_TOLD, NO_SESSION, Fetched, FetchPlan, FetchSessionError, TopicKey
 from broker.topics.partition import Partition
-from broker.topics.reading import Reader, read_partition, reader_of
+from broker.topics.reading import Reader, read_partition, reader_of, reads_any_replica
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import (
@@ -84,7 +84,7 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
         asked = fetched.asked
         partition = None
         try:
-            partition = _find(broker, fetched, any_replica=bool(request.rack_id))
+            partition = _find(broker, fetched, any_replica=reads_any_replica(request))
             if answer.reader is None:
                 answer.reader = reader_of(request, api_version=version, inter_broker=inter_broker, now_ms=now_ms)
             if request.rack_id and (closest := _closest(broker, partition, asked, request.rack_id)) is not None:

@@ -19,7 +19,7 @@ from broker.wire.messages.fetch import (
     FetchRequest,
     PartitionData,
 )
-from broker.wire.vocabulary import NO_LEADER_EPOCH, IsolationLevel
+from broker.wire.vocabulary import DEBUGGING_CONSUMER, NO_LEADER_EPOCH, IsolationLevel
 
 FOLLOWERS_SINCE_VERSION: Final = 12
 """Of Fetch: before it a follower cannot say of which epoch its last record is."""
@@ -42,14 +42,22 @@ def reader_of(request: FetchRequest, *, api_version: int, inter_broker: bool, no
     counts between brokers only (CVE-2018-1288).
     """
     check_isolation_level(request.isolation_level)
-    state = request.replica_state
-    replica_id = request.replica_id if state is None else state.replica_id
+    state, replica_id = request.replica_state, _replica_id(request)
     if request.max_bytes < 0:
         raise InvalidTopicRequest("A fetch of less than 0 bytes.")
     if replica_id >= 0 and (not inter_broker or api_version < FOLLOWERS_SINCE_VERSION):
         raise _no_replica(replica_id)
     broker_epoch = -1 if state is None else state.replica_epoch
     return Reader(replica_id, broker_epoch, replica_id >= 0, request.isolation_level, now_ms)
+
+
+def reads_any_replica(request: FetchRequest) -> bool:
+    """A consumer that says its rack (KIP-392), or one that compares replicas, as `kafka-replica-verification` does."""
+    return bool(request.rack_id) or _replica_id(request) == DEBUGGING_CONSUMER
+
+
+def _replica_id(request: FetchRequest) -> int:
+    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
 
 
 def read_partition(

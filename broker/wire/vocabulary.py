@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 NO_LEADER: Final = -1
 """In place of a broker's id where a partition has no leader."""
 NO_LEADER_EPOCH: Final = -1
+DEBUGGING_CONSUMER: Final = -2
+"""In place of a replica's id in Fetch: a consumer that may be answered by followers, too."""
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1

@@ -52,6 +52,13 @@ async def test_the_leader_sends_a_consumer_to_the_replica_in_its_rack(tmp_path: 
         assert (await fetch(clients[leader], 3, RACKS[leader % 3 + 1])).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+async def test_who_compares_replicas_is_answered_by_each_of_them(tmp_path: Path) -> None:
+    async with cluster_with(tmp_path, "a", "b") as (_, clients, _leader):
+        for node in NODES:
+            told = await fetch(clients[node], 0, "", replica_id=-2)
+            assert (told.error_code, told.high_watermark, values_in(told)) == (0, 2, ["a", "b"])
+
+
 async def test_a_follower_gives_nothing_to_who_expects_a_leader_or_another_epoch(tmp_path: Path) -> None:
     async with cluster_with(tmp_path, "a") as (_, clients, leader):
         follower = leader % 3 + 1
