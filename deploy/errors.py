@@ -1,10 +1,12 @@
 """What can go wrong at the composition root.
 
 DeployError
-├── ConfigError       the configuration file cannot be used (exit 2)
-├── DemoDataMissing   the demo's data package is not installed
-└── DemoFailed        a step of the demo did not do what it promises
-    └── ServiceDied   a broker or the mirror of the demo ended by itself
+├── ConfigError         the configuration file cannot be used (exit 2)
+├── PortTaken           another program listens where a cluster on this machine would
+├── ServiceFailed       a process on this machine did not start, or not in time
+│   └── ServiceDied     a process on this machine ended by itself
+├── DemoDataMissing     the demo's data package is not installed
+└── DemoFailed          a step of the demo did not do what it promises
 """
 
 from __future__ import annotations
@@ -20,13 +22,23 @@ class ConfigError(DeployError):
     """farshore.toml is missing, unreadable, or says something that cannot be."""
 
 
+class PortTaken(DeployError):
+    """A port of this machine that a broker or ZooKeeper was to listen on is another program's."""
+
+
+class ServiceFailed(DeployError):
+    """A broker, ZooKeeper or mirror that was started on this machine does not serve."""
+
+    hint = "read its log, whose end is shown; it may lack memory, disk or a port"
+
+
+class ServiceDied(ServiceFailed):
+    """A broker, ZooKeeper or mirror on this machine ended by itself: whatever else failed, failed because of it."""
+
+
 class DemoDataMissing(DeployError):
     """The package that carries the demo's flights is not installed."""
 
 
 class DemoFailed(DeployError):
     """A step of the demo found something other than what farshore promises."""
-
-
-class ServiceDied(DemoFailed):
-    """A service of the demo ended by itself: whatever else failed, failed because of it."""

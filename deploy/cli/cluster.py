@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -17,12 +18,66 @@ from broker.client.cluster_description import (
 )
 from deploy.cli.site import run_at_site, site_option
 from deploy.cli.tables import counted
-from deploy.cli.terminal import AppContext, ExitCode, Output, emit, output_option
+from deploy.cli.terminal import AppContext, ExitCode, Output, emit, output_option, run_async
+from deploy.local.cluster import (
+    BASE_PORT,
+    BROKERS,
+    SITE,
+    LocalCluster,
+    RunningBroker,
+    Wanted,
+    cluster_in,
+    run_cluster,
+)
+from deploy.tools.zookeeper import CLIENT_PORT
+
+PORT = click.IntRange(1, 65535)
 
 
 @click.group("cluster")
 def cluster_group() -> None:
-    """The brokers of a site: describe, verify."""
+    """The brokers of a site: describe, verify; start a cluster on this machine."""
+
+
+@cluster_group.command("start")
+@click.option("--brokers", type=click.IntRange(1, 9), help=f"How many, with the node ids 1, 2, ... [{BROKERS}]")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("farshore-cluster"),
+    show_default=True,
+    help="Where everything is kept: farshore.toml, data, logs.",
+)
+@click.option("--base-port", type=PORT, help=f"Of the first broker; the others follow. [{BASE_PORT}]")
+@click.option("--zookeeper-port", type=PORT, help=f"[{CLIENT_PORT}]")
+@output_option
+def start_command(
+    brokers: int | None, folder: Path, base_port: int | None, zookeeper_port: int | None, output: str
+) -> None:
+    """Run a cluster on this machine, with a ZooKeeper of its own, in the foreground until Ctrl-C.
+
+    Started again in the same folder it goes on with what it had. A broker that ends by itself is told with the command
+    that starts it again; the others go on.
+    """
+    cluster = cluster_in(folder, Wanted(brokers, base_port, zookeeper_port))
+
+    def ready(running: Sequence[RunningBroker], lacking: Sequence[str]) -> None:
+        emit(list(running), output)
+        for line in _told_when_ready(cluster, lacking):
+            click.echo(line, err=True)
+
+    run_async(run_cluster(cluster, lambda line: click.echo(line, err=True), ready), service=True)
+
+
+def _told_when_ready(cluster: LocalCluster, lacking: Sequence[str]) -> list[str]:
+    missing = [f"the cluster is not whole: {each}" for each in lacking]
+    return [
+        *(missing or ["the cluster is whole"]),
+        f"bootstrap servers: {cluster.bootstrap_servers}   ZooKeeper: {cluster.zookeeper}",
+        f"in another terminal: farshore --config {cluster.file} cluster describe --site {SITE}",
+        f"Ctrl-C stops it; what it has stays in {cluster.folder}",
+    ]
 
 
 @cluster_group.command("describe")

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from broker.client.site import Site
-from deploy.demo.processes import Processes, free_ports, port_answers, services
 from deploy.demo.results import DemoResult, StepTime
 from deploy.errors import DemoFailed
+from deploy.local.processes import Processes, free_ports, port_answers, services
 from mirror.api import Link
 
 LINK = "east-west"

@@ -1,1 +1,1 @@
-"""Scripts that set up tools: run by the Makefile, never imported by the product."""
+"""Tools of others: Java, jars and ZooKeeper, found or set up; by the Makefile, and where brokers need a ZooKeeper."""

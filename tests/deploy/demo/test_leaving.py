@@ -15,10 +15,10 @@ from rich.console import Console
 
 from broker.base.children import die_with_parent
 from deploy.cli.terminal import ExitCode
-from deploy.demo.processes import services
 from deploy.demo.results import DemoResult
 from deploy.demo.stage import stage
 from deploy.errors import DemoFailed, ServiceDied
+from deploy.local.processes import services
 from tests.interop.servers import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -85,7 +85,9 @@ async def test_a_killed_broker_ends_the_demo_with_a_line(monkeypatch: pytest.Mon
     async def story() -> None:
         async with stage(QUIET, DemoResult("now")) as scene:
             await scene.start_west()
-            os.kill(scene.processes.pid("west"), signal.SIGKILL)
+            pid = scene.processes.pid("west")
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
             await asyncio.Event().wait()
 
     with pytest.raises(ServiceDied, match="west ended by itself with -9"):

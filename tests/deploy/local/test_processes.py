@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.processes import services
+from deploy.local.processes import services
 
 
 async def test_the_demos_commands_are_ours_in_a_folder_with_a_deploy_of_its_own(
