@@ -28,6 +28,11 @@ class ClusterBroker(FarshoreBroker):
         return [*super().command()[:3], "--config", str(self.file), *run]
 
 
+def replicas_at(bootstrap: str) -> int:
+    """How many a topic of a test has: a cluster's address names all of its brokers."""
+    return len(bootstrap.split(","))
+
+
 @contextmanager
 def cluster_of_brokers(folder: Path, zookeeper: str) -> Iterator[dict[int, ClusterBroker]]:
     """Brokers by node id, when all serve; `zookeeper` has a chroot of its own."""

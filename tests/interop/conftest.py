@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.interop.brokers import cluster_of_brokers
 from tests.interop.servers import CACHE, FarshoreBroker, KafkaServer, ServerFailed, Toxiproxy, ZooKeeperServer
 
 
@@ -50,6 +52,21 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farshore
         yield server
 
 
+@dataclass(frozen=True)
+class ThreeBrokers:
+    """A cluster of farshore's brokers that are all there."""
+
+    bootstrap: str
+
+
+@pytest.fixture(scope="session")
+def three_brokers(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServer) -> Iterator[ThreeBrokers]:
+    """Three of farshore's brokers on ZooKeeper, one cluster for the whole run: tests use topics of their own."""
+    where = f"{zookeeper.address}/three-{uuid.uuid4()}"
+    with cluster_of_brokers(tmp_path_factory.mktemp("three"), where) as brokers:
+        yield ThreeBrokers(",".join(broker.bootstrap for broker in brokers.values()))
+
+
 @pytest.fixture
 def toxiproxy(tmp_path: Path) -> Iterator[Toxiproxy]:
     with Toxiproxy(tmp_path / "toxiproxy") as server:
@@ -63,11 +80,18 @@ def spark_connector() -> None:
         raise ServerFailed("Spark's Kafka connector is not there; run: make .cache/spark/.ready")
 
 
-@pytest.fixture(params=["farshore", "kafka-3.9"])
+@pytest.fixture(params=["farshore", "farshore-3", "kafka-3.9"])
 def cluster(request: pytest.FixtureRequest) -> str:
-    """Bootstrap address of farshore's broker, then of Apache Kafka: a client's test must hold on both."""
-    fixture = "shared_broker" if request.param == "farshore" else "kafka_39"
-    server: FarshoreBroker | KafkaServer = request.getfixturevalue(fixture)
+    """Bootstrap address of farshore's broker, of three, of Apache Kafka: a client's test must hold on each."""
+    return bootstrap_of(request, request.param)
+
+
+SERVERS = {"farshore": "shared_broker", "farshore-3": "three_brokers", "kafka-3.9": "kafka_39", "kafka-4.3": "kafka_43"}
+
+
+def bootstrap_of(request: pytest.FixtureRequest, name: str) -> str:
+    """Start it where no other test has."""
+    server: FarshoreBroker | ThreeBrokers | KafkaServer = request.getfixturevalue(SERVERS[name])
     return server.bootstrap
 
 

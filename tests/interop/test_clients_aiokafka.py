@@ -13,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError
 
+from tests.interop.brokers import replicas_at
 from tests.mirror.harness import eventually
 
 START_MS = 1_700_000_000_000
@@ -45,7 +46,7 @@ async def read(consumer: Any, count: int) -> list[Any]:
 
 async def create(cluster: str, topic: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
     async with admin_of(cluster) as admin:
-        await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs or {})])
+        await admin.create_topics([NewTopic(topic, partitions, replicas_at(cluster), topic_configs=configs or {})])
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
@@ -137,7 +138,7 @@ async def test_two_members_share_a_group_and_the_rest_goes_to_who_stays(cluster:
 
 async def test_offsets_by_time(cluster: str, topic: str) -> None:
     await create(cluster, topic)
-    async with started(AIOKafkaProducer(bootstrap_servers=cluster, linger_ms=50)) as producer:
+    async with started(AIOKafkaProducer(bootstrap_servers=cluster, linger_ms=50, acks="all")) as producer:
         futures: Iterable[Any] = [
             await producer.send(topic, b"x", partition=0, timestamp_ms=START_MS + 10 * i) for i in range(100)
         ]

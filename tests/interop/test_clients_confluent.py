@@ -9,14 +9,16 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from tests.interop.servers import FarshoreBroker
+from tests.interop.brokers import replicas_at
 
 TIMEOUT_S = 60.0
 
 
 def create(cluster: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": cluster})
-    for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})]).values():
+    for future in admin.create_topics(
+        [NewTopic(topic, partitions, replicas_at(cluster), config=config or {})]
+    ).values():
         future.result(TIMEOUT_S)
     return admin
 
@@ -160,9 +162,9 @@ def _rebalanced(readers: list[Consumer], partitions: int) -> list[set[int]]:
         assert time.monotonic() < deadline, held
 
 
-def test_the_consumer_group_protocol(shared_broker: FarshoreBroker, topic: str) -> None:
+@pytest.mark.parametrize("cluster", ["farshore", "farshore-3"], indirect=True)
+def test_the_consumer_group_protocol(cluster: str, topic: str) -> None:
     """KIP-848: two members share, one leaves, the other goes on where it stopped; the admin client sees them."""
-    cluster = shared_broker.bootstrap
     admin = create(cluster, topic, partitions=4)
     producer = Producer({"bootstrap.servers": cluster})
     for number in range(100):

@@ -33,6 +33,6 @@ def test_metadata_and_tail(cluster: str, topic: str) -> None:
     kcat(cluster, "-P", "-t", topic, "-p", "0", stdin="".join(f"{i}\n" for i in range(10)))
     listed = json.loads(kcat(cluster, "-L", "-J", "-t", topic))
     assert [entry["topic"] for entry in listed["topics"]] == [topic]
-    assert listed["brokers"][0]["name"] == cluster
+    assert sorted(broker["name"] for broker in listed["brokers"]) == sorted(cluster.split(","))
     assert kcat(cluster, "-C", "-t", topic, "-o", "-3", "-e", "-q").split() == ["7", "8", "9"]
     assert kcat(cluster, "-Q", "-t", f"{topic}:0:-1").split() == [topic, "[0]", "offset", "10"]

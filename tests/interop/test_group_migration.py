@@ -19,8 +19,10 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.base.children import die_with_parent
+from tests.interop.brokers import replicas_at
 from tests.interop.classes import shared_classes
-from tests.interop.servers import KAFKA_HEAP, FarshoreBroker, KafkaServer, java, kafka_class_path, wait_until
+from tests.interop.conftest import bootstrap_of
+from tests.interop.servers import KAFKA_HEAP, java, kafka_class_path, wait_until
 
 TIMEOUT_S = 90.0
 PARTITIONS = 6
@@ -28,19 +30,15 @@ MEMBERS = 3
 CLASSIC_4, CLASSIC_3, NEW_4 = ("4.3.0", "classic"), ("3.9.1", "classic"), ("4.3.0", "consumer")
 
 
-BROKERS = ("shared_broker", "kafka_43")
-"""Both: what ours is asked to do, Kafka does."""
-
-
 @pytest.fixture
 def address(request: pytest.FixtureRequest) -> str:
-    server: FarshoreBroker | KafkaServer = request.getfixturevalue(request.param)
-    return server.bootstrap
+    """Kafka's too: what ours is asked to do, it does."""
+    return bootstrap_of(request, request.param)
 
 
 def create(address: str, topic: str) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": address})
-    (made,) = admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values()
+    (made,) = admin.create_topics([NewTopic(topic, PARTITIONS, replicas_at(address))]).values()
     made.result(TIMEOUT_S)
     return admin
 
@@ -114,7 +112,7 @@ class Member:
 
 
 # librdkafka's cooperative members often never come to rest beside one of the new protocol: neither with Kafka 4.3.
-@pytest.mark.parametrize("address", BROKERS, indirect=True)
+@pytest.mark.parametrize("address", ["farshore", "farshore-3", "kafka-4.3"], indirect=True)
 def test_librdkafkas_consumers_go_over_and_back(address: str, topic: str) -> None:
     classic = {"partition.assignment.strategy": "range", "session.timeout.ms": 10_000, "heartbeat.interval.ms": 300}
     new = {"group.protocol": "consumer"}
@@ -176,7 +174,9 @@ class JavaMember:
             self._process.wait()
 
 
-@pytest.mark.parametrize("address", BROKERS, indirect=True)
+@pytest.mark.parametrize(
+    "address", ["farshore", pytest.param("farshore-3", marks=pytest.mark.slow), "kafka-4.3"], indirect=True
+)
 def test_java_consumers_go_over_and_back(address: str, topic: str, tmp_path: Path) -> None:
     """Of two releases; the last classic members meet a group that was of the new protocol alone."""
     admin = create(address, topic)

@@ -26,17 +26,15 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from broker.wire.vocabulary import TopicPartition
-from tests.interop.servers import FarshoreBroker, KafkaServer
+from tests.interop.conftest import SERVERS, bootstrap_of
 from tests.mirror.harness import eventually, make_topic, some_records, write
 
 FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-@pytest.fixture(params=["farshore", "kafka-3.9", "kafka-4.3"])
+@pytest.fixture(params=SERVERS)
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    fixture = {"farshore": "shared_broker", "kafka-3.9": "kafka_39", "kafka-4.3": "kafka_43"}[request.param]
-    server: FarshoreBroker | KafkaServer = request.getfixturevalue(fixture)
-    return server.bootstrap
+    return bootstrap_of(request, request.param)
 
 
 class Trial:

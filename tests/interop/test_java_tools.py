@@ -1,4 +1,4 @@
-"""The command-line tools of Apache Kafka 3.9 and 4.3, unmodified, against farshore's broker."""
+"""The command-line tools of Apache Kafka 3.9 and 4.3, unmodified, against one of farshore's brokers and three."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from tests.interop.brokers import replicas_at
 from tests.interop.classes import shared_classes
-from tests.interop.servers import FarshoreBroker, run_java
+from tests.interop.conftest import bootstrap_of
+from tests.interop.servers import run_java
 
-VERSIONS = ("3.9.1", "4.3.0")
 PATIENCE_MS = "120000"
 """For the answers of a broker on a busy machine: a tool's own are as low as 5 s."""
 TOOLS = "org.apache.kafka.tools"
@@ -21,6 +22,7 @@ class Tools:
     def __init__(self, version: str, bootstrap: str) -> None:
         self.version = version
         self.bootstrap = bootstrap
+        self.brokers = replicas_at(bootstrap)
 
     def run(self, name: str, *arguments: str, stdin: str | None = None) -> str:
         return self.run_plain(name, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
@@ -30,6 +32,10 @@ class Tools:
 
     def topics(self, *arguments: str) -> str:
         return self.run(f"{TOOLS}.TopicCommand", *arguments)
+
+    def create(self, topic: str, *arguments: str) -> None:
+        """With a replica at each broker."""
+        self.topics("--create", "--topic", topic, "--replication-factor", str(self.brokers), *arguments)
 
     def produce(self, topic: str, lines: list[str], *arguments: str) -> None:
         # The console producer was Scala's until Kafka 4.0.
@@ -54,19 +60,28 @@ class Tools:
         return {line.rpartition(":")[0]: int(line.rpartition(":")[2]) for line in printed.split()}
 
 
-@pytest.fixture(params=VERSIONS)
-def tools(request: pytest.FixtureRequest, shared_broker: FarshoreBroker) -> Tools:
-    return Tools(request.param, shared_broker.bootstrap)
+@pytest.fixture(
+    params=[
+        pytest.param(("3.9.1", "farshore"), id="3.9.1-farshore"),
+        pytest.param(("4.3.0", "farshore"), id="4.3.0-farshore"),
+        pytest.param(("3.9.1", "farshore-3"), id="3.9.1-farshore-3"),
+        pytest.param(("4.3.0", "farshore-3"), id="4.3.0-farshore-3", marks=pytest.mark.slow),
+    ]
+)
+def tools(request: pytest.FixtureRequest) -> Tools:
+    version, name = request.param
+    return Tools(version, bootstrap_of(request, name))
 
 
 def test_topic_command(tools: Tools, topic: str) -> None:
-    tools.topics("--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=60000")
+    tools.create(topic, "--partitions", "3", "--config", "retention.ms=60000")
     assert topic in tools.topics("--list").split()
     described = tools.topics("--describe", "--topic", topic)
     assert "PartitionCount: 3" in described
-    assert "ReplicationFactor: 1" in described
+    assert f"ReplicationFactor: {tools.brokers}" in described
     assert "retention.ms=60000" in described
-    assert described.count("Leader: 1") == 3
+    leaders = re.findall(r"Leader: (\d+)", described)
+    assert sorted(leaders) == (["1", "2", "3"] if tools.brokers == 3 else ["1", "1", "1"])
     tools.topics("--alter", "--topic", topic, "--partitions", "4")
     assert "PartitionCount: 4" in tools.topics("--describe", "--topic", topic)
     tools.topics("--delete", "--topic", topic)
@@ -75,7 +90,7 @@ def test_topic_command(tools: Tools, topic: str) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_console_producer_and_consumer(tools: Tools, topic: str, codec: str) -> None:
-    tools.topics("--create", "--topic", topic)
+    tools.create(topic)
     lines = [f"key{i}\tvalue {i}" for i in range(200)]
     tools.produce(topic, lines, "--property", "parse.key=true", "--compression-codec", codec)
     printed = tools.consume(topic, 200, "--from-beginning", *tools.shown("print.key=true"))
@@ -89,7 +104,7 @@ def test_consumer_groups(tools: Tools, topic: str, protocol: str) -> None:
     group = f"g-{topic}"
     option = "--consumer-property" if tools.version.startswith("3.") else "--command-property"
     member = ["--group", group, option, f"group.protocol={protocol}"]
-    tools.topics("--create", "--topic", topic, "--partitions", "1")
+    tools.create(topic, "--partitions", "1")
     tools.produce(topic, [str(i) for i in range(20)])
     assert len(tools.consume(topic, 12, "--from-beginning", *member)) == 12
     assert group in tools.groups("--list").split()
@@ -114,7 +129,7 @@ def test_consumer_groups(tools: Tools, topic: str, protocol: str) -> None:
 
 
 def test_get_offset_shell(tools: Tools, topic: str) -> None:
-    tools.topics("--create", "--topic", topic, "--partitions", "2")
+    tools.create(topic, "--partitions", "2")
     tools.produce(topic, [str(i) for i in range(30)])
     ends = tools.offsets("--topic", topic)
     assert sum(ends.values()) == 30
@@ -123,7 +138,7 @@ def test_get_offset_shell(tools: Tools, topic: str) -> None:
 
 
 def test_perf_tools(tools: Tools, topic: str) -> None:
-    tools.topics("--create", "--topic", topic)
+    tools.create(topic)
     settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all", "compression.type=lz4", "linger.ms=5"]
     arguments = ["--topic", topic, "--num-records", "20000", "--record-size", "200", "--throughput", "-1"]
     printed = tools.run_plain(f"{TOOLS}.ProducerPerformance", *arguments, "--producer-props", *settings)
@@ -137,7 +152,7 @@ def test_perf_tools(tools: Tools, topic: str) -> None:
 
 
 def test_transactions_tool(tools: Tools, topic: str) -> None:
-    tools.topics("--create", "--topic", topic)
+    tools.create(topic)
     settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all"]
     arguments = ["--topic", topic, "--num-records", "100", "--record-size", "50", "--throughput", "-1"]
     arguments += ["--transactional-id", f"t-{topic}", "--transaction-duration-ms", "50"]
@@ -153,7 +168,7 @@ def test_transactions_tool(tools: Tools, topic: str) -> None:
 
 
 def test_transactional_performance(tools: Tools, topic: str) -> None:
-    tools.topics("--create", "--topic", topic)
+    tools.create(topic)
     settings = [f"bootstrap.servers={tools.bootstrap}", "acks=all"]
     arguments = ["--topic", topic, "--num-records", "2000", "--record-size", "50", "--throughput", "-1"]
     arguments += ["--transactional-id", f"t-{topic}", "--transaction-duration-ms", "50"]
