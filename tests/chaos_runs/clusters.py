@@ -25,7 +25,9 @@ PAIRS: dict[str, tuple[str, str]] = {
 """Source and target kinds, by the name of the pair."""
 RING = ("ours-3.9.1", "3.9.1-4.3.0", "4.3.0-ours")
 """Each kind once at each side."""
-CONTENT_PAIRS = ("ours-ours", "ours-3.9.1", "3.9.1-ours", "3.9.1-4.3.0")
+THREES = "threes"
+"""Three of farshore's brokers at each side."""
+CONTENT_PAIRS = ("ours-ours", "ours-3.9.1", "3.9.1-ours", "3.9.1-4.3.0", THREES)
 QUICK_KAFKA = {
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "1000",

@@ -8,10 +8,11 @@ import random
 import signal
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from broker.base.address import Address
 from broker.client.cluster import Cluster
@@ -67,14 +68,25 @@ class ContentResult:
         return "\n     ".join([text, *self.problems[:10]])
 
 
+class Server(Protocol):
+    """A cluster that runs."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Its addresses, with commas between them."""
+
+
+S = TypeVar("S", bound=Server)
+
+
 @dataclass
-class ContentRun:
+class ComparedRun(ABC, Generic[S]):
     """One seed on two running clusters; `folder` keeps what it said."""
 
     seed: int
     pair: str
-    source: ClusterServer
-    target: ClusterServer
+    source: S
+    target: S
     toxiproxy: Toxiproxy
     commands: WarmCommands
     folder: Path
@@ -86,6 +98,19 @@ class ContentRun:
         self.topic = f"content-{self.seed}"
         self.partitions = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         self.result = ContentResult(self.seed, self.pair)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Those that the link carries over."""
+        return ()
+
+    @abstractmethod
+    async def make_topic(self, east: Cluster) -> None:
+        """The topic of the run."""
+
+    @abstractmethod
+    async def disturb(self, operator: Operator, proxies: Mapping[str, Any]) -> None:
+        """All that happens to the mirror and to its clusters, and the end of it."""
 
     async def run(self) -> ContentResult:
         started_s = time.monotonic()
@@ -99,15 +124,17 @@ class ContentRun:
 
     async def _run(self) -> None:
         async with Cluster(Site("east", self.source.bootstrap)) as east:
-            await make_topic(east, self.topic, PARTITIONS)
+            await self.make_topic(east)
         server = connect(Address("127.0.0.1", self.toxiproxy.port), 10.0)
-        upstreams = (self.source.bootstrap, self.target.bootstrap)
+        of_site = {"east": self.source.bootstrap.split(","), "west": self.target.bootstrap.split(",")}
+        upstreams = tuple(at for addresses in of_site.values() for at in addresses)
         with proxied(server, f"r{self.seed}", upstreams) as proxies:
+            listens = {at: proxies[at].listen for at in upstreams}
             source, target = (
-                Site(name, proxies[at].listen, {at: proxies[at].listen})
-                for name, at in zip(("east", "west"), upstreams, strict=True)
+                Site(name, ",".join(listens[at] for at in addresses), {at: listens[at] for at in addresses})
+                for name, addresses in of_site.items()
             )
-            link = Link(f"content-{self.seed}", source, target, (self.topic,))
+            link = Link(self.topic, source, target, (self.topic,), groups=self.groups)
             operator = Operator(link, self.folder, self.commands)
             operator.write_config()
             try:
@@ -116,46 +143,18 @@ class ContentRun:
                     writers,
                     stop,
                 ):
-                    await self._disturb(operator, proxies)
+                    await self.disturb(operator, proxies)
                     stop.set()
-                await self._check(operator, writers)
+                await self.check(operator, writers)
             finally:
                 operator.kill_mirrors()
 
-    async def _disturb(self, operator: Operator, proxies: Mapping[str, Any]) -> None:
-        """One fault after the other, at random, until the time is over; each is taken off again."""
-        ends_s = time.monotonic() + self.length_s
-        kinds: dict[str, Callable[[], Awaitable[None]]] = {
-            "mirror-kill": lambda: self._kill_mirror(operator),
-            "mirror-pause": lambda: self._pause_mirror(operator),
-            "source-kill": lambda: self._kill(self.source),
-            "target-kill": lambda: self._kill(self.target),
-            "source-pause": lambda: self._pause(self.source),
-            "target-pause": lambda: self._pause(self.target),
-            "source-latency": lambda: self._delay({"": proxies[self.source.bootstrap]}),
-            "target-latency": lambda: self._delay({"": proxies[self.target.bootstrap]}),
-        }
-        kills_max = {
-            name: KAFKA_KILLS_MAX
-            for name, server in (("source-kill", self.source), ("target-kill", self.target))
-            if isinstance(server, KafkaServer)
-        }
-        weights = {"mirror-kill": 4, "target-kill": 2, "source-kill": 2}
-        while True:
-            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
-            if time.monotonic() >= ends_s:
-                return
-            open_kinds = [name for name in kinds if self.result.faults.get(name, 0) < kills_max.get(name, 1_000)]
-            (name,) = self.chance.choices(open_kinds, [weights.get(kind, 1) for kind in open_kinds])
-            self.result.faults[name] = self.result.faults.get(name, 0) + 1
-            await kinds[name]()
-
-    async def _kill_mirror(self, operator: Operator) -> None:
+    async def kill_mirror(self, operator: Operator) -> None:
         operator.kill_mirrors()
         await asyncio.sleep(self.chance.choice((0.0, 0.0, 1.0)))
         operator.start_mirror()
 
-    async def _pause_mirror(self, operator: Operator) -> None:
+    async def pause_mirror(self, operator: Operator) -> None:
         """A mirror that sleeps; half of the time another one takes over, and the first wakes into it."""
         operator.signal_mirrors(signal.SIGSTOP)
         taken_over = self.chance.random() < 0.5
@@ -172,22 +171,11 @@ class ContentRun:
                 child.wait()
                 operator.children.remove(child)
 
-    async def _kill(self, server: ClusterServer) -> None:
-        await asyncio.to_thread(server.kill9)
-        await asyncio.to_thread(server.start)
-
-    async def _pause(self, server: ClusterServer) -> None:
-        freeze(server)
-        try:
-            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
-        finally:
-            thaw(server)
-
-    async def _delay(self, proxies: Mapping[str, Any]) -> None:
+    async def delay(self, proxies: Mapping[str, Any]) -> None:
         with slow(proxies, self.chance.choice((20, 100, 300))):
             await asyncio.sleep(self.chance.uniform(2.0, 6.0))
 
-    async def _check(self, operator: Operator, writers: list[Writer]) -> None:
+    async def check(self, operator: Operator, writers: list[Writer]) -> None:
         problems = self.result.problems
         said = await asyncio.to_thread(
             operator.farshore, "status", "--link", operator.link.name, "--until", "healthy", "--timeout", SETTLE_TIMEOUT
@@ -242,6 +230,52 @@ class ContentRun:
                 f"{name}: {getattr(found, name)[:2]}" for name in ("lost", "twice", "extra") if getattr(found, name)
             ]
             self.result.problems.append(f"{where} differs; {found.reordered} reordered; {'; '.join(first)[:400]}")
+
+
+class ContentRun(ComparedRun[ClusterServer]):
+    """Faults of whole clusters, each of one broker."""
+
+    async def make_topic(self, east: Cluster) -> None:
+        await make_topic(east, self.topic, PARTITIONS)
+
+    async def disturb(self, operator: Operator, proxies: Mapping[str, Any]) -> None:
+        """One fault after the other, at random, until the time is over; each is taken off again."""
+        ends_s = time.monotonic() + self.length_s
+        kinds: dict[str, Callable[[], Awaitable[None]]] = {
+            "mirror-kill": lambda: self.kill_mirror(operator),
+            "mirror-pause": lambda: self.pause_mirror(operator),
+            "source-kill": lambda: self._kill(self.source),
+            "target-kill": lambda: self._kill(self.target),
+            "source-pause": lambda: self._pause(self.source),
+            "target-pause": lambda: self._pause(self.target),
+            "source-latency": lambda: self.delay({"": proxies[self.source.bootstrap]}),
+            "target-latency": lambda: self.delay({"": proxies[self.target.bootstrap]}),
+        }
+        kills_max = {
+            name: KAFKA_KILLS_MAX
+            for name, server in (("source-kill", self.source), ("target-kill", self.target))
+            if isinstance(server, KafkaServer)
+        }
+        weights = {"mirror-kill": 4, "target-kill": 2, "source-kill": 2}
+        while True:
+            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
+            if time.monotonic() >= ends_s:
+                return
+            open_kinds = [name for name in kinds if self.result.faults.get(name, 0) < kills_max.get(name, 1_000)]
+            (name,) = self.chance.choices(open_kinds, [weights.get(kind, 1) for kind in open_kinds])
+            self.result.faults[name] = self.result.faults.get(name, 0) + 1
+            await kinds[name]()
+
+    async def _kill(self, server: ClusterServer) -> None:
+        await asyncio.to_thread(server.kill9)
+        await asyncio.to_thread(server.start)
+
+    async def _pause(self, server: ClusterServer) -> None:
+        freeze(server)
+        try:
+            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
+        finally:
+            thaw(server)
 
 
 @contextlib.contextmanager

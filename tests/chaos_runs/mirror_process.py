@@ -49,7 +49,8 @@ class Operator:
             lines += [f"address_map = {{ {mapped} }}"]
         link = self.link
         lines += ["[[links]]", f'name = "{link.name}"', f'source = "{link.source.name}"']
-        lines += [f'target = "{link.target.name}"', f"topics = {json.dumps(list(link.topics))}", "groups = []"]
+        lines += [f'target = "{link.target.name}"', f"topics = {json.dumps(list(link.topics))}"]
+        lines += [f"groups = {json.dumps(list(link.groups))}"]
         self.config.write_text("\n".join(lines) + "\n")
 
     def start_mirror(self) -> subprocess.Popen[bytes]:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 from tests.chaos_runs.actions import SITE_ACTIONS
 from tests.chaos_runs.circles import CIRCLE_SITES, CIRCLES, Circle, CircleResult
-from tests.chaos_runs.clusters import PAIRS, make_cluster
+from tests.chaos_runs.clusters import PAIRS, THREES, make_cluster
 from tests.chaos_runs.content_runs import ContentResult, ContentRun
 from tests.chaos_runs.hands_names import NAMES_ACTIONS, NamesRun
 from tests.chaos_runs.hands_runs import HandsRun
 from tests.chaos_runs.hands_sites import SitesRun
 from tests.chaos_runs.hands_topics import PER_TOPIC, TopicsRun
 from tests.chaos_runs.moments import HandsResult
+from tests.chaos_runs.replicated_runs import ReplicatedRun
+from tests.chaos_runs.trio import two_trios
 from tests.chaos_runs.warm_commands import WarmCommands
 from tests.interop.servers import Toxiproxy
 
@@ -79,6 +81,8 @@ def run_circle(kind: str, seeds: Sequence[int], length_s: float, folder: Path) -
 
 def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) -> list[ContentResult]:
     """Start the pair's clusters and run the seeds on them, one after the other."""
+    if pair == THREES:
+        return run_replicated(seeds, length_s, folder)
     source_kind, target_kind = PAIRS[pair]
     results = []
     with (
@@ -92,4 +96,19 @@ def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) 
             results.append(asyncio.run(run.run()))
             print(results[-1].line(), flush=True)
             (folder / f"seed-{seed}" / "result.txt").write_text(results[-1].line())
+    return results
+
+
+def run_replicated(seeds: Sequence[int], length_s: float, folder: Path) -> list[ContentResult]:
+    """The same between two clusters of three of farshore's brokers."""
+    results = []
+    with two_trios(folder) as (east, west), Toxiproxy(folder / "toxiproxy") as toxiproxy, WarmCommands() as commands:
+        for seed in seeds:
+            own = folder / f"seed-{seed}"
+            run = ReplicatedRun(seed, THREES, east, west, toxiproxy, commands, own, length_s)
+            results.append(asyncio.run(run.run()))
+            print(results[-1].line(), flush=True)
+            (own / "result.txt").write_text(results[-1].line())
+            east.start_all()
+            west.start_all()
     return results

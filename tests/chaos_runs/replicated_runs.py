@@ -1,0 +1,139 @@
+"""A mirror between two clusters of three brokers whose leaders, coordinators and controllers are killed and paused."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.topics import NewTopic, create_topics
+from broker.wire.vocabulary import TopicPartition
+from mirror.link import STATE_PREFIX
+from tests.chaos_runs.content_runs import PARTITIONS, ComparedRun
+from tests.chaos_runs.looking import read_committed
+from tests.chaos_runs.mirror_process import Operator
+from tests.chaos_runs.readers import Reader, reading, wrongly_carried
+from tests.chaos_runs.trio import Roles, Trio
+from tests.chaos_runs.writers import Writer
+
+GROUP_TIMEOUT_S = 60.0
+ROLES_TIMEOUT_S = 60.0
+POLL_S = 0.5
+MIRRORS_FAULTS = ("mirror-kill", "mirror-pause", "source-latency", "target-latency")
+"""The others are counted by the role of who was met."""
+
+
+class ReplicatedRun(ComparedRun[Trio]):
+    """One broker of a site at a time is away, at the moment it has a role; both sites may lack one."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return (f"readers-{self.seed}",)
+
+    async def make_topic(self, east: Cluster) -> None:
+        configs = {"retention.ms": "-1", "min.insync.replicas": "2"}
+        failures = await create_topics(east, [NewTopic(self.topic, PARTITIONS, 3, configs)])
+        assert not failures, failures
+
+    async def disturb(self, operator: Operator, proxies: Mapping[str, Any]) -> None:
+        (group,) = self.groups
+        with reading(self.source.bootstrap, group, self.topic) as self.reader:
+            await self._disturb(operator, proxies)
+
+    async def _disturb(self, operator: Operator, proxies: Mapping[str, Any]) -> None:
+        ends_s = time.monotonic() + self.length_s
+        of_site = {
+            trio.name: {at: proxies[at] for at in trio.bootstrap.split(",")} for trio in (self.source, self.target)
+        }
+        kinds: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {
+            "source-kill": (4, lambda: self._kill(self.source)),
+            "target-kill": (4, lambda: self._kill(self.target)),
+            "both-kill": (2, lambda: self._both(self._kill)),
+            "source-pause": (2, lambda: self._pause(self.source)),
+            "target-pause": (2, lambda: self._pause(self.target)),
+            "both-pause": (1, lambda: self._both(self._pause)),
+            "mirror-kill": (2, lambda: self.kill_mirror(operator)),
+            "mirror-pause": (1, lambda: self.pause_mirror(operator)),
+            "source-latency": (1, lambda: self.delay(of_site["east"])),
+            "target-latency": (1, lambda: self.delay(of_site["west"])),
+        }
+        while True:
+            await asyncio.sleep(self.chance.uniform(0.5, 4.0))
+            if time.monotonic() >= ends_s:
+                return
+            (name,) = self.chance.choices(list(kinds), [weight for weight, _ in kinds.values()])
+            if name in MIRRORS_FAULTS:
+                self._note(name)
+            await kinds[name][1]()
+
+    async def _both(self, fault: Callable[[Trio], Coroutine[Any, Any, None]]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for trio in (self.source, self.target):
+                tasks.create_task(fault(trio))
+
+    async def _kill(self, trio: Trio) -> None:
+        """kill -9, and a start at once or after its session."""
+        away_s = self.chance.choice((0.0, 2.0, 8.0))
+        node = await self._somebody(trio, "kill")
+        await asyncio.to_thread(trio.brokers[node].kill9)
+        await asyncio.sleep(away_s)
+        await asyncio.to_thread(trio.brokers[node].start)
+
+    async def _pause(self, trio: Trio) -> None:
+        """SIGSTOP, for less than its session or longer: who wakes believes that it leads."""
+        asleep_s = self.chance.choice((1.0, 3.0, 7.0))
+        node = await self._somebody(trio, "pause")
+        trio.signal(node, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(asleep_s)
+        finally:
+            trio.signal(node, signal.SIGCONT)
+
+    async def _somebody(self, trio: Trio, what: str) -> int:
+        """The broker that has a role now, by chance; it stands in the run's log."""
+        lot = self.chance.random()
+        found = await self._roles(trio)
+        role = sorted(found)[int(lot * len(found))]
+        self._note(f"{trio.name}-{what}-{role.split()[0]}")
+        with (self.folder / "faults.txt").open("a") as log:
+            log.write(f"{time.strftime('%H:%M:%S')} {what} {trio.name} {found[role]}: {role}\n")
+        return found[role]
+
+    async def _roles(self, trio: Trio) -> dict[str, int]:
+        names = Roles(tuple(self.partitions), self.groups, (f"transactional-{self.seed}",))
+        if trio is self.target:
+            state = TopicPartition(f"{STATE_PREFIX}{self.topic}", 0)
+            names = Roles((*self.partitions, state), self.groups, (f"farshore-{self.topic}",))
+        async with asyncio.timeout(ROLES_TIMEOUT_S):
+            while True:
+                try:
+                    return await names.of(trio)
+                except ClientError:
+                    await asyncio.sleep(POLL_S)
+
+    def _note(self, fault: str) -> None:
+        self.result.faults[fault] = self.result.faults.get(fault, 0) + 1
+
+    async def check(self, operator: Operator, writers: list[Writer]) -> None:
+        await super().check(operator, writers)
+        self.result.problems += await self._group_problems(self.reader)
+
+    async def _group_problems(self, reader: Reader) -> list[str]:
+        async with Cluster(self.source.site) as east, Cluster(self.target.site) as west:
+            logs = {
+                where: (await read_committed(east, where), await read_committed(west, where))
+                for where in self.partitions
+            }
+            deadline_s = time.monotonic() + GROUP_TIMEOUT_S
+            while wrong := await wrongly_carried(reader.group, (east, west), logs):
+                if time.monotonic() > deadline_s:
+                    break
+                await asyncio.sleep(POLL_S)
+            wrong += await reader.forgotten(east)
+        if not reader.commits:
+            wrong.append(f"{reader.group} never committed: this run proves nothing of groups")
+        return wrong
