@@ -1,4 +1,4 @@
-"""`python -m tests.bench [mirror|latency|broker|validation|failover|startup|all]`: all measurements, with ratios."""
+"""`python -m tests.bench [mirror|latency|broker|validation|cluster|startup|all]`: all measurements, with ratios."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import tables
+from tests.bench import cluster_bench, tables
 from tests.bench.broker_bench import bench_broker
+from tests.bench.cluster_bench import ClusterSetup, bench_cluster
+from tests.bench.cluster_tables import cluster_table
 from tests.bench.clusters import KAFKA_VERSION, ClusterKind, kafka_available
 from tests.bench.data import record_values
-from tests.bench.failover_bench import bench_failover
 from tests.bench.latency_bench import bench_latency
 from tests.bench.measure import GB
 from tests.bench.mirror_bench import MirrorSetup, bench_mirror
 from tests.bench.validation_bench import bench_validation
 from tests.interop.servers import ServerFailed
 
-PARTS = ("mirror", "latency", "broker", "validation", "failover", "startup")
-FAILOVER_PARTITIONS = 1000
+PARTS = ("mirror", "latency", "broker", "validation", "cluster", "startup")
 STARTUP_RUNS = 5
 VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 
@@ -40,6 +40,10 @@ VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 @click.option("--rounds", default=3, show_default=True, help="Runs of each measurement; the median is shown.")
 @click.option("--batch-bytes", default=1_000_000, show_default=True, help="Largest source batch before compression.")
 @click.option("--seconds", default=30, show_default=True, help="Length of the latency run.")
+@click.option(
+    "--only", type=click.Choice(cluster_bench.PARTS), multiple=True, help="Of `cluster`: this; may be repeated."
+)
+@click.option("--kills", default=10, show_default=True, help="Of `cluster`: leaders killed in each.")
 @click.option("--logs", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Mirror these log files.")
 @click.option("--source", type=click.Choice(["farshore", "kafka"]), default="farshore", show_default=True)
 @click.option("--target", type=click.Choice(["farshore", "kafka"]), default="farshore", show_default=True)
@@ -49,6 +53,8 @@ def main(
     rounds: int,
     batch_bytes: int,
     seconds: int,
+    only: tuple[cluster_bench.Part, ...],
+    kills: int,
     logs: Path | None,
     source: ClusterKind,
     target: ClusterKind,
@@ -75,9 +81,10 @@ def main(
             _broker(console, directory / "broker", payload_bytes, rounds, logs, say)
         if "validation" in wanted:
             console.print(tables.validation_table(bench_validation(record_values(logs))))
-        if "failover" in wanted:
-            measured = bench_failover(directory / "failover", FAILOVER_PARTITIONS, rounds, say)
-            console.print(tables.failover_line(FAILOVER_PARTITIONS, measured))
+        if "cluster" in wanted:
+            parts = frozenset(only or cluster_bench.PARTS)
+            cluster = ClusterSetup(directory / "cluster", payload_bytes, rounds, kills, parts)
+            console.print(cluster_table(cluster, bench_cluster(cluster, record_values(logs), say)))
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))
     except ServerFailed as failed:

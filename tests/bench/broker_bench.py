@@ -37,8 +37,7 @@ def bench_broker(
     """Both brokers' runs. Raises ServerFailed when Apache Kafka's jars are not there."""
     directory.mkdir(parents=True, exist_ok=True)
     payload_file = directory / "payload.txt"
-    # ProducerPerformance draws its values from the lines of a file; the lines of one record are put on one line.
-    payload_file.write_bytes(b"\n".join(value.replace(b"\n", b" ") for value in values[:10_000]))
+    write_payload(payload_file, values)
     results: dict[ClusterKind, BrokerRuns] = {kind: BrokerRuns() for kind in KINDS}
     with (
         running_cluster("farshore", directory / "farshore") as ours,
@@ -59,26 +58,43 @@ def bench_broker(
 def _round(cluster: RunningCluster, topic: str, payload_bytes: int, payload_file: Path) -> tuple[Measured, Measured]:
     """Write a topic of its own, then read it."""
     create_topic(cluster.bootstrap, topic)
-    records = payload_bytes // RECORD_BYTES
-    produce = ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records)]
-    produce += ["--payload-file", str(payload_file), "--throughput", "-1", "--producer-props"]
-    produce += [f"bootstrap.servers={cluster.bootstrap}", f"batch.size={BATCH_BYTES}", "linger.ms=10", "acks=all"]
-    consume = ["org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", cluster.bootstrap]
-    consume += ["--topic", topic, "--messages", str(records), "--timeout", "60000"]
-    produced = _measure(cluster, produce, payload_bytes, produce_wall_s)
-    return produced, _measure(cluster, consume, payload_bytes, fetch_wall_s)
+    produced = measure_producer(cluster.cpu_s, cluster.bootstrap, topic, payload_bytes, payload_file)
+    return produced, measure_consumer(cluster.cpu_s, cluster.bootstrap, topic, payload_bytes)
+
+
+def write_payload(file: Path, values: list[bytes]) -> None:
+    """ProducerPerformance draws its values from the lines of a file; the lines of one record are put on one line."""
+    file.write_bytes(b"\n".join(value.replace(b"\n", b" ") for value in values[:10_000]))
+
+
+def measure_producer(
+    cpu_s: Callable[[], float], bootstrap: str, topic: str, payload_bytes: int, payload_file: Path, acks: str = "all"
+) -> Measured:
+    """Kafka's ProducerPerformance; `cpu_s` is what the measured processes have used so far."""
+    client = ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
+    client += ["--num-records", str(payload_bytes // RECORD_BYTES)]
+    client += ["--payload-file", str(payload_file), "--throughput", "-1", "--producer-props"]
+    client += [f"bootstrap.servers={bootstrap}", f"batch.size={BATCH_BYTES}", "linger.ms=10", f"acks={acks}"]
+    return _measure(cpu_s, client, payload_bytes, produce_wall_s)
+
+
+def measure_consumer(cpu_s: Callable[[], float], bootstrap: str, topic: str, payload_bytes: int) -> Measured:
+    """Kafka's ConsumerPerformance, which reads a topic from its beginning."""
+    client = ["org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", bootstrap]
+    client += ["--topic", topic, "--messages", str(payload_bytes // RECORD_BYTES), "--timeout", "60000"]
+    return _measure(cpu_s, client, payload_bytes, fetch_wall_s)
 
 
 def _measure(
-    cluster: RunningCluster, client: Sequence[str], payload_bytes: int, wall_s: Callable[[str], float]
+    cpu_s: Callable[[], float], client: Sequence[str], payload_bytes: int, wall_s: Callable[[str], float]
 ) -> Measured:
-    """The broker's CPU while the client runs, and the time the client itself counted (without the JVM's start)."""
-    started = cluster.cpu_s()
+    """The brokers' CPU while the client runs, and the time the client itself counted (without the JVM's start)."""
+    started = cpu_s()
     command = [java(), "-Xmx512m", "-cp", kafka_class_path(KAFKA_VERSION), *client]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S, check=False)
     if done.returncode != 0 or "TIMEOUT" in done.stderr:
         raise RuntimeError(f"{client[0]} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
-    return Measured(payload_bytes, cluster.cpu_s() - started, wall_s(done.stdout))
+    return Measured(payload_bytes, cpu_s() - started, wall_s(done.stdout))
 
 
 def produce_wall_s(output: str) -> float:

@@ -21,9 +21,13 @@ class FastKafka(KafkaServer):
     """Kafka as it runs in production: both compilers, G1 and the heap of its own start script."""
 
     def command(self) -> Sequence[str]:
-        settings = str(self.folder / "server.properties")
-        heap = ["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        return [java(), *heap, "-cp", kafka_class_path(self.version), "kafka.Kafka", settings]
+        return production_command(self)
+
+
+def production_command(server: KafkaServer) -> list[str]:
+    settings = str(server.folder / "server.properties")
+    heap = ["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    return [java(), *heap, "-cp", kafka_class_path(server.version), "kafka.Kafka", settings]
 
 
 @dataclass(frozen=True, slots=True)

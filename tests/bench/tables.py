@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping
 
 from rich import box
@@ -19,7 +18,6 @@ from tests.bench.validation_bench import Looks
 Say = Callable[[str], None]
 LOOP_RATIO_GOALS = {"none": 6.0, "zstd": 50.0}
 HELP_GOAL_S = 0.3
-FAILOVER_GOAL_S = 2
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
@@ -114,15 +112,6 @@ def broker_table(results: Mapping[ClusterKind, BrokerRuns]) -> Table:
             "CPU <= 1x",
         )
     return table
-
-
-def failover_line(partitions: int, seconds: list[float]) -> str:
-    """A controller's failover, and its goal."""
-    spread = f"{min(seconds):.1f} to {max(seconds):.1f}"
-    return (
-        f"controller failover, {partitions} partitions of 3 replicas: {statistics.median(seconds):.1f} s after its "
-        f"session ({spread}; goal < {FAILOVER_GOAL_S} s)"
-    )
 
 
 def startup_line(median_s: float) -> str:

@@ -34,8 +34,12 @@ def replicas_at(bootstrap: str) -> int:
 
 
 @contextmanager
-def cluster_of_brokers(folder: Path, zookeeper: str) -> Iterator[dict[int, ClusterBroker]]:
-    """Brokers by node id, when all serve; `zookeeper` has a chroot of its own."""
+def cluster_of_brokers(
+    folder: Path, zookeeper: str, session_ms: int = SESSION_MS, settings: str = ""
+) -> Iterator[dict[int, ClusterBroker]]:
+    """Brokers by node id, when all serve; `zookeeper` has a chroot of its own. `settings`: more lines of its
+    table.
+    """
     ports = {node: free_port() for node in NODES}
     tables = "".join(
         f'[[sites.east.brokers]]\nnode_id = {node}\nlisten = "127.0.0.1:{port}"\ndata_dir = "data-{node}"\n'
@@ -45,7 +49,8 @@ def cluster_of_brokers(folder: Path, zookeeper: str) -> Iterator[dict[int, Clust
     file = folder / "farshore.toml"
     file.write_text(
         f'[sites.east]\nbootstrap_servers = "{",".join(f"127.0.0.1:{port}" for port in ports.values())}"\n'
-        f'[sites.east.cluster]\nzookeeper = "{zookeeper}"\nzookeeper_session_timeout_ms = {SESSION_MS}\n{tables}'
+        f'[sites.east.cluster]\nzookeeper = "{zookeeper}"\nzookeeper_session_timeout_ms = {session_ms}\n'
+        f"{settings}{tables}"
     )
     brokers = {node: ClusterBroker(folder / f"broker-{node}", file, node, port) for node, port in ports.items()}
     with ExitStack() as stack:
