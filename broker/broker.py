@@ -44,13 +44,15 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.limits import CONTROLLED_SHUTDOWN_MS, INTERNAL_TOPIC_TIMEOUT_MS, PRODUCER_ID_BLOCK
 from broker.log.disk import OS_DISK
 from broker.openings import Openings
-from broker.replicas.configs import OwnConfigs, TopicConfigs
+from broker.replicas.configs import BrokerConfigs, TopicConfigs
 from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
 from broker.replicas.upkeep import Upkeep
 from broker.replication.checkpoint import HighWatermarkCheckpoint
 from broker.replication.followers import Followers
 from broker.replication.in_sync import InSyncReplicas
+from broker.replication.throttling import UNLIMITED, ReplicationQuota
+from broker.topics.broker_configs import FOLLOWER_RATE, LEADER_RATE
 from broker.topics.errors import NotLeading, TopicExists, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.naming import INTERNAL_TOPICS
@@ -84,7 +86,8 @@ class Broker:
         checkpoint = HighWatermarkCheckpoint(config.data_dir, OS_DISK)
         files = PartitionFiles(data.folders, clock, config.node_id, checkpoint.read())
         replica = partial(_replica, config.node_id, store)
-        self.followers = Followers(self.peers.connect, replica, clock, random.Random())
+        self.leader_quota, self._follower_quota = ReplicationQuota(), ReplicationQuota()
+        self.followers = Followers(self.peers.connect, replica, clock, random.Random(), self._follower_quota)
         self.replicas = ReplicaManager(
             files, self.view, self.followers, clock, config.node_id, lambda: store.broker_epoch
         )
@@ -93,7 +96,8 @@ class Broker:
         )
         self._upkeep = Upkeep(self.replicas, config, checkpoint)
         self.topic_configs = TopicConfigs(store, self.view, self.replicas)
-        self.own_configs = OwnConfigs(store, config.node_id)
+        self.broker_configs = BrokerConfigs(store, config.node_id)
+        self.broker_configs.listeners.append(self._take_configs)
         self.own_controller = self._controller(store)
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self._remote = RemoteBrokers(self.peers.connect_to)
@@ -152,6 +156,7 @@ class Broker:
         if brokers is not None:
             dialled = host if brokers.host in EVERY_INTERFACE else brokers.host
             endpoints.append(Endpoint(INTER_BROKER_LISTENER, dialled, brokers.port))
+        await self.broker_configs.learn()
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
         self.replicas.follow_controller(await self._store.controller_epoch())
         await self._store.register_broker(BrokerRegistration(self.config.node_id, tuple(endpoints), self.config.rack))
@@ -294,6 +299,7 @@ class Broker:
             tasks.create_task(self._store.run())
             tasks.create_task(self.own_controller.run())
             tasks.create_task(self.topic_configs.run())
+            tasks.create_task(self.broker_configs.run())
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
             tasks.create_task(self._cluster_markers.run())
@@ -324,6 +330,11 @@ class Broker:
 
     def _transaction_coordinator(self, state: StateLog) -> TransactionCoordinator:
         return TransactionCoordinator(self, state, self._cluster_markers)
+
+    def _take_configs(self) -> None:
+        now_ms = self.clock.monotonic() * 1000
+        for quota, name in ((self.leader_quota, LEADER_RATE), (self._follower_quota, FOLLOWER_RATE)):
+            quota.limit(int(self.broker_configs.value(name) or UNLIMITED), now_ms)
 
     def _leads(self, where: TopicPartition, leader_epoch: int | None) -> None:
         if where.topic == OFFSETS_TOPIC:

@@ -70,9 +70,9 @@ async def _alter_own(broker: Broker, asked: R, configs_of: ConfigsOf[R], twice: 
             "and once in a request."
         )
     if validate_only:
-        configs_of(asked, await broker.own_configs.values())
+        configs_of(asked, broker.broker_configs.own)
     else:
-        await broker.own_configs.alter(partial(configs_of, asked))
+        await broker.broker_configs.alter(default=False, change=partial(configs_of, asked))
 
 
 def _topic(broker: Broker, resource_type: int, name: str, twice: bool) -> TopicState:

@@ -48,7 +48,7 @@ async def _describe(
         elif asked.resource_type == BROKER_RESOURCE:
             configs = [_broker_config(setting, request) for setting in _settings(broker, asked.resource_name)]
             if asked.resource_name:
-                values = await broker.own_configs.values()
+                values = broker.broker_configs.own
                 configs += [
                     _config(config, values.get(name), ConfigSource.DYNAMIC_BROKER, request)
                     for name, config in DYNAMIC.items()

@@ -50,6 +50,7 @@ class _Answer:
     read: list[Partition] = field(default_factory=list)
     reader: Reader | None = None
     size_bytes: int = 0
+    throttled_bytes: int = 0
     urgent: bool = False
 
 
@@ -71,6 +72,8 @@ async def handle(broker: Broker, request: FetchRequest, context: RequestContext)
         if not await _wait_for_data(broker, request, answer, deadline):
             answer = _read(broker, request, plan, context)
             break
+    if answer.throttled_bytes:
+        broker.leader_quota.record(answer.throttled_bytes, broker.clock.monotonic() * 1000)
     return _response(broker, plan, answer)
 
 
@@ -91,16 +94,21 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
                 answer.found.append((fetched, _elsewhere(partition, asked, closest)))
                 answer.urgent = True
                 continue
-            left_bytes, first = limit_bytes - answer.size_bytes, answer.size_bytes == 0
+            throttled = answer.reader.follows and partition.is_throttled_here
+            held_back = throttled and _is_held_back(broker, partition, answer.reader)
+            left_bytes = 0 if held_back else limit_bytes - answer.size_bytes
+            first = answer.size_bytes == 0 and not held_back
             data, size_bytes = read_partition(
                 partition, asked, answer.reader, room_bytes=left_bytes, at_least_one=first
             )
             answer.size_bytes += size_bytes
+            answer.throttled_bytes += size_bytes if throttled else 0
             if data.diverging_epoch is not None:
                 answer.urgent = True
             elif answer.reader.follows:
                 _note_follower(broker, partition, answer, fetched, data)
-            answer.read.append(partition)
+            if not held_back:
+                answer.read.append(partition)
         except BrokerError as error:
             data = _refusal(partition, asked.partition, error)
             if partition is not None:
@@ -111,6 +119,11 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
         # Nothing can come: an empty request is answered at once, not after its whole wait.
         answer.urgent = True
     return answer
+
+
+def _is_held_back(broker: Broker, partition: Partition, reader: Reader) -> bool:
+    """Whether a replica that catches up gets nothing of it now (KIP-73)."""
+    return reader.replica_id not in partition.isr and broker.leader_quota.is_exceeded(reader.now_ms)
 
 
 def _note_follower(

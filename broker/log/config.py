@@ -27,6 +27,8 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
+    leader_replication_throttled_replicas: frozenset[str] = frozenset()
+    follower_replication_throttled_replicas: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Raises ValueError: values no log can be kept with. The topic catalogue refuses them earlier, by name."""

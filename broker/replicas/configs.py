@@ -7,32 +7,80 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakValueDictionary
 
-from broker.cluster.metadata import ChangeKind, ConfigResource, Configs
+from broker.cluster.metadata import DEFAULT_ENTITY, ChangeKind, ConfigResource, Configs
 from broker.cluster.metadata_store import MetadataStore
 from broker.cluster.view import ClusterView
 from broker.errors import BrokerError
 from broker.replicas.manager import ReplicaManager
+from broker.topics.broker_configs import dynamic_config
 from broker.topics.configs import log_config
 
 log = logging.getLogger(__name__)
 
 
-class OwnConfigs:
-    """What is set on this broker while it runs."""
+class BrokerConfigs:
+    """What is set on this broker, and on all of them, while they run. `listeners` are called when that is another."""
 
     def __init__(self, store: MetadataStore, node_id: int) -> None:
+        self.own: Mapping[str, str] = {}
+        self.default: Mapping[str, str] = {}
+        self.listeners: list[Callable[[], None]] = []
         self._store = store
-        self._resource = ConfigResource("brokers", str(node_id))
+        self._own = ConfigResource("brokers", str(node_id))
+        self._default = ConfigResource("brokers", DEFAULT_ENTITY)
+        self._turn = asyncio.Lock()
 
-    async def values(self) -> Mapping[str, str]:
-        return (await self._store.configs(self._resource)).values
+    def value(self, name: str) -> str | None:
+        """What this broker goes by: its own before the one of all; None where neither is set."""
+        return self.own.get(name, self.default.get(name))
 
-    async def alter(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        """As `TopicConfigs.alter`. Raises MetadataConflict, and what `change` raises."""
-        known = await self._store.configs(self._resource)
-        configs = dict(change(known.values))
-        if configs != known.values:
-            await self._store.set_configs(self._resource, Configs(configs, known.version))
+    async def alter(self, *, default: bool, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """What is set on this broker, or (`default`) on all; as `TopicConfigs.alter`. Raises MetadataConflict, and what
+        `change` raises.
+        """
+        resource = self._default if default else self._own
+        async with self._turn:
+            known = await self._store.configs(resource)
+            configs = dict(change(known.values))
+            if configs != known.values:
+                await self._store.set_configs(resource, Configs(configs, known.version))
+            await self._learn()
+
+    async def learn(self) -> None:
+        """What the metadata store holds now. Raises what the store raises."""
+        async with self._turn:
+            await self._learn()
+
+    async def _learn(self) -> None:
+        own, default = await self._known(self._own), await self._known(self._default)
+        if (own, default) != (self.own, self.default):
+            self.own, self.default = own, default
+            for listener in self.listeners:
+                listener()
+
+    async def _known(self, resource: ConfigResource) -> Mapping[str, str]:
+        """Of what is set there all that has a meaning: others may write to the store."""
+        known = {}
+        for name, value in (await self._store.configs(resource)).values.items():
+            try:
+                known[name] = dynamic_config(name).check(value)
+            except BrokerError as error:
+                log.warning("%s of %s is left out: %s", name, resource.path, error)
+        return known
+
+    async def run(self) -> None:
+        """Learns what other brokers and tools set; ends only by being cancelled."""
+        async with self._store.watch(ChangeKind.CONFIGS, ChangeKind.SESSION) as changes:
+            await self._try_learn()
+            async for change in changes:
+                if change.name in ("", self._own.path, self._default.path):
+                    await self._try_learn()
+
+    async def _try_learn(self) -> None:
+        try:
+            await self.learn()
+        except BrokerError as error:
+            log.warning("what is set on this broker could not be read: %s", error)
 
 
 class TopicConfigs:

@@ -19,6 +19,7 @@ from broker.client.errors import ClientError
 from broker.limits import BYTES_PER_TURN
 from broker.replication.following import Following
 from broker.replication.limits import FOLLOWER_BACKOFF_MAX_MS, FOLLOWER_BACKOFF_MS, FOLLOWER_REQUEST_TIMEOUT_MS
+from broker.replication.throttling import ReplicationQuota
 from broker.topics.partition import Partition
 from broker.wire.errors import WireError
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
@@ -52,8 +53,18 @@ class _Leader:
 class Followers:
     """One event loop owns it. What is followed before `run` begins is followed from then on."""
 
-    def __init__(self, connect: Connect, replica: Callable[[], ReplicaState], clock: Clock, rng: random.Random) -> None:
-        """`replica`: this broker and the epoch of its registration, as of now. `rng` spreads retries."""
+    def __init__(
+        self,
+        connect: Connect,
+        replica: Callable[[], ReplicaState],
+        clock: Clock,
+        rng: random.Random,
+        quota: ReplicationQuota,
+    ) -> None:
+        """`replica`: this broker and the epoch of its registration, as of now. `rng` spreads retries. `quota`: of what
+        is held back.
+        """
+        self._quota = quota
         self._rng = rng
         self._connect = connect
         self._replica = replica
@@ -68,7 +79,7 @@ class Followers:
         self._leader_of[topic_id, partition.index] = node_id
         leader = self._leaders.get(node_id)
         if leader is None:
-            leader = self._leaders[node_id] = _Leader(Following(self._replica, self._backoff_ms))
+            leader = self._leaders[node_id] = _Leader(Following(self._replica, self._backoff_ms, self._quota))
             if self._tasks is not None:
                 self._tasks.create_task(self._follow(node_id, leader))
         leader.following.follow(topic_id, partition)
@@ -123,7 +134,7 @@ class Followers:
         leader.changed.clear()
         request = following.next_request(self._now_ms())
         if request is None:
-            due_ms = following.due_ms()
+            due_ms = following.due_ms(self._now_ms())
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if due_ms is None else max(0.0, due_ms - self._now_ms()) / 1000):
                     await leader.changed.wait()

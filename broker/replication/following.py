@@ -17,7 +17,13 @@ from uuid import UUID
 
 from broker.errors import BrokerError, CorruptRecords, OffsetOutOfRange
 from broker.log.partition_log import PartitionLog
-from broker.replication.limits import FOLLOWER_MAX_BYTES, FOLLOWER_MAX_WAIT_MS, FOLLOWER_PARTITION_MAX_BYTES
+from broker.replication.limits import (
+    FOLLOWER_BACKOFF_MAX_MS,
+    FOLLOWER_MAX_BYTES,
+    FOLLOWER_MAX_WAIT_MS,
+    FOLLOWER_PARTITION_MAX_BYTES,
+)
+from broker.replication.throttling import ReplicationQuota
 from broker.topics.partition import Partition
 from broker.wire.buffers import Records
 from broker.wire.errors import ErrorCode, WireError
@@ -60,6 +66,8 @@ class LeaderRefused(BrokerError):
 @dataclass(slots=True, eq=False)
 class _Followed:
     partition: Partition
+    catches_up: bool
+    """Whether it may be held back: it lacks something that others have acknowledged, as far as is known here."""
     failures: int = 0
     not_before_ms: float = 0.0
 
@@ -77,12 +85,15 @@ class _Followed:
 
 class Following:
     """`replica` is this broker: its node id and the epoch of its newest registration (KIP-903). `backoff_ms` gives the
-    pause after so many failures in a row.
+    pause after so many failures in a row. `quota` is for the partitions that are held back, of all leaders together.
     """
 
-    def __init__(self, replica: Callable[[], ReplicaState], backoff_ms: Callable[[int], float]) -> None:
+    def __init__(
+        self, replica: Callable[[], ReplicaState], backoff_ms: Callable[[int], float], quota: ReplicationQuota
+    ) -> None:
         self._replica = replica
         self._backoff_ms = backoff_ms
+        self._quota = quota
         self._followed: dict[Key, _Followed] = {}
         self._session_id = NO_SESSION
         self._session_epoch = FULL_EPOCH
@@ -95,23 +106,33 @@ class Following:
 
     def follow(self, topic_id: UUID, partition: Partition) -> None:
         """From now on, in the leader epoch of its state, at once; once more when that changes."""
-        self._followed[topic_id, partition.index] = _Followed(partition)
+        in_sync = self._replica().replica_id in partition.isr
+        self._followed[topic_id, partition.index] = _Followed(partition, catches_up=not in_sync)
 
     def forget(self, topic_id: UUID, index: int) -> None:
         self._followed.pop((topic_id, index), None)
 
-    def due_ms(self) -> float | None:
+    def due_ms(self, now_ms: float) -> float | None:
         """When the next partition may be asked for; None while there is none."""
-        times = [one.not_before_ms for one in self._followed.values() if one.partition.offline is None]
+        online = [one for one in self._followed.values() if one.partition.offline is None]
+        # The rate may be another one by then, and what is held back too.
+        allowed_ms = now_ms + min(self._quota.over_in_ms(now_ms), FOLLOWER_BACKOFF_MAX_MS)
+        times = [max(one.not_before_ms, allowed_ms) if self._throttles(one) else one.not_before_ms for one in online]
         return min(times, default=None)
+
+    def _throttles(self, one: _Followed) -> bool:
+        return one.catches_up and one.partition.is_throttled_at(self._replica().replica_id)
 
     def next_request(self, now_ms: float) -> FetchRequest | None:
         """For all that do not pause; None when there is nothing to ask. Its answer is to be given to `take`, or `lost`
         to be told that none will come.
         """
         due: dict[Key, FetchPartition] = {}
+        exceeded = self._quota.is_exceeded(now_ms)
         for key, followed in self._followed.items():
-            if followed.not_before_ms <= now_ms and followed.partition.offline is None:
+            if followed.not_before_ms > now_ms or followed.partition.offline is not None:
+                continue
+            if not (exceeded and self._throttles(followed)):
                 due[key] = followed.asked()
         if not due:
             return None
@@ -174,6 +195,9 @@ class Following:
             self._pause(followed, now_ms)
         else:
             followed.failures = 0
+            if taken_bytes and partition.is_throttled_at(self._replica().replica_id):
+                self._quota.record(taken_bytes, now_ms)
+            followed.catches_up = partition.log.log_end_offset < data.high_watermark
             return taken_bytes
         return 0
 

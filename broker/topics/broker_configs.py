@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from types import MappingProxyType
+from typing import Final
 
 from broker.config import BrokerConfig
 from broker.topics.catalogue import LONG_MAX, ConfigType, TopicConfig
@@ -46,15 +47,19 @@ _LONGS = {
 _SHORTS = {"offsets_topic_replication_factor", "transaction_state_log_replication_factor"}
 
 
+def _rate(name: str, documentation: str) -> TopicConfig:
+    return TopicConfig(name, ConfigType.LONG, str(LONG_MAX), documentation)
+
+
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 DYNAMIC: Mapping[str, TopicConfig] = MappingProxyType(
     {
-        name: TopicConfig(
-            name, ConfigType.LONG, str(LONG_MAX), "Bytes per second. Kept for tools: replicas are not held back."
-        )
-        for name in (
-            "leader.replication.throttled.rate",
-            "follower.replication.throttled.rate",
-            "replica.alter.log.dirs.io.max.bytes.per.second",
+        config.name: config
+        for config in (
+            _rate(LEADER_RATE, "Bytes per second that are copied from throttled leaders to replicas out of sync."),
+            _rate(FOLLOWER_RATE, "Bytes per second that throttled replicas copy while they are out of sync."),
+            _rate("replica.alter.log.dirs.io.max.bytes.per.second", "Kept for tools: there is one log directory."),
         )
     }
 )

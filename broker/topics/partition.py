@@ -15,6 +15,7 @@ from broker.cluster.metadata import NO_LEADER, PartitionState, TopicState
 from broker.errors import LogDamaged
 from broker.log.partition_log import PartitionLog
 from broker.replication.leading import Leading
+from broker.replication.throttling import is_listed
 from broker.topics.errors import (
     InvalidTopicRequest,
     LeaderEpochMismatch,
@@ -88,6 +89,14 @@ class Partition:
     @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
+
+    @property
+    def is_throttled_here(self) -> bool:
+        """Whether it is held back on this broker, which leads it, for replicas that are not in sync."""
+        return is_listed(self.log.config.leader_replication_throttled_replicas, self.index, self.state.leader)
+
+    def is_throttled_at(self, follower: int) -> bool:
+        return is_listed(self.log.config.follower_replication_throttled_replicas, self.index, follower)
 
     @property
     def replicas(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from broker.replicas.configs import TopicConfigs
 from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
 from broker.replication.followers import Followers
+from broker.replication.throttling import ReplicationQuota
 from broker.topics.folders import PartitionFolders
 from broker.topics.partition import Topic
 from broker.wire.messages.fetch import ReplicaState
@@ -36,7 +37,7 @@ def nobody_to_follow() -> Followers:
     async def connect(node_id: int) -> NoReturn:
         raise ConnectionLost(f"there is no broker {node_id}")
 
-    return Followers(connect, ReplicaState, SystemClock(), random.Random(1))
+    return Followers(connect, ReplicaState, SystemClock(), random.Random(1), ReplicationQuota())
 
 
 @dataclass

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.interop.servers import FarshoreBroker, ZooKeeperServer, run_java, wait_until
 
@@ -62,17 +65,47 @@ def moves(file: Path, *replicas: int) -> tuple[str, str]:
     return "--reassignment-json-file", str(file)
 
 
+RATE_BYTES = 2_000_000
+COPIED_BYTES = 5 * RATE_BYTES
+
+
+def fill(broker: ClusterBroker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(COPIED_BYTES // 10_000):
+        producer.produce("t", random.randbytes(10_000))
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def copied_in_s(folder: Path) -> float:
+    """How long it takes from the first byte of a partition to the last."""
+
+    def size_bytes() -> int:
+        return sum(file.stat().st_size for file in folder.glob("*.log"))
+
+    wait_until(lambda: size_bytes() > 0, PATIENCE_S, "the copy has begun")
+    begun = time.monotonic()
+    wait_until(lambda: size_bytes() >= COPIED_BYTES, PATIENCE_S, "all is copied")
+    return time.monotonic() - begun
+
+
 def test_replicas_are_moved_and_leaders_elected(brokers: dict[int, ClusterBroker], tmp_path: Path) -> None:
     broker, file = brokers[1], tmp_path / "moves.json"
     tool(broker, "TopicCommand", "--create", "--topic", "t", "--replica-assignment", "1")
+    fill(broker)
     named = moves(file, 2, 1)
-    begun = tool(broker, REASSIGN, "--execute", *named, "--throttle", "50000000")
+    begun = tool(broker, REASSIGN, "--execute", *named, "--throttle", str(RATE_BYTES))
     assert "Successfully started partition reassignment for t-0" in begun
 
     def has_moved() -> bool:
         return "Reassignment of partition t-0 is completed" in tool(broker, REASSIGN, "--verify", *named)
 
+    # The tool ends after the move has begun, and the first second may be had at once.
+    assert COPIED_BYTES / RATE_BYTES - 3.5 < copied_in_s(brokers[2].folder / "data" / "t-0") < PATIENCE_S
     wait_until(has_moved, PATIENCE_S, "the partition has moved")
+    on_broker = ("--describe", "--entity-type", "brokers", "--entity-name", "2")
+    still_set = run_java("3.9.1", "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *on_broker)
+    assert "Dynamic configs for broker 2 are:" in still_set
+    assert "throttled.rate" not in still_set
     found = described(broker, "t")
     assert (found["Leader"], found["Replicas"]) == ("1", "2,1")
     elected = tool(broker, "LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")

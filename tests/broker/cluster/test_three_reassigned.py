@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from broker.cluster.metadata import PartitionState
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.alter_partition_reassignments import (
@@ -143,3 +145,30 @@ async def test_a_move_is_called_off(tmp_path: Path) -> None:
         wrong = ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert await reassign(clients[1], refused) == [wrong, wrong, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert await reassign(clients[1], {0: [9]}) == [wrong]
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+async def test_a_move_that_is_held_back_goes_on_when_the_rate_is_raised(tmp_path: Path, side: str) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster, cluster.clients() as clients:
+        await create(clients[1], [1])
+        await cluster.led("t")
+        assert (await clients[1].produce("t", batch_of("a"))).error_code == 0
+        held_back, rate = f"{side}.replication.throttled.replicas", f"{side}.replication.throttled.rate"
+        await cluster.broker(2).topic_configs.alter("t", lambda _: {held_back: "0:1" if side == "leader" else "0:3"})
+        await cluster.broker(2).broker_configs.alter(default=True, change=lambda _: {rate: "0"})
+        await until(lambda: all(cluster.broker(node).broker_configs.value(rate) == "0" for node in NODES))
+        await until(lambda: bool(cluster.broker(1).topics["t"].state.configs))
+        assert await reassign(clients[1], {0: [3, 1]}) == [0]
+        await until(lambda: cluster.broker(3).partition("t", 0) is not None)
+        leading = cluster.broker(1).require_partition("t", 0).leading
+        assert leading is not None
+        if side == "leader":
+            await until(lambda: (follower := leading.follower(3)) is not None and follower.end_offset == 0)
+        assert await under_way(clients[1])
+        here = cluster.broker(3).partition("t", 0)
+        assert here is not None
+        assert here.log.log_end_offset == 0
+        await cluster.broker(3 if side == "follower" else 1).broker_configs.alter(
+            default=False, change=lambda _: {rate: "1000000"}
+        )
+        await settled(cluster, (3, 1))

@@ -14,6 +14,7 @@ import pytest
 from broker.broker import Broker
 from broker.handlers import fetch, list_offsets, produce
 from broker.handlers.handler import RequestContext
+from broker.topics.broker_configs import LEADER_RATE
 from broker.topics.partition import Partition
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
@@ -219,3 +220,24 @@ async def test_a_transaction_has_ended_for_consumers_when_its_marker_is_replicat
         assert (partition.log.high_watermark, partition.log.last_stable_offset) == (1, 0)
         await follow(broker, 2, 2, 3)
         assert partition.log.last_stable_offset == 2
+
+
+async def test_a_leader_holds_back_who_catches_up_and_nobody_else(tmp_path: Path) -> None:
+    throttled = "leader.replication.throttled.replicas"
+    async with replicated(tmp_path) as (broker, partition):
+        partition.take_state(replace(partition.state, isr=(1, 2)), now_ms=0)
+        await broker.topic_configs.alter("t", lambda configs: {**configs, throttled: "0:1"})
+        await broker.broker_configs.alter(default=True, change=lambda _: {LEADER_RATE: "1"})
+        assert not (await produced(broker, acks=1)).error_code
+        assert size_of(await asked(broker, following(3, 0, max_wait_ms=0))) > 0, "the rate is not exceeded yet"
+        waiting = await asked(broker, following(3, 0, max_wait_ms=1))
+        assert not waiting.error_code
+        assert not waiting.records
+        assert size_of(await asked(broker, following(2, 0, max_wait_ms=0))) > 0, "it is in sync"
+        await broker.topic_configs.alter("t", lambda configs: {**configs, throttled: "0:2"})
+        assert size_of(await asked(broker, following(3, 0, max_wait_ms=0))) > 0, "that is another replica"
+        await broker.topic_configs.alter("t", lambda configs: {**configs, throttled: "*"})
+        assert not (await asked(broker, following(3, 0, max_wait_ms=0))).records
+        await broker.broker_configs.alter(default=False, change=lambda _: {LEADER_RATE: str(1 << 40)})
+        await asyncio.sleep(0.001)
+        assert size_of(await asked(broker, following(3, 0, max_wait_ms=0))) > 0, "this broker's own rate holds"

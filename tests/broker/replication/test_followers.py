@@ -17,6 +17,7 @@ from broker.limits import BYTES_PER_TURN
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.replication.followers import Followers
+from broker.replication.throttling import ReplicationQuota
 from broker.topics.partition import Partition
 from broker.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -109,7 +110,8 @@ def follower(folder: Path, index: int, disk: FaultyDisk | None = None) -> Partit
 
 @asynccontextmanager
 async def following(leaders: Leaders) -> AsyncIterator[Followers]:
-    followers = Followers(leaders.connect, lambda: ReplicaState(1, 9), SystemClock(), random.Random(1))
+    quota = ReplicationQuota()
+    followers = Followers(leaders.connect, lambda: ReplicaState(1, 9), SystemClock(), random.Random(1), quota)
     running = asyncio.create_task(followers.run())
     try:
         yield followers

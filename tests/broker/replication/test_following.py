@@ -12,6 +12,7 @@ from broker.cluster.metadata import PartitionState
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.replication.following import Following
+from broker.replication.throttling import ReplicationQuota
 from broker.topics.partition import Partition
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import (
@@ -37,8 +38,8 @@ def follower(path: Path, index: int, disk: FaultyDisk | None = None) -> Partitio
     return partition
 
 
-def followed(*partitions: Partition) -> Following:
-    following = Following(lambda: ReplicaState(1, 9), lambda failures: PAUSE_MS * failures)
+def followed(*partitions: Partition, quota: ReplicationQuota | None = None) -> Following:
+    following = Following(lambda: ReplicaState(1, 9), lambda failures: PAUSE_MS * failures, quota or ReplicationQuota())
     for partition in partitions:
         following.follow(TOPIC_ID, partition)
     return following
@@ -185,3 +186,47 @@ def test_an_answer_counts_only_for_the_log_it_was_asked_for(tmp_path: Path, chan
     end = partition.log.log_end_offset
     list(following.take(request, answer(PartitionData(0, 0, 1, records=records)), 0))
     assert partition.log.log_end_offset == end
+
+
+THROTTLED = LogConfig(follower_replication_throttled_replicas=frozenset({"0:1"}))
+
+
+def test_what_is_held_back_is_left_out_while_the_rate_is_exceeded(tmp_path: Path) -> None:
+    behind = PartitionState(2, 4, (1, 2), (2,))
+    held, other = follower(tmp_path, 0), follower(tmp_path, 1)
+    for partition in (held, other):
+        partition.log.update_config(THROTTLED)
+        partition.follow(behind)
+    quota, records = ReplicationQuota(), batches(tmp_path / "l", 3)
+    quota.limit(len(records), 0)
+    following = followed(held, other, quota=quota)
+    exchange(following, *(PartitionData(i, 0, 9, records=records) for i in (0, 1)), now_ms=1000)
+    assert not quota.is_exceeded(1000), "that of the other one does not count"
+    quota.record(len(records) // 2, 1000)
+    following.lost()
+    assert asked(following.next_request(1000)) == {1: (4, 1, 3)}
+    assert following.due_ms(1000) == 0, "the other one may be asked for"
+    following.forget(TOPIC_ID, 1)
+    due_ms = following.due_ms(1000)
+    assert due_ms == 1500
+    assert following.next_request(due_ms - 1) is None
+    assert asked(following.next_request(due_ms)) == {0: (4, 1, 3)}
+
+
+def test_who_has_all_that_is_acknowledged_is_not_held_back(tmp_path: Path) -> None:
+    partition = follower(tmp_path, 0)
+    partition.log.update_config(THROTTLED)
+    quota = ReplicationQuota()
+    quota.limit(1, 0)
+    quota.record(1000, 0)
+    following = followed(partition, quota=quota)
+    assert asked(following.next_request(0)) == {0: (4, 0, -1)}, "it is in the ISR"
+    following.lost()
+    exchange(following, PartitionData(0, 0, 2, records=batches(tmp_path / "l", 3)))
+    assert following.next_request(0) is None, "others have acknowledged more"
+    assert following.due_ms(0) == 1000, "the rate is looked at again"
+    quota.limit(1 << 30, 1)
+    exchange(following, PartitionData(0, 0, 2, records=batches(tmp_path / "l2", 3, 3, since=1)), now_ms=2)
+    quota.limit(1, 2)
+    quota.record(1000, 2)
+    assert asked(following.next_request(2)) == {0: (4, 2, 3)}

@@ -19,6 +19,7 @@ from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.replication.followers import Connect, Followers
 from broker.replication.in_sync import InSyncReplicas, IsrStore
+from broker.replication.throttling import UNLIMITED, ReplicationQuota
 from broker.topics.errors import NotEnoughReplicasAfterAppend, NotLeading, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.partition import Partition
@@ -90,6 +91,8 @@ class Node:
     paused_until_ms: float = 0.0
     known: PartitionState | None = None
     checkpoint: int = 0
+    bytes_per_s: int = UNLIMITED
+    """That it copies and lets be copied of what is held back."""
     disk: CrashingDisk = field(default_factory=CrashingDisk)
     task: asyncio.Task[None] = field(init=False)
     """Of this life."""
@@ -102,7 +105,10 @@ class Node:
         opened = PartitionLog.open(self.directory, self.config, self.clock, self.disk)
         self.partition = Partition(TOPIC, 0, opened, PartitionState(-1, -1, (), ()), self.checkpoint)
         replica = ReplicaState(self.node_id, self.life)
-        self.followers = Followers(self.world.connected(self), lambda: replica, self.clock, self.rng)
+        self.quotas = ReplicationQuota(), ReplicationQuota()
+        for quota in self.quotas:
+            quota.limit(self.bytes_per_s, self.clock.ms)
+        self.followers = Followers(self.world.connected(self), lambda: replica, self.clock, self.rng, self.quotas[0])
         self.in_sync = InSyncReplicas(
             self.world.store(self), lambda: [self.partition], self.world.brokers, self.clock, LAG_MS
         )
@@ -118,6 +124,7 @@ class Node:
                 view=SimpleNamespace(require_by_id=self._topic),
                 require_partition=self._led,
                 in_sync=self.in_sync,
+                leader_quota=self.quotas[1],
             ),
         )
 

@@ -21,6 +21,7 @@ from broker.cluster.metadata import NO_LEADER, BrokerRegistration, LiveBroker, P
 from broker.log.config import LogConfig
 from broker.replication.followers import Connect
 from broker.replication.in_sync import IsrStore
+from broker.replication.throttling import ALL, UNLIMITED
 from broker.wire.records import Record, encode_batch
 from tests.broker.log.crashing import Crashed
 from tests.broker.replication.simulation.judge import Found, Judge
@@ -47,8 +48,12 @@ class World:
             index_interval_bytes=100,
             retention_ms=-1,
             min_insync_replicas=self.rng.choice([1, 2, 2]),
+            leader_replication_throttled_replicas=frozenset(self.rng.choice([(), (ALL,), ("0:1", "0:3")])),
+            follower_replication_throttled_replicas=frozenset(self.rng.choice([(), (ALL,), ("0:2",)])),
         )
         self.nodes = {one: Node(one, directory / f"{one}" / "t-0", self.clock, self.rng, config, self) for one in NODES}
+        for node in self.nodes.values():
+            node.bytes_per_s = self.rng.choice([UNLIMITED, 20_000, 5_000])
         self.state = PartitionState(1, 0, NODES, NODES, version=0)
         self.live = set(NODES)
         self.judge = Judge(frozenset(NODES))
