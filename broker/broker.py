@@ -234,6 +234,9 @@ class Broker:
             raise UnknownTopic(f"There is no partition {topic}-{index}.")
         if found.leading is None and found.offline is None:
             raise NotLeading(f"{topic}-{index} is led by broker {found.state.leader}")
+        if found.leading is not None and found.ordered_in < self._store.broker_epoch:
+            # Since the session before this one ended others may lead, and their records are not here.
+            raise NotLeading(f"{topic}-{index} was led here before broker {self.config.node_id} was registered anew")
         return found
 
     def topic_names(self) -> list[str]:

@@ -220,7 +220,7 @@ class ReplicaManager:
             raise
         failures: dict[TopicPartition, ErrorCode] = {}
         for number, (where, state) in enumerate(order.partitions.items(), 1):
-            code = self._take(where, state)
+            code = self._take(where, state, order.broker_epoch)
             if code is not ErrorCode.NONE:
                 failures[where] = code
             if number % TAKEN_PER_TURN == 0:
@@ -277,11 +277,12 @@ class ReplicaManager:
         found = self._prepared.get(where)
         return None if found is None or found.topic.topic_id != topic_id else self._prepared.pop(where)
 
-    def _take(self, where: TopicPartition, state: PartitionState) -> ErrorCode:
+    def _take(self, where: TopicPartition, state: PartitionState, broker_epoch: int) -> ErrorCode:
         topic = self.topics[where.topic]
         partition = topic.partitions[where.partition]
         if state.leader_epoch < partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
+        partition.ordered_in = broker_epoch
         self._followers.forget(topic.topic_id, where.partition)
         if state.leader != self._node_id:
             partition.follow(state)

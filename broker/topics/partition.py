@@ -41,8 +41,8 @@ class Partition:
     """
 
     __slots__ = (
-        "_awaited", "_log", "_start_waiters", "index", "leading", "offline", "replica_waiters", "state", "topic",
-        "waiters",
+        "_awaited", "_log", "_start_waiters", "index", "leading", "offline", "ordered_in", "replica_waiters", "state",
+        "topic", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +58,8 @@ class Partition:
         self.index = index
         self.state = state
         self.leading: Leading | None = None
+        self.ordered_in = 0
+        """The epoch of the registration in which this broker was last ordered to lead or follow."""
         self.waiters: set[asyncio.Event] = set()
         self.replica_waiters: set[asyncio.Event] = set()
         self.offline: PartitionOffline | None = None

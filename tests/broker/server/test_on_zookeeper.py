@@ -142,6 +142,34 @@ async def test_without_its_session_a_broker_leads_nothing_and_goes_on_with_the_n
         await client.create_topic("next")
 
 
+async def test_a_broker_with_a_new_session_leads_nothing_before_it_is_ordered_to(tmp_path: Path, world: World) -> None:
+    """Others may lead since its last session ended, and the controller may not reach it to say so."""
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        assert (await client.produce("t", batch_of("a"))).error_code == 0
+        other = world.server.connect()
+        world.server.expire(world.sessions[0])
+        await other.create(layout.CONTROLLER, layout.encode_controller(2, 0), ephemeral=True)
+
+        async def registered() -> bool:
+            world.server.tick()
+            return world.server.find("/brokers/ids/1") is not None and server.broker.clock.boottime() < (
+                server.broker._store.alive_until
+            )
+
+        await until(registered)
+        assert (await client.fetch("t", 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await client.produce("t", batch_of("b"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await other.close()
+
+        async def leads() -> bool:
+            world.server.tick()
+            return (await client.produce("t", batch_of("c"))).error_code == 0
+
+        await until(leads)
+        assert values_in(await client.fetch("t", 0)) == ["a", "c"]
+
+
 async def test_a_broker_that_wakes_from_its_machines_sleep_leads_nothing(tmp_path: Path, world: World) -> None:
     """Its monotonic clock stood still, ZooKeeper's did not."""
     async with world.broker(tmp_path) as server, connect(server.address) as client:
