@@ -13,6 +13,10 @@ SOURCE_ANSWER_MS: Final = 10_000
 """How long a source may take for each of its answers."""
 SOURCE_LOOK_MS: Final = 60_000
 """How long a failover waits for the whole of a source that lives; then for what a part of it can tell."""
+COUNT_MS: Final = 10_000
+"""How long the records of a loss are counted at a source that answers."""
+COUNTED_AT_ONCE: Final = 8
+"""In partitions."""
 DRAIN_TIMEOUT_S: Final = 60.0
 QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""

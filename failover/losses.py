@@ -2,19 +2,21 @@
 
 The source's log end is known exactly only while it answers. When it is gone, the mirror's last observation of it
 gives a lower bound: what was written after that observation cannot be known, and is said to be unknown, never zero.
+Offsets are not records: transaction markers, aborted and compacted records take offsets, too. So records are stated
+only where they were counted by reading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from failover.snapshot import PartitionView
 
 
 class Certainty(StrEnum):
-    """How much of a loss statement is known."""
+    """How much is known of where a loss ends."""
 
     EXACT = "exact"
     AT_LEAST = "at_least"
@@ -23,16 +25,18 @@ class Certainty(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoss:
-    """Source offsets [first_offset, end_offset) that the target does not have.
+    """Source offsets [first_offset, end_offset) that the target does not have: so many `offsets`.
 
-    `records` counts offsets: the number of records wherever the source's log has no offset gaps. With certainty
-    AT_LEAST more may have been written after `seen_at_ms`; with UNKNOWN nothing is known of the source's end at all.
-    Timestamps are the records' own, Unix milliseconds, None where they cannot be known.
+    `records` are the committed ones among them, counted by reading; None where they were not counted. There are
+    never more than offsets. With certainty AT_LEAST more may have been written after `seen_at_ms`; with UNKNOWN
+    nothing is known of the source's end at all. Timestamps are the records' own, Unix milliseconds, None where they
+    cannot be known.
     """
 
     topic: str
     partition: int
     certainty: Certainty
+    offsets: int | None
     records: int | None
     first_offset: int | None
     end_offset: int | None
@@ -47,53 +51,58 @@ class PartitionLoss:
 
 
 def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
-    """The loss statement of one partition, without the timestamps that only a living source can give."""
+    """The loss statement of one partition, without what only reading the source can give."""
     if not view.trusted:
-        return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, None, view.source_end)
+        return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, None, None, view.source_end)
     first = view.mirrored_source_next
     if first is None:
         first = view.source_start or 0
-    if view.source_end is not None:
-        return PartitionLoss(
-            view.topic,
-            view.partition,
-            Certainty.EXACT,
-            max(0, view.source_end - first),
-            first,
-            max(first, view.source_end),
-            seen_at_ms=taken_at_ms,
-        )
-    if view.seen_source_end is None:
-        return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, view.mirrored_source_next, None)
-    records = max(0, view.seen_source_end - first)
+    is_seen_now = view.source_end is not None
+    end = view.source_end if is_seen_now else view.seen_source_end
+    if end is None:
+        at = view.mirrored_source_next
+        return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, None, at, None)
+    offsets = max(0, end - first)
     return PartitionLoss(
-        view.topic,
-        view.partition,
-        Certainty.AT_LEAST,
-        records,
-        first,
-        max(first, view.seen_source_end),
-        last_timestamp_ms=view.seen_timestamp_ms if records else None,
-        seen_at_ms=view.seen_at_ms,
+        topic=view.topic,
+        partition=view.partition,
+        certainty=Certainty.EXACT if is_seen_now else Certainty.AT_LEAST,
+        offsets=offsets,
+        records=None if offsets else 0,
+        first_offset=first,
+        end_offset=max(first, end),
+        last_timestamp_ms=view.seen_timestamp_ms if offsets and not is_seen_now else None,
+        seen_at_ms=taken_at_ms if is_seen_now else view.seen_at_ms,
     )
+
+
+def with_end(loss: PartitionLoss, source_end: int | None) -> PartitionLoss:
+    """After a later look: a source that has gone on since, or does not tell (None), may have more than was seen."""
+    if loss.certainty is Certainty.EXACT and (source_end is None or source_end > (loss.end_offset or 0)):
+        return replace(loss, certainty=Certainty.AT_LEAST)
+    return loss
 
 
 @dataclass(frozen=True, slots=True)
 class LossTotal:
-    """The sum over partitions: `records` known to be lost, and whether more may be."""
+    """The sum over partitions, and whether more may be lost; `records` is None where those of one were not counted."""
 
-    records: int
+    offsets: int
+    records: int | None
     partitions_with_loss: int
     certainty: Certainty
 
 
 def total_loss(losses: Iterable[PartitionLoss]) -> LossTotal:
     """Sum the statements; one partition that is not exact makes the sum a lower bound."""
-    records = partitions = 0
+    offsets = partitions = 0
+    records: int | None = 0
     certainty = Certainty.EXACT
     for loss in losses:
-        records += loss.records or 0
-        partitions += bool(loss.records)
+        offsets += loss.offsets or 0
+        partitions += bool(loss.offsets) and loss.records != 0
+        if loss.offsets is not None:
+            records = None if records is None or loss.records is None else records + loss.records
         if loss.certainty is not Certainty.EXACT:
             certainty = Certainty.AT_LEAST
-    return LossTotal(records, partitions, certainty)
+    return LossTotal(offsets, records, partitions, certainty)

@@ -19,6 +19,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import BrokerAnswer, SiteFinding, call_site
+from failover.counting import count_losses
 from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
@@ -171,7 +172,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
             case OperationStep.VERIFY:
                 differences = (*not_fenced, *await verify(plan, sites, snapshot, moves, journal.operation_id))
         journal.record("done", {"step": step.value})
-    losses = await _with_timestamps(sites, snapshot)
+    losses = await stated_losses(sites, snapshot)
     result = OperationResult(
         operation_id=journal.operation_id,
         operation=plan.operation,
@@ -202,7 +203,7 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         snapshot = await sites.look()
         behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
         now_ends = tuple(view.source_end for view in snapshot.partitions)
-        drained = behind.certainty is Certainty.EXACT and not behind.records
+        drained = behind.certainty is Certainty.EXACT and not behind.offsets
         if now_ends != ends or not drained:
             quiet_since, ends = None, now_ends
         elif quiet_since is None:
@@ -211,9 +212,9 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
             return snapshot
         if loop.time() > deadline:
             raise NotDrained(
-                f"{behind.records} records in {behind.partitions_with_loss} partitions were still not mirrored "
+                f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
                 f"after {timeout_s:.0f} s; nothing was changed"
-                if behind.records
+                if behind.offsets
                 else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
                 hint="stop the producers at the source, see `farshore status`, then try again",
             )
@@ -273,14 +274,15 @@ def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:
     )
 
 
-async def _with_timestamps(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
-    """The statements, with first and last timestamps where the source can still be read."""
-    losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
+async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+    """What the target lacks, counted, and with first and last timestamps, where the source can still be read."""
+    losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
     if sites.source is None:
-        return tuple(losses)
+        return losses
+    shared = {TopicPartition(view.topic, view.partition) for view in snapshot.partitions if view.has_local_writers}
     stated = []
-    for loss in losses:
-        if loss.records and loss.certainty is Certainty.EXACT:
+    for loss in await count_losses(sites.source, losses, shared):
+        if loss.records != 0 and loss.certainty is Certainty.EXACT:
             with suppress(ClientError):  # the source went in the meantime: then the timestamps cannot be known
                 first, last = await edge_timestamps(sites.source, loss)
                 loss = replace(loss, first_timestamp_ms=first, last_timestamp_ms=last)

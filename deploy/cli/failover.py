@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.contact import CLIENT_ID, reach
 from failover.errors import GroupsRead, NotDrained, NotMovable
 from failover.journal import Journal, sole_operation
-from failover.operation import Sites, carry_out, mark_interrupted
+from failover.operation import Sites, carry_out, mark_interrupted, stated_losses
 from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
 from failover.to_datetime import moves_to
 from mirror.api import Link
@@ -183,7 +184,8 @@ async def _decide(
 ) -> int:
     """Show the plan, get consent, carry it out, show the result."""
     if dry_run:
-        display.print_plan(plan, output)
+        losses = await stated_losses(sites, plan.snapshot)
+        display.print_plan(replace(plan, losses=losses), output)
         return ExitCode.REFUSED if plan.refusals else ExitCode.DONE
     display.show_plan(plan)
     display.refuse(plan, output)

@@ -22,6 +22,7 @@ LOSS_COLUMNS = (
     "topic",
     "partition",
     "certainty",
+    "offsets",
     "records",
     "first_offset",
     "end_offset",
@@ -120,12 +121,12 @@ def reason_of(refusal: GateRefusal) -> tuple[str, str]:
 def headline(total: LossTotal) -> str:
     """The loss in one line."""
     where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
+    missing = f"{counted(total.offsets, 'offset')}{where}, which are at most as many records"
+    if total.records is not None:
+        missing = f"{counted(total.records, 'record')}{where}"
     if total.certainty is Certainty.EXACT:
-        return f"only at the source: {counted(total.records, 'record')}{where}"
-    return (
-        f"lost: at least {counted(total.records, 'record')}{where}; what was written after the mirror last saw the "
-        "source cannot be known"
-    )
+        return f"only at the source: {missing}"
+    return f"lost: at least {missing}; what was written after the source was last seen cannot be known"
 
 
 def print_plan(plan: OperationPlan, output: str) -> None:

@@ -73,18 +73,18 @@ class LossProof:
     partition: int
     acknowledged_records: int
     mirrored_records: int
-    stated_records: int | None
+    stated_offsets: int | None
     stated_certainty: str
     true_records: int
 
     @property
     def holds(self) -> bool:
         """A statement is honest when an exact one is the truth, and a lower bound is not above it."""
-        if self.stated_records is None:
+        if self.stated_offsets is None:
             return self.stated_certainty == "unknown"
         if self.stated_certainty == "exact":
-            return self.stated_records == self.true_records
-        return self.stated_records <= self.true_records
+            return self.stated_offsets == self.true_records
+        return self.stated_offsets <= self.true_records
 
 
 @dataclass(slots=True)

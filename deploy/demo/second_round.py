@@ -95,12 +95,12 @@ async def prove_losses(stage: Stage, seen: Acknowledged, stated: list[dict[str, 
         mirrored = state.map.mirrored_end(at.topic, at.partition)
         mirrored_records = mirrored.source_next if mirrored else 0
         statement = said.get(at.partition)
-        records = statement["records"] if statement else None
+        offsets = statement["offsets"] if statement else None
         proof = LossProof(
             at.partition,
             acknowledged,
             mirrored_records,
-            int(records) if isinstance(records, int) else None,
+            int(offsets) if isinstance(offsets, int) else None,
             str(statement["certainty"]) if statement else "unknown",
             ends[at] - mirrored_records,
         )

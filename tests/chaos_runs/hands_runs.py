@@ -218,7 +218,7 @@ class HandsRun(ABC):
             self.problem("run", f"status says lag {status['lag_records']}")
         plan = json.loads(failover.out) if failover.out else {"losses": None}
         for loss in plan["losses"] or ():
-            if loss["certainty"] != "exact" or loss["records"] != 0:
+            if loss["certainty"] != "exact" or loss["offsets"] != 0:
                 self.problem(self.action_of(loss["topic"]), f"failover says of a mirrored partition: {loss}")
         if not plan["losses"]:
             self.problem("run", f"failover --dry-run ended with {failover.code}: {failover.err}")

@@ -134,7 +134,7 @@ async def test_what_a_part_of_the_source_still_tells_is_used(tmp_path: Path) -> 
             snapshot = await replace(stage.sites, source=half_source).look_past_source()
     assert snapshot.source_finding is SiteFinding.PARTLY_THERE
     losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
-    assert [(loss.certainty, loss.records) for loss in losses] == [(Certainty.EXACT, 7), (Certainty.EXACT, 0)]
+    assert [(loss.certainty, loss.offsets) for loss in losses] == [(Certainty.EXACT, 7), (Certainty.EXACT, 0)]
     plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True)
     assert plan.refusals == (GateRefusal(RefusalReason.SOURCE_PARTLY_THERE, "east"),)
     assert {move.kind for move in plan.moves} == {MoveKind.KEPT}
@@ -161,7 +161,7 @@ async def test_what_cannot_be_read_at_the_source_holds_up_no_failover(tmp_path: 
     assert snapshot.source_finding is SiteFinding.PARTLY_THERE
     losses = [state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions]
     if damaged == "registry":
-        assert [(loss.certainty, loss.records) for loss in losses] == [(Certainty.EXACT, 7), (Certainty.EXACT, 0)]
+        assert [(loss.certainty, loss.offsets) for loss in losses] == [(Certainty.EXACT, 7), (Certainty.EXACT, 0)]
     plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False, even_if_source_partly_there=True)
     assert plan.refusals == ()
     assert {move.kind for move in plan.moves} == {MoveKind.KEPT}

@@ -130,8 +130,8 @@ async def test_a_switchover_is_refused_for_a_mirror_that_stands_still(tmp_path: 
             pass
         await write(stage.source, PARTITIONS[1], some_records(5000, LATER_RECORDS))
         plan = plan_switchover(await stage.sites.look())
-        assert plan.loss.records == LATER_RECORDS
-        with pytest.raises(NotDrained, match=f"{LATER_RECORDS} records in 1 partitions"):
+        assert plan.loss.offsets == LATER_RECORDS
+        with pytest.raises(NotDrained, match=f"{LATER_RECORDS} offsets in 1 partitions"):
             await stage.run(plan, stage.sites, drain_timeout_s=1.0)
         assert (await stage.sites.look()).link_state == "running"
 

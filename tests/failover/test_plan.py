@@ -41,14 +41,14 @@ def reasons(plan_refusals: tuple[GateRefusal, ...]) -> set[RefusalReason]:
 
 def test_a_living_source_gives_an_exact_statement() -> None:
     loss = state_loss(BEHIND, NOW_MS)
-    assert (loss.certainty, loss.records, loss.first_offset, loss.end_offset) == (Certainty.EXACT, 10, 90, 100)
+    assert (loss.certainty, loss.offsets, loss.first_offset, loss.end_offset) == (Certainty.EXACT, 10, 90, 100)
     assert not loss.is_none
     assert state_loss(MIRRORED, NOW_MS).is_none
 
 
 def test_a_lost_source_gives_a_lower_bound_and_never_says_none() -> None:
     loss = state_loss(replace(MIRRORED, source_end=None), NOW_MS)
-    assert (loss.certainty, loss.records) == (Certainty.AT_LEAST, 0)
+    assert (loss.certainty, loss.offsets) == (Certainty.AT_LEAST, 0)
     assert not loss.is_none
     assert loss.seen_at_ms == NOW_MS - 1
 
@@ -56,12 +56,12 @@ def test_a_lost_source_gives_a_lower_bound_and_never_says_none() -> None:
 def test_a_source_never_observed_is_unknown() -> None:
     view = replace(MIRRORED, source_end=None, seen_source_end=None, seen_timestamp_ms=None, seen_at_ms=None)
     loss = state_loss(view, NOW_MS)
-    assert (loss.certainty, loss.records) == (Certainty.UNKNOWN, None)
+    assert (loss.certainty, loss.offsets) == (Certainty.UNKNOWN, None)
 
 
 def test_one_uncertain_partition_makes_the_total_a_lower_bound() -> None:
     total = total_loss([state_loss(BEHIND, NOW_MS), state_loss(replace(MIRRORED, source_end=None), NOW_MS)])
-    assert (total.records, total.partitions_with_loss, total.certainty) == (10, 1, Certainty.AT_LEAST)
+    assert (total.offsets, total.partitions_with_loss, total.certainty) == (10, 1, Certainty.AT_LEAST)
 
 
 def test_switchover_moves_an_empty_group_to_its_translated_offset() -> None:
@@ -146,7 +146,7 @@ def test_with_the_source_gone_the_synced_offset_stays_and_an_absent_one_is_unkno
 def test_offsets_in_doubt_are_never_told_as_no_loss_and_refuse_a_switchover() -> None:
     doubted = replace(MIRRORED, trusted=False)
     loss = state_loss(doubted, NOW_MS)
-    assert (loss.certainty, loss.records, loss.is_none) == (Certainty.UNKNOWN, None, False)
+    assert (loss.certainty, loss.offsets, loss.is_none) == (Certainty.UNKNOWN, None, False)
     snapshot = replace(SNAPSHOT, partitions=(doubted,))
     assert RefusalReason.OFFSETS_IN_DOUBT in reasons(plan_switchover(snapshot).refusals)
     failover = plan_failover(snapshot, allow_data_loss=False, even_if_source_answers=True)
@@ -156,4 +156,4 @@ def test_offsets_in_doubt_are_never_told_as_no_loss_and_refuse_a_switchover() ->
 def test_a_partition_that_was_never_mirrored_loses_what_its_source_still_has() -> None:
     view = replace(MIRRORED, mirrored_source_next=None, target_end=None, source_start=70)
     loss = state_loss(view, NOW_MS)
-    assert (loss.certainty, loss.records, loss.first_offset, loss.end_offset) == (Certainty.EXACT, 30, 70, 100)
+    assert (loss.certainty, loss.offsets, loss.first_offset, loss.end_offset) == (Certainty.EXACT, 30, 70, 100)

@@ -145,7 +145,7 @@ def test_plans_say_what_they_do_from_what_they_saw() -> None:
     assert switchover.steps == (OperationStep.DRAIN, fence, groups, check)
     assert switchover.by_offset_map
     assert switchover.losses == (state_loss(VIEW, NOW_MS),)
-    assert switchover.loss == LossTotal(10, 1, Certainty.EXACT)
+    assert switchover.loss == LossTotal(10, None, 1, Certainty.EXACT)
     failover = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True)
     assert (failover.operation, failover.snapshot) == (Operation.FAILOVER, SNAPSHOT)
     assert failover.steps == (fence, groups, check)
@@ -161,8 +161,8 @@ def test_moves_to_a_datetime_replace_those_of_the_map() -> None:
     assert (none.moves, none.by_offset_map) == ((), False)
 
 
-def loss(certainty: Certainty, records: int | None, first: int | None, end: int | None, **times: int) -> PartitionLoss:
-    return PartitionLoss("flights", 3, certainty, records, first, end, **times)
+def loss(certainty: Certainty, offsets: int | None, first: int | None, end: int | None, **times: int) -> PartitionLoss:
+    return PartitionLoss("flights", 3, certainty, offsets, 0 if offsets == 0 else None, first, end, **times)
 
 
 GONE = replace(VIEW, source_end=None)
@@ -193,10 +193,25 @@ def test_a_loss_is_stated_with_what_is_known_of_it_and_no_more(view: PartitionVi
     assert state_loss(view, NOW_MS) == expected
 
 
-@given(st.lists(st.tuples(st.sampled_from(Certainty), st.one_of(st.none(), st.integers(0, 99))), max_size=5))
-def test_a_total_is_exact_only_where_every_partition_is(stated: list[tuple[Certainty, int | None]]) -> None:
-    total = total_loss([loss(certainty, records, None, None) for certainty, records in stated])
-    assert total.records == sum(records for _, records in stated if records is not None)
-    assert total.partitions_with_loss == len([records for _, records in stated if records])
+STATED = st.one_of(
+    st.just((None, None)),
+    st.just((0, 0)),
+    st.integers(1, 99).flatmap(lambda offsets: st.tuples(st.just(offsets), st.none() | st.integers(0, offsets))),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(Certainty), STATED), max_size=5))
+def test_a_total_is_exact_only_where_every_partition_is(
+    stated: list[tuple[Certainty, tuple[int | None, int | None]]],
+) -> None:
+    losses = [
+        replace(loss(certainty, offsets, None, None), records=records) for certainty, (offsets, records) in stated
+    ]
+    total = total_loss(losses)
+    seen = [(offsets, records) for _, (offsets, records) in stated if offsets is not None]
+    assert total.offsets == sum(offsets for offsets, _ in seen)
+    counts = [records for _, records in seen if records is not None]
+    assert total.records == (sum(counts) if len(counts) == len(seen) else None)
+    assert total.partitions_with_loss == len([1 for offsets, records in seen if offsets and records != 0])
     exact = {certainty for certainty, _ in stated} <= {Certainty.EXACT}
     assert total.certainty is (Certainty.EXACT if exact else Certainty.AT_LEAST)

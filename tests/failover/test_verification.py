@@ -185,7 +185,7 @@ async def test_a_log_without_records_has_no_last_one(tmp_path: Path) -> None:
 async def test_the_times_of_a_loss_are_those_of_its_first_and_last_record(tmp_path: Path) -> None:
     async with two_sites(tmp_path) as sites:
         end = await leave_markers(sites.source, HERE, 2)
-        loss = PartitionLoss(*HERE, Certainty.EXACT, end - 2, 2, end)
+        loss = PartitionLoss(*HERE, Certainty.EXACT, end - 2, None, 2, end)
         assert await edge_timestamps(sites.source, loss) == (1_002, 1_004)
         assert await edge_timestamps(sites.source, replace(loss, first_offset=4)) == (1_004, 1_004)
         assert await edge_timestamps(sites.source, replace(loss, first_offset=5)) == (None, None)

@@ -165,7 +165,7 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
     assert "--yes" in refused.stderr
     document = json.loads(refused.stdout)
     assert [refusal["reason"] for refusal in document["refusals"]] == ["no_consent"]
-    assert document["loss"] == {"records": 0, "partitions_with_loss": 0, "certainty": "exact"}
+    assert document["loss"] == {"offsets": 0, "records": 0, "partitions_with_loss": 0, "certainty": "exact"}
     assert shell.journals == before
 
 

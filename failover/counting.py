@@ -1,0 +1,65 @@
+"""The records of a loss, counted by reading what a source that answers still has of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container, Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.log import read_batches
+from broker.client.offsets import list_each_offset
+from broker.wire.errors import WireError
+from broker.wire.records import decode_records
+from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
+from failover.limits import COUNT_MS, COUNTED_AT_ONCE
+from failover.losses import PartitionLoss, with_end
+
+
+async def count_losses(
+    source: Cluster, losses: Iterable[PartitionLoss], shared: Container[TopicPartition]
+) -> tuple[PartitionLoss, ...]:
+    """The statements, with their records where these could be counted within COUNT_MS; exact only where nothing came
+    to the source meanwhile.
+
+    Not counted are those of `shared` partitions: some of their records came from the target, which has them.
+    """
+    turns = asyncio.Semaphore(COUNTED_AT_ONCE)
+    counted: dict[TopicPartition, PartitionLoss] = {}
+
+    async def count(where: TopicPartition, loss: PartitionLoss) -> None:
+        async with turns:
+            with suppress(ClientError, WireError):  # it went in the meantime, or is damaged there: not counted
+                records = await _records(source, where, loss.first_offset or 0, loss.end_offset or 0)
+                counted[where] = replace(loss, records=records)
+
+    stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
+    with suppress(TimeoutError):
+        async with asyncio.timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
+            for where, loss in stated.items():
+                if loss.offsets and where not in shared:
+                    tasks.create_task(count(where, loss))
+    ends = await _ends(source, list(stated))
+    return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
+
+
+async def _ends(source: Cluster, wheres: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Those that are told within the limit."""
+    with suppress(ClientError, TimeoutError):
+        async with asyncio.timeout(COUNT_MS / 1000):
+            found = await list_each_offset(source, dict.fromkeys(wheres, LATEST))
+            return {where: at.offset for where, at in found.items() if not isinstance(at, ClientError)}
+    return {}
+
+
+async def _records(source: Cluster, where: TopicPartition, start: int, end: int) -> int:
+    """Committed ones with offsets in [start, end)."""
+    records = 0
+    async for header, batch in read_batches(source, where, start, end, IsolationLevel.READ_COMMITTED):
+        if start <= header.base_offset and header.next_offset <= end:
+            records += header.record_count
+        else:
+            records += sum(start <= record.offset < end for record in decode_records(batch))
+    return records
