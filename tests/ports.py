@@ -36,6 +36,15 @@ def free_port() -> int:
             return port
 
 
+def free_ports_in_a_row(count: int) -> int:
+    """The first of so many."""
+    row = [free_port()]
+    while len(row) < count:
+        port = free_port()
+        row = [port, *row] if port == row[0] - 1 else [port]
+    return row[0]
+
+
 def _claimed_block() -> _Block:
     starts = list(range(FIRST_PORT, END_PORT - BLOCK_PORTS + 1, BLOCK_PORTS))
     random.SystemRandom().shuffle(starts)
