@@ -46,6 +46,10 @@ class PartitionState:
     """When this was written, counted as the brokers' epochs are: who registered later was restarted since. 0 is before
     every registration.
     """
+    isr_epochs: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    """Node ids of the ISR with the epoch of the registration in which each was found in sync, as far as the writer knew
+    it (KIP-903): in a later life it may lack records. Not part of orders to brokers.
+    """
 
 
 @dataclass(frozen=True, slots=True)

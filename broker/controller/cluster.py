@@ -137,12 +137,15 @@ class Cluster:
     # -- what is wanted --------------------------------------------------------------------------------------
 
     def elections_after_taking_over(self) -> States:
-        """For a new controller: who of the replicas was restarted since its partition's state was written shows by the
-        epochs.
+        """For a new controller: who was restarted since its partition's state was written shows by the epochs, also of
+        those of whom the state says nothing itself.
         """
-        return self._wanted(
-            self.elected(), lambda state: {n for n in state.replicas if self._epoch(n) > state.written_at}
-        )
+
+        def restarted(state: PartitionState) -> Set[int]:
+            known = dict(state.isr_epochs)
+            return {n for n in state.replicas if n not in known and self._epoch(n) > state.written_at}
+
+        return self._wanted(self.elected(), restarted)
 
     def elections(self, among: Mapping[TopicPartition, PartitionState], restarted: Set[int] = frozenset()) -> States:
         return self._wanted(among, lambda state: restarted)
@@ -151,12 +154,22 @@ class Cluster:
         broker = self.brokers.get(node)
         return -1 if broker is None else broker.epoch
 
+    def _in_later_lives(self, state: PartitionState) -> Set[int]:
+        """Who of the ISR was found in sync in an earlier life: its leader did not know yet that it was restarted."""
+        return {node for node, epoch in state.isr_epochs if self._epoch(node) > epoch}
+
+    def isr_epochs(self, state: PartitionState) -> tuple[tuple[int, int], ...]:
+        """For a state that the controller writes: whoever is there is in the life that decided of it."""
+        known = {**dict(state.isr_epochs), **{n: self.brokers[n].epoch for n in state.isr if n in self.brokers}}
+        return tuple((node, known[node]) for node in state.isr if node in known)
+
     def _wanted(self, among: Mapping[TopicPartition, PartitionState], restarted: RestartedOf) -> States:
         brokers = Liveness(self.brokers.keys(), self.leaving)
         wanted: States = {}
         for where, state in among.items():
             present = self._present(where, brokers)
-            after = after_restarts(state, present, restarted(state), unclean=self._unclean(where.topic))
+            back = restarted(state) | self._in_later_lives(state)
+            after = after_restarts(state, present, back, unclean=self._unclean(where.topic))
             if after.leader == NO_LEADER and where in self.failed and state.leader in brokers.live:
                 # It is there, and says what is damaged; without a leader nobody would.
                 continue

@@ -239,7 +239,10 @@ class Reign:
         known = {where: state for where in told if (state := self.cluster.state(where)) is not None}
         newest = await self.store.partition_states(known)
         self.cluster.take(newest.states)
-        self.tell({where.topic for where in newest.states})
+        # Who came in may be gone by now, or have another life: leaders hear of that later than this controller.
+        changed = await self.write(self.cluster.elections(newest.states))
+        self.order(changed)
+        self.tell({where.topic for where in newest.states.keys() | changed})
 
     async def _on_configs(self, path: str) -> None:
         kind, _, name = path.partition("/")
@@ -256,7 +259,8 @@ class Reign:
         """The partitions that are other than before. Where leaders changed the ISR first, it is decided again."""
         changed: set[TopicPartition] = set()
         while wanted:
-            states = {where: replace(state, controller_epoch=self.controller.epoch) for where, state in wanted.items()}
+            epoch, epochs = self.controller.epoch, self.cluster.isr_epochs
+            states = {w: replace(s, controller_epoch=epoch, isr_epochs=epochs(s)) for w, s in wanted.items()}
             written = await self.store.write_partition_states(self.controller, states)
             self.cluster.take(written.states)
             newest = await self.store.partition_states({where: states[where] for where in written.refused})

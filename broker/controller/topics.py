@@ -155,7 +155,8 @@ class TopicChanges:
                 first = first_leader(state, there)
                 if first is None:
                     raise BrokerGone(f"every broker of {topic.name}-{index} went away while it was made")
-                led[kind] = replace(first, controller_epoch=self.reign.controller.epoch)
+                epochs = self.reign.cluster.isr_epochs(first)
+                led[kind] = replace(first, controller_epoch=self.reign.controller.epoch, isr_epochs=epochs)
             partitions[index] = led[kind]
         return replace(topic, partitions=tuple(partitions))
 

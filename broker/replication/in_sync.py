@@ -119,7 +119,8 @@ class InSyncReplicas:
             where = TopicPartition(partition.topic, partition.index)
             leading.begin_change(isr)
             in_order = tuple(node_id for node_id in partition.replicas if node_id in isr)
-            asked[where] = replace(partition.state, isr=in_order)
+            epochs = leading.isr_epochs(in_order, partition.state.isr_epochs)
+            asked[where] = replace(partition.state, isr=in_order, isr_epochs=epochs)
             self._open[where] = (partition, leading)
             log.info("the ISR of %s-%d is to be %s, is %s", *where, in_order, partition.isr)
         try:

@@ -163,6 +163,12 @@ class Leading:
             return None
         return self.isr | {node_id}
 
+    def isr_epochs(self, isr: Iterable[int], known: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """In which life each of the ISR was found in sync: the one in which it fetched last, or what was `known`."""
+        epochs = dict(known)
+        epochs |= {n: follower.broker_epoch for n, follower in self._followers.items() if follower.broker_epoch >= 0}
+        return tuple((node, epochs[node]) for node in isr if node in epochs)
+
     def begin_change(self, isr: frozenset[int]) -> None:
         """Before it is asked of the store: from now on this may be the ISR."""
         assert self.pending is None

@@ -228,14 +228,19 @@ def decode_uuid(text: str) -> uuid.UUID:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    document = {
+    document: dict[str, Any] = {
         "controller_epoch": state.controller_epoch,
         "leader": state.leader,
         "version": STATE_VERSION,
         "leader_epoch": state.leader_epoch,
         "isr": list(state.isr),
     }
-    return encode({**document, "leader_recovery_state": 1} if state.recovering else document)
+    if state.recovering:
+        document["leader_recovery_state"] = 1
+    if state.isr_epochs:
+        # Kafka's brokers pass over what they do not know.
+        document["isr_broker_epochs"] = [list(each) for each in state.isr_epochs]
+    return encode(document)
 
 
 def decode_partition_state(
@@ -255,6 +260,7 @@ def decode_partition_state(
             controller_epoch=int(document["controller_epoch"]),
             recovering=document.get("leader_recovery_state", 0) == 1,
             version=version,
+            isr_epochs=tuple((int(node), int(epoch)) for node, epoch in document.get("isr_broker_epochs", ())),
         )
 
 

@@ -4,6 +4,8 @@ real one still writes the same is tested in tests/interop/test_kafka_znodes.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.cluster.metadata import NO_TOPIC_ID, BrokerRegistration, Endpoint, PartitionState
@@ -65,6 +67,13 @@ def test_what_is_read_is_what_it_means() -> None:
     assert at_ms == 1795291512811
     assert layout.decode_producer_ids(b"") == (-1, range(0))
     assert layout.decode_configs("/config/topics/t", b"") == {}
+
+
+def test_in_which_lives_the_isr_was_found_stands_beside_what_kafka_reads() -> None:
+    where, state = TopicPartition("t", 0), PartitionState(1, 3, (1, 2), (1, 2), isr_epochs=((1, 70), (2, 95)))
+    data = layout.encode_partition_state(state)
+    assert layout.decode_partition_state(where, data, 7, state).isr_epochs == state.isr_epochs
+    assert b"epochs" not in layout.encode_partition_state(replace(state, isr_epochs=()))
 
 
 def test_what_earlier_kafkas_wrote_is_read() -> None:

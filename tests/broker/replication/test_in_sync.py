@@ -130,6 +130,23 @@ async def test_of_a_broker_that_was_restarted_nothing_is_known(tmp_path: Path) -
     assert world.isr() == (1, 2)
 
 
+async def test_it_is_written_in_which_life_each_was_found_in_sync(tmp_path: Path) -> None:
+    """The controller may know of a later one already."""
+    world = World(tmp_path, isr=(1,))
+    world.fetch(2, 1)
+    await world.keeper.expand()
+    world.fetch(3, 1, epoch=EPOCH + 3)
+    world.brokers[3] = LiveBroker(BrokerRegistration(3, ()), EPOCH + 3)
+    await world.keeper.expand()
+    assert world.isr() == (3, 1, 2)
+    assert world.store.states[TopicPartition("t", 0)].isr_epochs == ((3, EPOCH + 3), (2, EPOCH))
+    world.clock.advance(LAG_MS + 1)
+    world.partitions[0].log.append(batch_of(b"v"), leader_epoch=4)
+    world.fetch(2, 2)
+    await world.keeper.shrink()
+    assert world.store.states[TopicPartition("t", 0)].isr_epochs == ((2, EPOCH),)
+
+
 async def test_a_change_that_was_made_and_not_answered_is_found(tmp_path: Path) -> None:
     world = World(tmp_path, isr=(1,))
     world.store.lost = True
