@@ -119,7 +119,8 @@ async def test_many_partitions_are_copied_and_survive_each_of_their_leaders(tmp_
             for index in range(count):
                 leader = await cluster.led("t", index)
                 log = cluster.broker(leader).require_partition("t", index).log
-                assert (log.high_watermark, log.log_end_offset) == (1, 1)
+                # One that was not told of it yet learns from its followers how far everybody is.
+                await until(lambda log=log: (log.high_watermark, log.log_end_offset) == (1, 1))
             await cluster.start(node)
             await until(
                 lambda: all(
