@@ -45,6 +45,7 @@ from broker.limits import CONTROLLED_SHUTDOWN_MS, INTERNAL_TOPIC_TIMEOUT_MS, PRO
 from broker.log.disk import OS_DISK
 from broker.openings import Openings
 from broker.replicas.configs import BrokerConfigs, TopicConfigs
+from broker.replicas.damage import FoundDamage
 from broker.replicas.files import PartitionFiles
 from broker.replicas.manager import ReplicaManager
 from broker.replicas.upkeep import Upkeep
@@ -127,6 +128,8 @@ class Broker:
         )
         self.groups = Coordinators(self, offsets, self._group_coordinator)
         self.transactions = Coordinators(self, transactions, self._transaction_coordinator)
+        self._found_damage = FoundDamage(store, config.node_id, clock)
+        self.replicas.damage_listeners.append(self._found_damage.note)
         self.verification = Verification(self.transactions, self.view, self.peers)
         self.replicas.leadership_listeners.append(self._leads)
         self.view.deletion_listeners.append(self._forget_topic)
@@ -309,6 +312,7 @@ class Broker:
             tasks.create_task(self.replicas.sweep())
             tasks.create_task(self.followers.run())
             tasks.create_task(self.in_sync.run())
+            tasks.create_task(self._found_damage.run())
             tasks.create_task(self._upkeep.note_high_watermarks())
             tasks.create_task(self._upkeep.enforce_retention())
             tasks.create_task(self._upkeep.compact())

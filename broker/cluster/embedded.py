@@ -71,6 +71,7 @@ class EmbeddedMetadataStore:
         self._brokers: dict[int, LiveBroker] = {}
         self._controller: Controller | None = None
         self._isr_changes: set[TopicPartition] = set()
+        self._failed_log_dirs: set[int] = set()
         # A change has it from what it is decided by until it is written and told.
         self._turn = asyncio.Lock()
         self._watching: list[tuple[frozenset[ChangeKind], asyncio.Queue[Change]]] = []
@@ -275,6 +276,11 @@ class EmbeddedMetadataStore:
         taken, self._isr_changes = self._isr_changes, set()
         return taken
 
+    async def take_log_dir_failures(self, controller: Controller) -> set[int]:
+        self._check_controller(controller)
+        taken, self._failed_log_dirs = self._failed_log_dirs, set()
+        return taken
+
     # -- the leaders' writes ---------------------------------------------------------------------------------
 
     @_in_turn
@@ -284,6 +290,10 @@ class EmbeddedMetadataStore:
             self._isr_changes |= written.states.keys()
             self._tell(Change(ChangeKind.ISR))
         return written
+
+    async def tell_log_dir_failed(self, node_id: int) -> None:
+        self._failed_log_dirs.add(node_id)
+        self._tell(Change(ChangeKind.LOG_DIR_FAILURES))
 
     @_in_turn
     async def allocate_producer_ids(self, node_id: int, count: int) -> range:

@@ -138,6 +138,8 @@ class ChangeKind(Enum):
     """`name` is a ConfigResource.path; empty: any may have changed."""
     ISR = "isr"
     """Leaders changed the ISR of partitions: `take_isr_changes`."""
+    LOG_DIR_FAILURES = "log directories"
+    """Partitions went offline at brokers: `take_log_dir_failures`."""
     TOPIC_DELETIONS = "topic deletions"
     REASSIGNMENTS = "reassignments"
     PREFERRED_ELECTIONS = "preferred elections"

@@ -174,12 +174,20 @@ class MetadataStore(Protocol):
         """The partitions that `write_isr` told of since it was last asked; to be read again."""
         ...
 
+    async def take_log_dir_failures(self, controller: Controller) -> set[int]:
+        """The brokers that `tell_log_dir_failed` named since it was last asked."""
+        ...
+
     # -- what leaders write ------------------------------------------------------------------------------------
 
     async def write_isr(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
         """As `write_partition_states`, by the leaders of the partitions; the controller is told. An ISR that was
         refused must not be used.
         """
+        ...
+
+    async def tell_log_dir_failed(self, node_id: int) -> None:
+        """The controller is told that partitions of this broker went offline."""
         ...
 
     async def allocate_producer_ids(self, node_id: int, count: int) -> range:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -36,6 +36,7 @@ WATCHED = (
     ChangeKind.CONTROLLER,
     ChangeKind.CONFIGS,
     ChangeKind.ISR,
+    ChangeKind.LOG_DIR_FAILURES,
     ChangeKind.TOPIC_DELETIONS,
     ChangeKind.PREFERRED_ELECTIONS,
     ChangeKind.SESSION,
@@ -87,8 +88,9 @@ class Reign:
         async with self.turn, _ending_in_doubt():
             if await self.store.controller() != self.controller.node_id:
                 raise ReignOver(f"controller epoch {self.controller.epoch} is over")
-            # First: what leaders write from now on is told again.
+            # First: what is told from now on is told again. Who has failed says so when it is told everything.
             await self.store.take_isr_changes(self.controller)
+            await self.store.take_log_dir_failures(self.controller)
             brokers, topics = await self.store.brokers(), await self.store.topics()
             for name in await self.store.topic_deletions():
                 # A deletion that was cut off: nobody can ask for that topic any more.
@@ -180,6 +182,8 @@ class Reign:
                 raise ReignOver("the session is another one")
             case ChangeKind.ISR:
                 await self._on_isr_changes()
+            case ChangeKind.LOG_DIR_FAILURES:
+                self._order_again(await self.store.take_log_dir_failures(self.controller))
             case ChangeKind.CONFIGS:
                 await self._on_configs(change.name)
             case ChangeKind.TOPIC_DELETIONS:
@@ -243,6 +247,12 @@ class Reign:
         changed = await self.write(self.cluster.elections(newest.states))
         self.order(changed)
         self.tell({where.topic for where in newest.states.keys() | changed})
+
+    def _order_again(self, nodes: Set[int]) -> None:
+        """What is offline there is in the answers (`_failed`)."""
+        for node in nodes & self.queues.keys():
+            mine = [where for where, state in self.cluster.states() if node in state.replicas]
+            self.order(mine, but=self.queues.keys() - {node})
 
     async def _on_configs(self, path: str) -> None:
         kind, _, name = path.partition("/")

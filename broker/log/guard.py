@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from broker.errors import LogDamaged, LogStorageError
 
@@ -13,14 +15,21 @@ DISK_FAILED = (
     "%s: the disk failed: %s; partition %s keeps what it acknowledged and refuses records with KAFKA_STORAGE_ERROR, "
     "which clients try again, until the disk takes them"
 )
+DISK_GONE: Final = (
+    errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, errno.EUCLEAN, errno.ESTALE, errno.ENOENT,
+)  # fmt: skip
+"""What time alone does not mend, as it does a full disk or too many open files."""
 log = logging.getLogger(__name__)
 
 
 class StorageGuard:
-    """`release` lets go of the files. `damage_listeners` are called once: the log has ended then."""
+    """`release` lets go of the files. `damage_listeners` are called once: the log has ended then. `failure_listeners`
+    are called each time that the disk fails in a way that time alone does not mend.
+    """
 
     def __init__(self, directory: Path, release: Callable[[], None]) -> None:
         self.damage_listeners: list[Callable[[LogDamaged], None]] = []
+        self.failure_listeners: list[Callable[[OSError], None]] = []
         self._directory = directory
         self._release = release
         self._disk_failed = False
@@ -47,6 +56,9 @@ class StorageGuard:
         if not self._disk_failed:
             self._disk_failed = True
             log.error(DISK_FAILED, self._directory, error, self._directory.name)
+        if error.errno in DISK_GONE:
+            for listener in self.failure_listeners:
+                listener(error)
         return LogStorageError(f"{self._directory}: {error}")
 
     def written(self) -> None:

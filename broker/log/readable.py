@@ -29,6 +29,15 @@ class ReadableLog:
         return self._guard.damage_listeners
 
     @property
+    def failure_listeners(self) -> list[Callable[[OSError], None]]:
+        """Called each time that the disk fails in a way that time alone does not mend; the log goes on."""
+        return self._guard.failure_listeners
+
+    def end_damaged(self, error: LogDamaged) -> None:
+        """This log has ended, for that reason; its files are let go of."""
+        self._guard.end_damaged(error)
+
+    @property
     def directory(self) -> Path:
         return self._store.directory
 

@@ -72,6 +72,8 @@ class ReplicaManager:
         self.leadership_listeners: list[LeadershipListener] = []
         """Called in the event loop after a partition began to be led here, with its leader epoch, or ceased to (None).
         """
+        self.damage_listeners: list[Callable[[], None]] = []
+        """Called when a partition went offline that was open."""
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the first complete orders were carried out; what kept them from being so is its exception."""
         self._files = files
@@ -271,6 +273,7 @@ class ReplicaManager:
             _configure(topic.state, [each.partition for each in prepared if each.topic.configs != topic.state.configs])
             for partition in [*(each.partition for each in prepared), *opened]:
                 topic.partitions[partition.index] = partition
+                partition.offline_listeners = self.damage_listeners
 
     def _prepared_of(self, where: TopicPartition, topic_id: uuid.UUID) -> _Prepared | None:
         """Taken out: it is no new one any more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.cluster.metadata import NO_LEADER, PartitionState, TopicState
@@ -41,8 +42,8 @@ class Partition:
     """
 
     __slots__ = (
-        "_awaited", "_log", "_start_waiters", "index", "leading", "offline", "ordered_in", "replica_waiters", "state",
-        "topic", "waiters",
+        "_awaited", "_log", "_start_waiters", "index", "leading", "offline", "offline_listeners", "ordered_in",
+        "replica_waiters", "state", "topic", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,8 @@ class Partition:
         self.waiters: set[asyncio.Event] = set()
         self.replica_waiters: set[asyncio.Event] = set()
         self.offline: PartitionOffline | None = None
+        self.offline_listeners: list[Callable[[], None]] = []
+        """Called when its files turn out to be damaged, or its disk to fail, after they were opened."""
         self._awaited: dict[asyncio.Future[None], int] = {}
         self._start_waiters: set[asyncio.Event] = set()
         self._log: PartitionLog | None = None
@@ -74,6 +77,7 @@ class Partition:
             opened.high_watermark = max(min(high_watermark, opened.log_end_offset), opened.log_start_offset)
             opened.append_listeners.append(self._appended)
             opened.damage_listeners.append(self._go_offline)
+            opened.failure_listeners.append(self._give_up)
 
     @property
     def log(self) -> PartitionLog:
@@ -289,6 +293,15 @@ class Partition:
         self.offline = PartitionOffline(str(damage))
         self._log = None
         self.stop_leading()
+        for listener in self.offline_listeners:
+            listener()
+
+    def _give_up(self, error: OSError) -> None:
+        """A leader whose disk fails, where others have all that is acknowledged: one of them is to lead. Alone in sync
+        it stays, and refuses records until the disk takes them; a follower is out of sync when it lags.
+        """
+        if self._log is not None and self.leading is not None and len(self.leading.isr) > 1:
+            self._log.end_damaged(LogDamaged(f"its disk failed: {error}"))
 
     # -- what readers may see --------------------------------------------------------------------------------------
 

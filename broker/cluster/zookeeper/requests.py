@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from broker.cluster.metadata import UNWRITTEN, ConfigResource, Configs, Controller
@@ -77,22 +77,35 @@ async def allocate_producer_ids(zk: ZooKeeper, node_id: int, count: int) -> rang
 
 async def take_isr_changes(zk: ZooKeeper, controller: Controller, taken: set[TopicPartition]) -> None:
     """Into `taken`, which keeps what an earlier try has taken."""
-    for name in await zk.children(layout.ISR_CHANGES):
-        path = f"{layout.ISR_CHANGES}/{name}"
+    await _take_notes(
+        zk, controller, layout.ISR_CHANGES, lambda p, data: taken.update(layout.decode_partitions(p, data))
+    )
+
+
+async def tell_log_dir_failed(zk: ZooKeeper, node_id: int) -> None:
+    """Being told twice is no harm."""
+    await zk.create(layout.LOG_DIR_EVENT_PREFIX, layout.encode_log_dir_event(node_id), sequence=True)
+
+
+async def take_log_dir_failures(zk: ZooKeeper, controller: Controller, taken: set[int]) -> None:
+    """As `take_isr_changes`."""
+    await _take_notes(
+        zk, controller, layout.LOG_DIR_EVENTS, lambda _, data: taken.add(layout.decode_log_dir_event(data))
+    )
+
+
+async def _take_notes(zk: ZooKeeper, controller: Controller, queue: str, take: Callable[[str, bytes], None]) -> None:
+    for name in await zk.children(queue):
+        path = f"{queue}/{name}"
         try:
             data, _ = await zk.get(path)
-            taken |= _noted(path, data)
+            try:
+                take(path, data)
+            except MetadataUnreadable as error:
+                log.error("%s; it is removed, and what it told is not known", error)  # noqa: TRY400 - foreseen
             await fenced(zk, controller, [Delete(path)])
         except NoNode:
             continue
-
-
-def _noted(path: str, data: bytes) -> set[TopicPartition]:
-    try:
-        return layout.decode_partitions(path, data)
-    except MetadataUnreadable as error:
-        log.error("%s; it is removed, and which ISR changed is not known", error)  # noqa: TRY400 - foreseen
-        return set()
 
 
 async def read_topic_deletions(zk: ZooKeeper) -> set[str]:

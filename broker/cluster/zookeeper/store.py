@@ -217,10 +217,18 @@ class ZooKeeperMetadataStore:
         await self._asked(lambda zk, again: requests.take_isr_changes(zk, controller, taken))
         return taken
 
+    async def take_log_dir_failures(self, controller: Controller) -> set[int]:
+        taken: set[int] = set()
+        await self._asked(lambda zk, again: requests.take_log_dir_failures(zk, controller, taken))
+        return taken
+
     # -- the leaders' writes ---------------------------------------------------------------------------------
 
     async def write_isr(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
         return await self._asked(topics.StateWriter(None, states).carry_on)
+
+    async def tell_log_dir_failed(self, node_id: int) -> None:
+        await self._asked(lambda zk, again: requests.tell_log_dir_failed(zk, node_id))
 
     async def allocate_producer_ids(self, node_id: int, count: int) -> range:
         return await self._asked(lambda zk, again: requests.allocate_producer_ids(zk, node_id, count))

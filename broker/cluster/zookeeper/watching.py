@@ -20,6 +20,11 @@ from broker.cluster.zookeeper.session import Watch, WatchEvent, ZooKeeper
 Session = Callable[[], Awaitable[ZooKeeper]]
 """The session, once there is one that is not over."""
 
+_QUEUES: Final = {
+    ChangeKind.ISR: layout.ISR_CHANGES,
+    ChangeKind.LOG_DIR_FAILURES: layout.LOG_DIR_EVENTS,
+    ChangeKind.TOPIC_DELETIONS: layout.TOPIC_DELETIONS,
+}
 _ONE_ZNODE: Final = {
     ChangeKind.CONTROLLER: layout.CONTROLLER,
     ChangeKind.REASSIGNMENTS: layout.REASSIGNMENTS,
@@ -81,10 +86,8 @@ class Changes(AsyncIterator[Change]):
                 self._ready.append(key)
             case Change(ChangeKind.CONFIGS):
                 await self._arm_configs(zk, key)
-            case Change(ChangeKind.ISR):
-                await self._arm_queue(zk, key, layout.ISR_CHANGES)
-            case Change(ChangeKind.TOPIC_DELETIONS):
-                await self._arm_queue(zk, key, layout.TOPIC_DELETIONS)
+            case Change(kind) if kind in _QUEUES:
+                await self._arm_queue(zk, key, _QUEUES[kind])
             case Change(kind) if kind in _ONE_ZNODE:
                 await zk.exists(_ONE_ZNODE[kind], self._watch(key))
                 self._ready.append(key)

@@ -145,6 +145,16 @@ class MetadataStoreContract:
             assert await store.take_isr_changes(controller) == set()
         assert (await store.topics())["flights"].partitions == (made.partitions[0], written.states[where])
 
+    async def test_the_controller_is_told_at_whom_a_disk_failed(self, open: Open) -> None:
+        store = await open()
+        controller = await elected(store)
+        async with store.watch(ChangeKind.LOG_DIR_FAILURES) as changes:
+            for node in (2, 3, 2):
+                await store.tell_log_dir_failed(node)
+            assert await next_change(changes) == Change(ChangeKind.LOG_DIR_FAILURES)
+            assert await store.take_log_dir_failures(controller) == {2, 3}
+            assert await store.take_log_dir_failures(controller) == set()
+
     async def test_a_topic_recreated_is_not_the_old_one(self, open: Open) -> None:
         store = await open()
         controller = await elected(store)
