@@ -18,7 +18,7 @@ from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.log.lookup import Found, TimeLookup
 from broker.log.partition_log import PartitionLog
-from broker.topics.errors import InvalidTopicRequest, OffsetNotAvailable, TopicError
+from broker.topics.errors import InvalidTopicRequest, NotLeading, OffsetNotAvailable, TopicError
 from broker.topics.partition import Partition, check_isolation_level
 from broker.wire.api import ApiKey
 from broker.wire.errors import BatchBeyondLimits, ErrorCode
@@ -83,7 +83,10 @@ async def _answer(
         partition = broker.require_partition(topic, asked.partition_index)
         partition.check_leader_epoch(asked.current_leader_epoch)
         _check_timestamp(asked.timestamp, context.api_version)
+        leading = partition.leading
         offset, timestamp = await _find(broker, partition, asked.timestamp, isolation_level)
+        if broker.require_partition(topic, asked.partition_index).leading is not leading:
+            raise NotLeading(f"{topic}-{asked.partition_index} was led by another broker while this was looked up")
     except OffsetNotAvailable as error:
         known = context.api_version >= OFFSET_NOT_AVAILABLE_SINCE_VERSION
         code = error.error_code if known else ErrorCode.LEADER_NOT_AVAILABLE

@@ -27,7 +27,7 @@ from broker.handlers.handler import CloseConnection, Handler, RequestContext, in
 from broker.limits import BYTES_PER_TURN
 from broker.log.validation import check_records
 from broker.topics.configs import value_of
-from broker.topics.errors import NotEnoughReplicas, UnknownTopic
+from broker.topics.errors import NotEnoughReplicas, NotLeading, UnknownTopic
 from broker.topics.partition import Partition, Topic
 from broker.transactions.markers import MarkerGuard
 from broker.wire.api import ApiKey
@@ -125,6 +125,7 @@ async def _produce(
         if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
             records = await broker.openings.run(partial(_with_codec, records, broker.topics[topic].state, context))
         header = _peek(records)
+        leading = partition.leading
         with _guard(broker, partition, header) as guard:
             if header.is_transactional:
                 await _check_transaction(broker, request, partition, header)
@@ -135,6 +136,9 @@ async def _produce(
             if broker.require_partition(topic, data.index) is not partition:
                 # Deleted while its batch was looked at, and made anew.
                 raise UnknownTopic(f"The partition {topic}-{data.index} is another one now.")
+            if header.is_transactional and partition.leading is not leading:
+                # The transaction may have been ended at another leader, of which the guard hears nothing.
+                raise NotLeading(f"{topic}-{data.index} was led by another broker while its batch was looked at")
             if guard.ended:
                 raise _not_in_transaction(header, partition, ErrorCode.INVALID_TXN_STATE)
             result = partition.log.append(records, leader_epoch=partition.leader_epoch, checked=checked)

@@ -10,7 +10,7 @@ from functools import partial
 
 from broker.broker import Broker
 from broker.coordination.host import has_partition
-from broker.coordination.internal_log import Producer
+from broker.coordination.internal_log import NotCoordinator, Producer
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.formats import Committed
@@ -56,12 +56,16 @@ async def _commit(broker: Broker, request: TxnOffsetCommitRequest) -> CommitResu
         return ErrorCode.INVALID_GROUP_ID
     producer = Producer(request.producer_id, request.producer_epoch)
     where = TopicPartition(OFFSETS_TOPIC, await broker.groups.partition_for(request.group_id))
+    coordinator = await broker.groups.at(request.group_id)
     with broker.markers.guard(where, producer.producer_id) as guard:
         error = await broker.verification.verify(request.transactional_id, producer, where)
         if error is not ErrorCode.NONE:
             return error
 
         def step(at: GroupCoordinator) -> CommitResults:
+            if at is not coordinator:
+                # The transaction may have been ended at another one, of which the guard hears nothing.
+                raise NotCoordinator(f"group {request.group_id} was another coordinator's meanwhile")
             if guard.ended:
                 return ErrorCode.INVALID_TXN_STATE
             return _commit_at(at, broker, request, producer)

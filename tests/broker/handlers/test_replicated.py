@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,15 +13,26 @@ from typing import Any
 import pytest
 
 from broker.broker import Broker
-from broker.handlers import fetch, list_offsets, produce
+from broker.coordination.internal_log import TRANSACTIONS_TOPIC, Producer
+from broker.handlers import fetch, list_offsets, produce, txn_offset_commit
 from broker.handlers.handler import RequestContext
+from broker.limits import BYTES_PER_TURN
 from broker.topics.broker_configs import LEADER_RATE
 from broker.topics.partition import Partition
+from broker.transactions.model import InitAsk
+from broker.wire.batch import patch_leader_epoch
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from broker.wire.messages.produce import PartitionProduceResponse, ProduceResponse
-from broker.wire.vocabulary import LATEST
+from broker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from broker.wire.records import ControlKind, control_batch
+from broker.wire.vocabulary import LATEST, TopicPartition
 from tests.broker.running import running_server
 from tests.broker.wire_client import batch_of, connect, fetch_request, produce_request
 
@@ -73,6 +85,16 @@ async def produced(broker: Broker, *, acks: int = -1, timeout_ms: int = LONG_MS)
 def size_of(data: PartitionData) -> int:
     assert isinstance(data.records, list)
     return sum(len(buffer) for buffer in data.records)
+
+
+async def begun(broker: Broker) -> Producer:
+    """A transaction of "x" that has the partition."""
+    coordinator = await broker.transactions.at("x")
+    await broker.prepare_producer_ids()
+    code, producer = await coordinator.init_producer_id(InitAsk("x", LONG_MS, LONG_MS))
+    assert not code
+    assert not coordinator.add_partitions("x", producer, [TopicPartition("t", 0)])
+    return producer
 
 
 async def parked(work: Coroutine[Any, Any, Any], tasks: asyncio.TaskGroup) -> asyncio.Task[Any]:
@@ -209,6 +231,77 @@ async def test_a_new_leader_tells_no_end_that_may_be_too_low(tmp_path: Path, ver
             data = await asked(broker, following(node_id, 1, epoch=1, last_epoch=0, max_wait_ms=0))
             assert not data.error_code
         assert await end() == (0, 1)
+
+
+async def test_what_was_looked_up_by_time_is_not_told_by_who_stopped_leading_meanwhile(tmp_path: Path) -> None:
+    """Also when it leads again by then: the offsets are those of another log."""
+    async with replicated(tmp_path) as (broker, partition):
+        assert not (await produced(broker, acks=1)).error_code
+        await follow(broker, 1, 2, 3)
+        state = partition.state
+        for turns in range(2):
+            topics = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, 0)])]
+            asking = asyncio.create_task(list_offsets.handle(broker, ListOffsetsRequest(-1, 0, topics), context(7)))
+            await asyncio.sleep(0)
+            assert not asking.done()
+            partition.follow(replace(state, leader=2, leader_epoch=2 * turns + 1))
+            if turns:
+                partition.lead(replace(state, leader_epoch=2 * turns + 2), now_ms=0)
+            answer = (await asking).topics[0].partitions[0]
+            assert (answer.error_code, answer.offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            partition.lead(replace(state, leader_epoch=2 * turns + 2), now_ms=0)
+
+
+async def test_records_of_a_transaction_that_another_leader_ended_meanwhile_are_not_appended(tmp_path: Path) -> None:
+    """Nobody would ever end them."""
+    async with replicated(tmp_path) as (broker, partition):
+        producer = await begun(broker)
+        value = random.Random(7).randbytes(2 * BYTES_PER_TURN).hex()
+        ids = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+        batch = batch_of(value, key=None, transactional=True, base_sequence=0, **ids)
+        request = produce_request("t", batch, acks=1, transactional_id="x")
+        producing = asyncio.create_task(produce.handle(broker, request, context(11)))
+        await asyncio.sleep(0)
+        assert not producing.done()
+        state = partition.state
+        partition.follow(replace(state, leader=2, leader_epoch=1))
+        marker = control_batch(ControlKind.ABORT, coordinator_epoch=0, timestamp_ms=0, **ids)
+        patch_leader_epoch(memoryview(marker), 1)
+        partition.log.append_as_follower(marker, leader_epoch=1)
+        partition.lead(replace(state, leader_epoch=2), now_ms=0)
+        response = await producing
+        assert isinstance(response, ProduceResponse)
+        answer = response.responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.log.log_end_offset == 1
+
+
+async def test_offsets_of_a_transaction_that_ended_at_another_coordinator_are_not_taken(
+    tmp_path: Path,
+) -> None:
+    """They would be pending for ever, and hide the group's offsets from whoever asks for stable ones."""
+    async with replicated(tmp_path) as (broker, _), asyncio.TaskGroup() as tasks:
+        producer = await begun(broker)
+        index = await broker.groups.partition_for("g")
+        coordinator = await broker.transactions.at("x")
+        deciding = broker.require_partition(TRANSACTIONS_TOPIC, coordinator.log.index)
+        alone = deciding.state
+        deciding.take_state(replace(alone, replicas=(1, 2), isr=(1, 2)), now_ms=0)
+        assert not coordinator.add_partitions("x", producer, [TopicPartition(OFFSETS_TOPIC, index)])
+        topics = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])]
+        request = TxnOffsetCommitRequest("x", "g", *producer, topics=topics)
+        committing = await parked(txn_offset_commit.handle(broker, request, context(3)), tasks)
+        offsets = broker.require_partition(OFFSETS_TOPIC, index)
+        state = offsets.state
+        offsets.follow(replace(state, leader=2, leader_epoch=1))
+        broker.groups.leads(index, None)
+        offsets.lead(replace(state, leader_epoch=2), now_ms=0)
+        broker.groups.leads(index, 2)
+        await broker.groups.load()
+        deciding.take_state(replace(alone, version=alone.version + 1), now_ms=0)
+        answer = (await committing).topics[0].partitions[0]
+        assert answer.error_code == ErrorCode.NOT_COORDINATOR
+        assert not broker.groups.every()[0].offsets.has_any("g")
 
 
 async def test_a_transaction_has_ended_for_consumers_when_its_marker_is_replicated(tmp_path: Path) -> None:
