@@ -93,9 +93,11 @@ lint: setup
 bench: tools
 	@$(BIN)/python -m tests.bench
 
-# The long tests, and 40 seeds of a minute each in which every record is compared; SEEDS=4: fewer. An hour and more.
+# The long tests, 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), and
+# 100 in which three brokers are under faults (BROKERS_SEEDS). Two hours and more.
 chaos: tools
-	@FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" $(PYTEST) -m slow --timeout 7200
+	@FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" FARSHORE_BROKERS_SEEDS="$(or $(BROKERS_SEEDS),100)" \
+	  $(PYTEST) -m slow --timeout 7200
 
 # All that hands can do to a cluster, at twenty random moments and more for each kind of cluster; SEEDS=10: a quarter.
 hands: tools

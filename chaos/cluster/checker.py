@@ -74,6 +74,7 @@ class _Checker:
         yield from self._unread_in_the_end()
         yield from self._duplicated()
         yield from self._made_twice()
+        yield from self._unmade()
         yield from self._reordered()
         yield from self._stale()
         yield from self._aborted()
@@ -140,6 +141,13 @@ class _Checker:
             for offset, value in sorted(log.items()):
                 if first.setdefault(value, offset) != offset:
                     yield Finding(Violation.DUPLICATED, where, offset, value, f"it is at {first[value]}, too")
+
+    def _unmade(self) -> Iterator[Finding]:
+        made = {self.sent[v].origin for log in self.history.committed.values() for v in log.values() if v in self.sent}
+        for where in self.history.made_from:
+            for offset, value in self.history.committed.get(where, {}).items():
+                if value not in made:
+                    yield Finding(Violation.SKIPPED, where, offset, value, "nothing was made from it")
 
     def _made_twice(self) -> Iterator[Finding]:
         first: dict[int, int] = {}

@@ -81,3 +81,5 @@ class ClusterHistory:
     whole: dict[TopicPartition, Log] = field(default_factory=dict)
     committed_readers: set[str] = field(default_factory=set)
     groups: dict[str, set[str]] = field(default_factory=dict)
+    made_from: set[TopicPartition] = field(default_factory=set)
+    """Of each committed record there another one was to be made, until nothing was left."""

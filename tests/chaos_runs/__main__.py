@@ -1,7 +1,8 @@
-"""`python -m tests.chaos_runs content|circles|hands`: seeded runs against real clusters, a line each, then a table."""
+"""`python -m tests.chaos_runs brokers|content|circles|hands`: seeded runs of real clusters, a line each; a table."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
@@ -12,11 +13,12 @@ from pathlib import Path
 import click
 
 from broker.base.children import die_with_parent
+from tests.chaos_runs.brokers_runs import BrokersResult, Mode
 from tests.chaos_runs.circles import CIRCLES
 from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS, RING
 from tests.chaos_runs.content_runs import ContentResult
 from tests.chaos_runs.moments import HandsResult, result_from, table
-from tests.chaos_runs.runner import ALL_ACTIONS, RESULT_FILE, run_circle, run_content, run_hands, shares
+from tests.chaos_runs.runner import ALL_ACTIONS, RESULT_FILE, run_brokers, run_circle, run_content, run_hands, shares
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -63,6 +65,32 @@ def content(seeds: tuple[int, ...], pairs: tuple[str, ...], length_s: float, job
         of_pair = [result for result in results if result.pair == pair]
         click.echo(summary(pair, of_pair))
     click.echo(summary("all", results))
+    sys.exit(0 if all(result.is_good for result in results) else 1)
+
+
+@main.command()
+@click.option("--seeds", type=Seeds(), default="4", show_default=True, help="COUNT, FROM:COUNT or N,N,...")
+@click.option("--length", "length_s", default=20.0, show_default=True, metavar="SECONDS", help="Of each run's faults.")
+@click.option("--jobs", default=1, show_default=True, help="Clusters at the same time.")
+@click.option(
+    "--acks", type=click.Choice(["all", "1"]), default="all", show_default=True, help="With 1 records are lost."
+)
+@click.option("--unclean", is_flag=True, help="min.insync.replicas 1 and unclean leader election: records are lost.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
+def brokers(seeds: tuple[int, ...], length_s: float, jobs: int, acks: str, unclean: bool, keep: Path | None) -> None:
+    """Three brokers under faults of processes, network, ZooKeeper and disks; what clients saw is judged."""
+    folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
+    click.echo(f"evidence in {folder}", err=True)
+    if os.geteuid() != 0:
+        click.echo("disks are not filled: only root may mount small ones", err=True)
+    mode = Mode(acks_all=acks == "all", unclean=unclean)
+    results: list[BrokersResult] = []
+    with ProcessPoolExecutor(jobs, initializer=die_with_parent) as pool:
+        shares = [seeds[at::jobs] for at in range(min(jobs, len(seeds)))]
+        runs = [pool.submit(run_brokers, share, length_s, mode, folder / str(n)) for n, share in enumerate(shares)]
+        for done in as_completed(runs):
+            results += done.result()
+    click.echo(BrokersResult.total(results))
     sys.exit(0 if all(result.is_good for result in results) else 1)
 
 

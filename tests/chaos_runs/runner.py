@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.chaos_runs.actions import SITE_ACTIONS
+from tests.chaos_runs.brokers_runs import BrokersResult, BrokersRun, Mode
+from tests.chaos_runs.brokers_stage import BrokersStage
 from tests.chaos_runs.circles import CIRCLE_SITES, CIRCLES, Circle, CircleResult
 from tests.chaos_runs.clusters import PAIRS, THREES, make_cluster
 from tests.chaos_runs.content_runs import ContentResult, ContentRun
@@ -111,4 +113,21 @@ def run_replicated(seeds: Sequence[int], length_s: float, folder: Path) -> list[
             (own / "result.txt").write_text(results[-1].line())
             east.start_all()
             west.start_all()
+    return results
+
+
+def run_brokers(seeds: Sequence[int], length_s: float, mode: Mode, folder: Path) -> list[BrokersResult]:
+    """The seeds one after the other on one cluster of three; after one that failed its folder is kept, and a new
+    cluster begins.
+    """
+    results: list[BrokersResult] = []
+    left = list(seeds)
+    while left:
+        with BrokersStage(folder / f"cluster-{left[0]}") as stage:
+            while left:
+                seed = left.pop(0)
+                results.append(BrokersRun(seed, stage, folder / f"seed-{seed}", length_s, mode).run())
+                print(results[-1].line(), flush=True)
+                if not results[-1].is_good:
+                    break
     return results

@@ -169,6 +169,17 @@ def make_twice(history: ClusterHistory) -> None:
     other.origin = one.origin
 
 
+def leave_unmade(history: ClusterHistory) -> None:
+    """Of the records in A another one was made each, but of one."""
+    for other, value in enumerate(history.committed[A].values()):
+        made = Send(100_000 + other, B, "maker", origin=value)
+        history.sends.append(made)
+        if other != 1:
+            history.committed[B][100_000 + other] = history.whole[B][100_000 + other] = made.value
+    history.made_from = {A}
+    del history.groups["group"]
+
+
 def swap(history: ClusterHistory) -> None:
     """Two records of one writer."""
     mine = [send for send in history.sends if (send.writer, send.where) == ("one", A) and send.offset is not None]
@@ -248,6 +259,7 @@ PLANTED: list[tuple[Callable[[ClusterHistory], None], set[Violation]]] = [
     (hide_from_committed_readers, {Violation.LOST}),
     (write_twice, {Violation.DUPLICATED}),
     (make_twice, {Violation.DUPLICATED}),
+    (leave_unmade, {Violation.SKIPPED}),
     (swap, {Violation.REORDERED}),
     (tell_an_old_end, {Violation.STALE}),
     (show_an_aborted, {Violation.ABORTED}),

@@ -1,0 +1,183 @@
+"""Those who read a cluster under faults, by confluent-kafka: assigned, as a changing group, and for the ends alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Place
+
+from broker.wire.vocabulary import TopicPartition
+from chaos.cluster.history import ClusterHistory, EndTold, Log, Seen
+from tests.chaos_runs.brokers_writers import Workload
+
+POLL_S: Final = 0.2
+COMMITTED: Final = "read_committed"
+WHOLE: Final = "read_uncommitted"
+LAST_READING_S: Final = 60.0
+
+
+def place_of(message: Message) -> TopicPartition:
+    return TopicPartition(str(message.topic()), int(message.partition() or 0))
+
+
+def value_of(message: Message) -> tuple[int, int]:
+    """Its offset, and what it holds."""
+    return int(message.offset() or 0), int(message.value() or b"0")
+
+
+class Reader:
+    """Notes all that it is given; subclasses say what it reads. `over`: it ends."""
+
+    def __init__(self, workload: Workload, name: str, isolation: str) -> None:
+        self.workload = workload
+        self.name = name
+        self.isolation = isolation
+        self.over = threading.Event()
+        self.chance = random.Random(f"{workload.seed}-{name}")
+        self.run_number = 0
+        if isolation == COMMITTED:
+            workload.history.committed_readers.add(name)
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def note(self, message: Message, run: int) -> None:
+        self.workload.history.seen.append(Seen(self.name, run, place_of(message), *value_of(message)))
+
+
+class AssignedReader(Reader):
+    """Of every partition, from its start on; an offset that the log has not is a finding."""
+
+    def run(self) -> None:
+        with closing(Consumer(reading(self.workload, self.isolation))) as consumer:
+            consumer.assign([Place(*where, 0) for where in self.workload.names.all()])
+            while not self.over.is_set():
+                message = consumer.poll(POLL_S)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    self.note(message, self.run_number)
+                elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                    self.workload.problems.append(f"{self.name} was led back: {error.str()}")
+                    self.run_number += 1
+                    consumer.assign([Place(*where, 0) for where in self.workload.names.all()])
+
+
+class Member(Reader):
+    """Of a group; it leaves now and then, and comes again."""
+
+    def __init__(self, workload: Workload, number: int, group: str) -> None:
+        super().__init__(workload, f"member-{number}", COMMITTED)
+        self.group = group
+        self._runs: dict[TopicPartition, int] = {}
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            settings = {
+                "group_id": self.group,
+                "auto_commit_interval_ms": 500,
+                "enable_auto_commit": True,
+                "session_timeout_ms": 3000,
+                "heartbeat_interval_ms": 500,
+                "auto_offset_reset": "earliest",
+            }
+            with closing(Consumer(reading(self.workload, self.isolation, **settings))) as consumer:
+                names = self.workload.names
+                consumer.subscribe([names.plain, names.mixed, names.made], on_assign=self._assigned)
+                self._live(consumer)
+
+    def _live(self, consumer: Consumer) -> None:
+        until_s = time.monotonic() + self.chance.uniform(4, 12)
+        while not self.over.is_set() and (time.monotonic() < until_s or self.workload.stop.is_set()):
+            message = consumer.poll(POLL_S)
+            if message is not None and message.error() is None:
+                self.note(message, self._runs[place_of(message)])
+
+    def _assigned(self, _consumer: Consumer, places: list[Place]) -> None:
+        self.run_number += 1
+        for place in places:
+            self._runs[TopicPartition(place.topic, place.partition)] = self.run_number
+
+
+class EndAsker(Reader):
+    """Asks for the ends of logs, of which what was acknowledged before is a part."""
+
+    def run(self) -> None:
+        with closing(Consumer(reading(self.workload, WHOLE))) as consumer:
+            while not self.over.is_set():
+                where = self.chance.choice(self.workload.names.all())
+                asked_s = time.monotonic()
+                try:
+                    _, end = consumer.get_watermark_offsets(Place(*where), timeout=1.0, cached=False)
+                except KafkaException:
+                    continue
+                self.workload.history.ends.append(EndTold(where, asked_s, end))
+                self.over.wait(0.05)
+
+
+def reading(workload: Workload, isolation: str, **more: Any) -> dict[str, Any]:
+    """A consumer's configuration."""
+    usual: dict[str, Any] = {
+        "group_id": f"{workload.names.plain}-assigned",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "error",
+        "fetch_wait_max_ms": 100,
+        "fetch_error_backoff_ms": 100,
+        "isolation_level": isolation,
+    }
+    return workload.client(**{**usual, **more})
+
+
+def ends_of(workload: Workload, isolation: str) -> dict[TopicPartition, int]:
+    """Of every partition. Raises KafkaException."""
+    with closing(Consumer(reading(workload, isolation))) as consumer:
+        return {
+            where: consumer.get_watermark_offsets(Place(*where), timeout=5.0, cached=False)[1]
+            for where in workload.names.all()
+        }
+
+
+def read_to_the_ends(workload: Workload, isolation: str) -> dict[TopicPartition, Log]:
+    """All that is there, from the leaders. Raises TimeoutError."""
+    logs: dict[TopicPartition, Log] = {where: {} for where in workload.names.all()}
+    left = set(logs)
+    give_up_s = time.monotonic() + LAST_READING_S
+    with closing(Consumer(reading(workload, isolation, enable_partition_eof=True))) as consumer:
+        consumer.assign([Place(*where, 0) for where in logs])
+        while left:
+            if time.monotonic() > give_up_s:
+                raise TimeoutError(f"the last reading did not come to the end of {', '.join(map(str, sorted(left)))}")
+            message = consumer.poll(POLL_S)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                offset, value = value_of(message)
+                logs[place_of(message)][offset] = value
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(place_of(message))
+    return logs
+
+
+def read_by(history: ClusterHistory, readers: set[str]) -> set[tuple[TopicPartition, int]]:
+    return {(seen.where, seen.offset) for seen in list(history.seen) if seen.reader in readers}
+
+
+def waited(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether it came true in time; a cluster that cannot be asked just now is asked again."""
+    give_up_s = time.monotonic() + timeout_s
+    while time.monotonic() < give_up_s:
+        try:
+            if condition():
+                return True
+        except KafkaException:
+            pass
+        time.sleep(0.1)
+    return False
