@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -14,9 +15,10 @@ from confluent_kafka import TopicPartition as Place
 
 from broker.wire.vocabulary import TopicPartition
 from chaos.cluster.history import ClusterHistory, EndTold, Log, Seen
-from tests.chaos_runs.brokers_writers import Workload
+from tests.chaos_runs.brokers_writers import Names, Workload
 
 POLL_S: Final = 0.2
+WAITED_S: Final = 0.3
 COMMITTED: Final = "read_committed"
 WHOLE: Final = "read_uncommitted"
 LAST_READING_S: Final = 60.0
@@ -84,6 +86,8 @@ class Member(Reader):
                 "group_id": self.group,
                 "auto_commit_interval_ms": 500,
                 "enable_auto_commit": True,
+                # By itself the client stores also what it throws away while it closes.
+                "enable_auto_offset_store": False,
                 "session_timeout_ms": 3000,
                 "heartbeat_interval_ms": 500,
                 "auto_offset_reset": "earliest",
@@ -99,6 +103,8 @@ class Member(Reader):
             message = consumer.poll(POLL_S)
             if message is not None and message.error() is None:
                 self.note(message, self._runs[place_of(message)])
+                with contextlib.suppress(KafkaException):  # it was taken away meanwhile, and is another member's
+                    consumer.store_offsets(message=message)
 
     def _assigned(self, _consumer: Consumer, places: list[Place]) -> None:
         self.run_number += 1
@@ -135,13 +141,9 @@ def reading(workload: Workload, isolation: str, **more: Any) -> dict[str, Any]:
     return workload.client(**{**usual, **more})
 
 
-def ends_of(workload: Workload, isolation: str) -> dict[TopicPartition, int]:
-    """Of every partition. Raises KafkaException."""
-    with closing(Consumer(reading(workload, isolation))) as consumer:
-        return {
-            where: consumer.get_watermark_offsets(Place(*where), timeout=5.0, cached=False)[1]
-            for where in workload.names.all()
-        }
+def ends_of(asker: Consumer, names: Names) -> dict[TopicPartition, int]:
+    """Of every partition, by the asker's isolation level. Raises KafkaException."""
+    return {where: asker.get_watermark_offsets(Place(*where), timeout=5.0, cached=False)[1] for where in names.all()}
 
 
 def read_to_the_ends(workload: Workload, isolation: str) -> dict[TopicPartition, Log]:
@@ -179,5 +181,5 @@ def waited(condition: Callable[[], bool], timeout_s: float) -> bool:
                 return True
         except KafkaException:
             pass
-        time.sleep(0.1)
+        time.sleep(WAITED_S)
     return False

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.wire.vocabulary import TopicPartition
 from chaos.cluster.checker import Finding, find_violations
 from chaos.cluster.history import ClusterHistory, Ending
 from chaos.history import Outcome
@@ -32,6 +33,7 @@ from tests.chaos_runs.brokers_readers import (
     ends_of,
     read_by,
     read_to_the_ends,
+    reading,
     waited,
 )
 from tests.chaos_runs.brokers_stage import BrokersStage
@@ -260,13 +262,16 @@ class BrokersRun:
 
     def _settle(self, making: Sequence[threading.Thread]) -> None:
         """The end state: nothing is open, and everybody has read to the end."""
-        if not waited(self._all_made, HEAL_S):
-            self.result.problems.append("the makers did not come to the end")
-        for maker in self.makers:
-            maker.until.set()
-        self._join(making)
-        if not waited(lambda: ends_of(self.workload, COMMITTED) == ends_of(self.workload, WHOLE), HEAL_S):
-            self.result.problems.append("a transaction is still open")
+        with contextlib.ExitStack() as stack:
+            committed, whole, makers = (
+                stack.enter_context(contextlib.closing(Consumer(reading(self.workload, isolation, **more))))
+                for isolation, more in ((COMMITTED, {}), (WHOLE, {}), (WHOLE, {"group_id": self.makers[0].group}))
+            )
+            if not waited(lambda: self._all_made(committed, makers), HEAL_S):
+                self.result.problems.append("the makers did not come to the end")
+            self._end_makers(making)
+            if not waited(lambda: ends_of(committed, self.names) == ends_of(whole, self.names), HEAL_S):
+                self.result.problems.append("a transaction is still open")
         self.history.whole = read_to_the_ends(self.workload, WHOLE)
         self.history.committed = read_to_the_ends(self.workload, COMMITTED)
         wanted = {(where, offset) for where, log in self.history.committed.items() for offset in log}
@@ -274,18 +279,18 @@ class BrokersRun:
             if not waited(lambda members=members: wanted <= read_by(self.history, members), HEAL_S):  # type: ignore[misc]
                 self.result.problems.append(f"the readers of {name} did not come to the end")
 
-    def _all_made(self) -> bool:
-        """What the makers' group committed is all that is there."""
-        places = [Place(*where) for where in self.history.made_from]
-        ends = ends_of(self.workload, COMMITTED)
-        with contextlib.closing(Consumer(self.workload.client(group_id=self.makers[0].group))) as consumer:
-            committed = consumer.committed(places, timeout=5.0)
+    def _end_makers(self, making: Sequence[threading.Thread]) -> None:
+        for maker in self.makers:
+            maker.until.set()
+        self._join(making)
+
+    def _all_made(self, asker: Consumer, makers: Consumer) -> bool:
+        """What the makers' group committed is all that is there. Raises KafkaException."""
+        ends = ends_of(asker, self.names)
+        committed = makers.committed([Place(*where) for where in self.history.made_from], timeout=5.0)
         if any(place.error is not None for place in committed):
             raise KafkaException(next(place.error for place in committed if place.error is not None))
-        return all(
-            max(place.offset, 0) == next(end for where, end in ends.items() if where == (place.topic, place.partition))
-            for place in committed
-        )
+        return all(max(at.offset, 0) == ends[TopicPartition(at.topic, at.partition)] for at in committed)
 
     def _join(self, threads: Sequence[threading.Thread]) -> None:
         give_up_s = time.monotonic() + JOIN_S

@@ -168,6 +168,7 @@ class Transactions:
             try:
                 self._asked(producer.init_transactions)
             except (ProducerLost, KafkaException):
+                self._over.wait(QUIET_S)
                 continue
             yield producer
 
