@@ -86,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes = 0
         # Handling.
         self._requests: deque[bytearray] = deque()
+        self._behind_waiters: set[asyncio.Event] = set()
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -197,6 +198,8 @@ class Connection(asyncio.BufferedProtocol):
     def _queue(self, frame: bytearray) -> None:
         self._requests.append(frame)
         self._arrived.set()
+        for event in self._behind_waiters:
+            event.set()
 
     def _pace_reading(self) -> None:
         """Read only while there is room for what comes."""
@@ -267,7 +270,10 @@ class Connection(asyncio.BufferedProtocol):
         request, end = await self._decoded(API[key].request, version, frame, offset)
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
-        context = RequestContext(version, header.client_id, self._host, served, self.inter_broker)
+        behind = self._requests if self.inter_broker else ()
+        context = RequestContext(
+            version, header.client_id, self._host, served, self.inter_broker, behind, self._behind_waiters
+        )
         response = await handler.handle(self._broker, request, context)
         if response is None:
             return []

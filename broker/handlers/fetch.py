@@ -43,7 +43,7 @@ LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 @dataclass(slots=True)
 class _Answer:
     """`read` are the partitions that can be waited for. `urgent`: it says something that the client must know now,
-    however few bytes it has.
+    however few bytes it has. `overtaken`: while it waited something happened, be it too little to answer for.
     """
 
     found: list[tuple[Fetched, PartitionData]] = field(default_factory=list)
@@ -52,6 +52,18 @@ class _Answer:
     size_bytes: int = 0
     throttled_bytes: int = 0
     urgent: bool = False
+    overtaken: bool = False
+
+    def is_stale(self) -> bool:
+        """Whether another look may find more. A follower is not woken for a high watermark that rises."""
+        return (
+            self.overtaken
+            or len(self.read) < len(self.found)
+            or any(
+                data.high_watermark != of.log.high_watermark
+                for (_, data), of in zip(self.found, self.read, strict=True)
+            )
+        )
 
 
 async def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse:
@@ -69,8 +81,9 @@ async def handle(broker: Broker, request: FetchRequest, context: RequestContext)
             deadline = now + request.max_wait_ms / 1000
         if now >= deadline:
             break
-        if not await _wait_for_data(broker, request, answer, deadline):
-            answer = _read(broker, request, plan, context)
+        if not await _wait_for_data(request, answer, deadline, context):
+            if answer.is_stale():
+                answer = _read(broker, request, plan, context)
             break
     if answer.throttled_bytes:
         broker.leader_quota.record(answer.throttled_bytes, broker.clock.monotonic() * 1000)
@@ -223,8 +236,9 @@ def _refusal(partition: Partition | None, index: int, error: BrokerError) -> Par
     return data
 
 
-async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer, deadline: float) -> bool:
-    """Until the logs have grown by what is missing, or one of the partitions went; False when the time is up.
+async def _wait_for_data(request: FetchRequest, answer: _Answer, deadline: float, context: RequestContext) -> bool:
+    """Until the logs have grown by what is missing, or one of the partitions went; False when the time is up, or
+    another request of the connection waits for this one's answer.
 
     The growth of the logs is compared, not read, so that many small appends cost a waiting fetch little. What a
     read_committed fetch may see grows by a marker of a few bytes, and what is behind a high watermark that lags is not
@@ -241,23 +255,26 @@ async def _wait_for_data(broker: Broker, request: FetchRequest, answer: _Answer,
     led = [_leads_from(partition, follows) for partition in partitions]
     event = asyncio.Event()
     waited_on = [partition.replica_waiters if follows else partition.waiters for partition in partitions]
+    waited_on.append(context.behind_waiters)
     for waiters in waited_on:
         waiters.add(event)
     try:
         async with asyncio.timeout_at(deadline):
-            while True:
+            while not context.behind:
                 await event.wait()
                 event.clear()
+                answer.overtaken = True
                 if [_leads_from(partition, follows) for partition in partitions] != led:
                     return True
                 grown_bytes = _size_bytes(partitions) - size_bytes
                 if grown_bytes < 0 or grown_bytes >= missing_bytes:
                     return True
     except TimeoutError:
-        return False
+        answer.overtaken |= event.is_set()
     finally:
         for waiters in waited_on:
             waiters.discard(event)
+    return False
 
 
 def _leads_from(partition: Partition, follows: bool) -> tuple[Leading | None, int, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from broker.broker import Broker
@@ -28,6 +28,10 @@ class RequestContext:
     client_host: str
     served: Mapping[int, Handler]
     inter_broker: bool = False
+    behind: Collection[bytearray] = ()
+    """Requests of another broker that wait, on the same connection, for the answer to this one."""
+    behind_waiters: set[asyncio.Event] = field(default_factory=set)
+    """Set whenever there is one more."""
 
     @property
     def listener(self) -> str:

@@ -22,18 +22,24 @@ from broker.replication.limits import FOLLOWER_BACKOFF_MAX_MS, FOLLOWER_BACKOFF_
 from broker.replication.throttling import ReplicationQuota
 from broker.topics.partition import Partition
 from broker.wire.errors import WireError
+from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 
 log = logging.getLogger(__name__)
 
 FETCH_VERSION = 17
 """Topics by their ids (v13), and who fetches in which life (v15)."""
+NUDGE_VERSION = 3
+"""Of ApiVersions, which is asked where a fetch waits at the leader: it ends that wait, for requests of one connection
+are answered in turn."""
 
 
 class LeaderConnection(Protocol):
     """`broker.client.connection.Connection`, as far as it is used here."""
 
     async def request(self, message: FetchRequest, version: int, *, timeout_ms: int) -> FetchResponse: ...
+
+    async def send(self, message: ApiVersionsRequest, version: int) -> object: ...
 
     def abort(self) -> None: ...
 
@@ -43,11 +49,14 @@ Connect = Callable[[int], Awaitable[LeaderConnection]]
 
 
 class _Leader:
-    """`changed` is set when there is something new to follow, or less."""
+    """`changed` is set when there is something new to follow, or less. `asked`: where an answer is waited for that was
+    not nudged yet.
+    """
 
     def __init__(self, following: Following) -> None:
         self.following = following
         self.changed = asyncio.Event()
+        self.asked: LeaderConnection | None = None
 
 
 class Followers:
@@ -84,6 +93,9 @@ class Followers:
                 self._tasks.create_task(self._follow(node_id, leader))
         leader.following.follow(topic_id, partition)
         leader.changed.set()
+        if leader.asked is not None and self._tasks is not None:
+            self._tasks.create_task(_nudge(leader.asked))
+            leader.asked = None
 
     def forget(self, topic_id: UUID, index: int) -> None:
         """It is led here, by nobody, or gone."""
@@ -139,7 +151,11 @@ class Followers:
                 async with asyncio.timeout(None if due_ms is None else max(0.0, due_ms - self._now_ms()) / 1000):
                     await leader.changed.wait()
             return
-        response = await connection.request(request, FETCH_VERSION, timeout_ms=FOLLOWER_REQUEST_TIMEOUT_MS)
+        leader.asked = connection
+        try:
+            response = await connection.request(request, FETCH_VERSION, timeout_ms=FOLLOWER_REQUEST_TIMEOUT_MS)
+        finally:
+            leader.asked = None
         taken_bytes = 0
         for piece_bytes in following.take(request, response, self._now_ms()):
             taken_bytes += piece_bytes
@@ -154,3 +170,9 @@ class Followers:
         """Doubled each time up to its limit, between half and all of it: leaders are not asked by all at once."""
         whole = min(FOLLOWER_BACKOFF_MS << min(failures - 1, 16), FOLLOWER_BACKOFF_MAX_MS)
         return whole * (0.5 + self._rng.random() / 2)
+
+
+async def _nudge(connection: LeaderConnection) -> None:
+    """Whose fetch does not know of a partition that is followed from now on."""
+    with suppress(ClientError, WireError):  # the fetch fails with it, and the loop that waits for that is told
+        await connection.send(ApiVersionsRequest(), NUDGE_VERSION)

@@ -174,6 +174,15 @@ async def test_a_follower_reads_to_the_end_of_the_log_and_wakes_with_an_append(t
         assert (data.high_watermark, size_of(data)) == (0, len(batch_of("a")))
 
 
+async def test_a_follower_that_waited_for_nothing_is_told_how_far_the_high_watermark_rose(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as (broker, _), asyncio.TaskGroup() as tasks:
+        await produced(broker, acks=1)
+        follower = await parked(asked(broker, following(2, 1, last_epoch=0, max_wait_ms=300, min_bytes=1)), tasks)
+        await follow(broker, 1, 3)
+        data = await follower
+        assert (data.high_watermark, len(data.records or b"")) == (1, 0)
+
+
 @pytest.mark.parametrize("version", [11, 12, 15])
 async def test_who_says_that_he_is_a_replica_is_believed_between_brokers_only(tmp_path: Path, version: int) -> None:
     async with replicated(tmp_path) as (broker, partition):

@@ -19,6 +19,7 @@ from broker.log.partition_log import PartitionLog
 from broker.replication.followers import Followers
 from broker.replication.throttling import ReplicationQuota
 from broker.topics.partition import Partition
+from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -41,6 +42,7 @@ class Leaders:
     def __init__(self, answers: dict[int, Answer]) -> None:
         self.answers = answers
         self.refused = 0
+        self.nudged = asyncio.Event()
         self.opened: list[int] = []
         self.open = 0
 
@@ -61,6 +63,9 @@ class Leaders:
             assert version == 17
             await asyncio.sleep(0)
             return await self._leaders.answers[self._node_id](message)
+
+        async def send(self, message: ApiVersionsRequest, version: int) -> None:
+            self._leaders.nudged.set()
 
         def abort(self) -> None:
             self._leaders.open -= 1
@@ -199,6 +204,27 @@ async def test_what_is_followed_no_more_is_not_asked_for_and_the_connection_ends
         followers.follow(2, TOPIC_ID, partitions[0])
         logs[0].append(batch_of(b"b"), leader_epoch=4)
         await until(lambda: partitions[0].log.log_end_offset == 2)
+
+
+async def test_a_partition_that_is_new_does_not_wait_for_a_fetch_that_does_not_know_of_it(tmp_path: Path) -> None:
+    logs = [leader_log(tmp_path, index, b"a") for index in range(2)]
+    partitions = [follower(tmp_path, index) for index in range(2)]
+    leader, waiting = Leader(*logs), asyncio.Event()
+
+    async def until_nudged(request: FetchRequest) -> FetchResponse:
+        answer = await leader(request)
+        if not any(data.records for data in answer.responses[0].partitions):
+            waiting.set()
+            await leaders.nudged.wait()
+            leaders.nudged.clear()
+        return answer
+
+    leaders = Leaders({2: until_nudged})
+    async with following(leaders) as followers:
+        followers.follow(2, TOPIC_ID, partitions[0])
+        await waiting.wait()
+        followers.follow(2, TOPIC_ID, partitions[1])
+        await until(lambda: partitions[1].log.log_end_offset == 1)
 
 
 async def test_large_answers_leave_the_event_loop_to_others(tmp_path: Path) -> None:

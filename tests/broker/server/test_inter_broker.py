@@ -15,13 +15,17 @@ from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper import layout
 from broker.config import BrokerConfig
 from broker.server import CannotListen, Server
+from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from broker.wire.messages.fetch import FetchResponse
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.on_zookeeper import World
 from tests.broker.running import running_server
-from tests.broker.wire_client import batch_of, connect, values_in
+from tests.broker.running_cluster import until
+from tests.broker.wire_client import batch_of, connect, fetch_request, values_in
 from tests.ports import free_port
 
 
@@ -71,6 +75,21 @@ async def test_only_there_a_replica_is_believed(tmp_path: Path) -> None:
             as_replica = {"replica_id": 2, "current_leader_epoch": 0, "log_start_offset": 0}
             assert (await client.fetch("t", 0, **as_replica)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert (await broker.fetch("t", 0, **as_replica)).error_code == 0
+
+
+async def test_a_fetch_that_waits_is_answered_when_another_request_follows_it(tmp_path: Path) -> None:
+    async with World().broker(tmp_path) as server:
+        where = endpoint(server, INTER_BROKER_LISTENER)
+        async with connect(f"{where.host}:{where.port}") as client:
+            await client.create_topic("t")
+            await client.send(fetch_request("t", 0, max_wait_ms=600_000, min_bytes=1), 12)
+            partition = server.broker.require_partition("t", 0)
+            await until(lambda: bool(partition.waiters))
+            await client.send(ApiVersionsRequest(), 3)
+            _, answer = await client.receive(ApiKey.FETCH, 12)
+            assert isinstance(answer, FetchResponse)
+            assert answer.responses[0].partitions[0].error_code == 0
+            assert isinstance((await client.receive(ApiKey.API_VERSIONS, 3))[1], ApiVersionsResponse)
 
 
 async def test_clients_that_take_every_connection_do_not_cut_off_brokers(tmp_path: Path) -> None:

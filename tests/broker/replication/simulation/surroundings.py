@@ -87,6 +87,9 @@ class SimConnection:
         )
         return response
 
+    async def send(self, message: object, version: int) -> None:
+        """No fetch waits at a leader here."""
+
     def _serve(self, message: FetchRequest, answer: asyncio.Future[FetchResponse], life: int) -> None:
         response = self._peer.answer(message)
         if self._world.reaches(self._peer.node_id, self._node.node_id):
