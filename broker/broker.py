@@ -23,6 +23,7 @@ from broker.cluster.metadata import (
     LiveBroker,
 )
 from broker.cluster.metadata_store import MetadataStore
+from broker.cluster.order_ways import OrderWays
 from broker.cluster.orders import BrokerOrders
 from broker.cluster.peers import Peers
 from broker.cluster.remote_broker import RemoteBrokers
@@ -102,6 +103,7 @@ class Broker:
         self.own_controller = self._controller(store)
         self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
         self._remote = RemoteBrokers(self.peers.connect_to)
+        self.order_ways = OrderWays()
         self.controller: ControllerRequests = RoutedController(
             self.own_controller, config.node_id, store, self.view, self.peers.connect_to, clock
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from typing import Any, Final
 
 from broker.client.connection import Connection
 from broker.client.errors import ClientError
-from broker.cluster.lane import Lane, Open
+from broker.cluster.lane import Lane
 from broker.cluster.metadata import BrokerRegistration
 from broker.cluster.order_messages import (
     leader_and_isr_failures,
@@ -16,6 +17,7 @@ from broker.cluster.order_messages import (
     stop_replica_request,
     update_metadata_request,
 )
+from broker.cluster.order_ways import OrderWay
 from broker.cluster.orders import (
     BrokerUnreachable,
     Failures,
@@ -33,6 +35,10 @@ ORDER_TIMEOUT_MS: Final = 120_000
 """An order may have thousands of logs opened, or wait behind one that does."""
 
 
+Open = Callable[[str], Awaitable[Connection]]
+"""Opens a connection to the broker under this client id. Raises ClientError."""
+
+
 class OrderRefused(BrokerError):
     """A broker did not carry out an order, and says why."""
 
@@ -42,11 +48,14 @@ class OrderRefused(BrokerError):
 class RemoteBroker:
     """Implements BrokerOrders. New partitions are made by a connection of their own: who is to lead must not wait."""
 
-    def __init__(self, node_id: int, connect: Open) -> None:
-        """`connect` opens a connection to the broker, and raises ClientError."""
+    def __init__(self, node_id: int, connect: Open, numbers: Iterator[int]) -> None:
+        """`numbers` rise over all connections of this process (`OrderWay`)."""
         self._node_id = node_id
-        self._orders = Lane(connect, ORDER_TIMEOUT_MS)
-        self._making = Lane(connect, ORDER_TIMEOUT_MS)
+        self._orders = self._lane(connect, "lead", numbers)
+        self._making = self._lane(connect, "make", numbers)
+
+    def _lane(self, connect: Open, purpose: str, numbers: Iterator[int]) -> Lane:
+        return Lane(lambda: connect(OrderWay(purpose, next(numbers)).client_id), ORDER_TIMEOUT_MS)
 
     async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
         lane = self._making if order.new else self._orders
@@ -91,15 +100,19 @@ class RemoteBroker:
 class RemoteBrokers:
     """The other brokers of the cluster, each in its newest life that the controller knows of."""
 
-    def __init__(self, connect_to: Callable[[BrokerRegistration], Awaitable[Connection]]) -> None:
+    def __init__(self, connect_to: Callable[[BrokerRegistration, str], Awaitable[Connection]]) -> None:
+        """`connect_to` dials a broker under a client id."""
         self._connect_to = connect_to
+        self._numbers = count(1)
         self._known: dict[int, RemoteBroker] = {}
 
     def broker(self, registration: BrokerRegistration) -> RemoteBroker:
         node_id = registration.node_id
         if (earlier := self._known.pop(node_id, None)) is not None:
             earlier.close()
-        remote = self._known[node_id] = RemoteBroker(node_id, lambda: self._connect_to(registration))
+        remote = self._known[node_id] = RemoteBroker(
+            node_id, lambda client_id: self._connect_to(registration, client_id), self._numbers
+        )
         return remote
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIs
 
 
 async def handle(broker: Broker, request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
-    done = await carried_out(broker.replicas.lead_and_follow(leader_and_isr_order(request)))
+    order = leader_and_isr_order(request)
+    done = await carried_out(broker, context, order.controller_epoch, lambda: broker.replicas.lead_and_follow(order))
     if isinstance(done, Refused):
         return LeaderAndIsrResponse(done.code, error_message=done.text)
     return leader_and_isr_response(request, done)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
+from broker.broker import Broker
+from broker.cluster.order_ways import OrderWay
 from broker.errors import BrokerError
+from broker.handlers.handler import RequestContext
 from broker.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -18,9 +21,13 @@ class Refused(NamedTuple):
     text: str
 
 
-async def carried_out(work: Awaitable[T]) -> T | Refused:
+async def carried_out(
+    broker: Broker, context: RequestContext, controller_epoch: int, carry_out: Callable[[], Awaitable[T]]
+) -> T | Refused:
     try:
-        return await work
+        if (way := OrderWay.of(context.client_id)) is not None:
+            broker.order_ways.check(way, controller_epoch)
+        return await carry_out()
     except BrokerError as error:
         return Refused(error.error_code, str(error))
     except Exception as error:  # closing the connection would have the controller send the same for ever

@@ -11,7 +11,8 @@ from broker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaRes
 
 
 async def handle(broker: Broker, request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
-    done = await carried_out(broker.replicas.stop(stop_replica_order(request)))
+    order = stop_replica_order(request)
+    done = await carried_out(broker, context, order.controller_epoch, lambda: broker.replicas.stop(order))
     return StopReplicaResponse(done.code) if isinstance(done, Refused) else stop_replica_response(done)
 
 

@@ -11,7 +11,8 @@ from broker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMe
 
 
 async def handle(broker: Broker, request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
-    done = await carried_out(broker.replicas.learn(update_metadata_order(request)))
+    order = update_metadata_order(request)
+    done = await carried_out(broker, context, order.controller_epoch, lambda: broker.replicas.learn(order))
     return UpdateMetadataResponse(done.code) if isinstance(done, Refused) else UpdateMetadataResponse()
 
 

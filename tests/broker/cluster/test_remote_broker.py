@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -32,11 +34,12 @@ class Line:
         self.broker = broker
         self.opened: list[Connection] = []
         self.up = True
+        self.numbers = count(1)
 
-    async def open(self) -> Connection:
+    async def open(self, client_id: str) -> Connection:
         if not self.up:
             raise ConnectionLost("the line is down")
-        self.opened.append(await self.broker.peers.connect(self.broker.config.node_id))
+        self.opened.append(await self.broker.peers.connect(self.broker.config.node_id, client_id))
         return self.opened[-1]
 
 
@@ -47,7 +50,7 @@ async def ordered_about(folder: Path) -> AsyncIterator[tuple[RemoteBroker, Line,
         await client.create_topic("t")
         broker = server.broker
         line = Line(broker)
-        remote = RemoteBroker(1, line.open)
+        remote = RemoteBroker(1, line.open, line.numbers)
         epoch = broker.view.brokers[1].epoch
         try:
             yield remote, line, UpdateMetadata(1, 1, epoch, dict(broker.view.topics), frozenset(), broker.view.brokers)
@@ -119,17 +122,47 @@ async def test_orders_go_by_one_connection_and_new_partitions_by_another(tmp_pat
         assert len(line.opened) == 2
 
 
+async def test_what_an_earlier_connection_left_behind_is_not_carried_out(tmp_path: Path) -> None:
+    """It came late: all that it names is not all that there is by now, and its topic is another one."""
+    async with ordered_about(tmp_path) as (remote, line, order):
+        where = TopicPartition("new", 0)
+        waiting = {where: PartitionState(-1, -1, (1,), ())}
+        make = leading(order, "new", partitions=waiting, new=frozenset([where]))
+        first = replace(make, topics={"new": TopicState("new", UUID(int=7), ())})
+        late = [
+            (0, leading(order, topics={}, partitions={}, complete=True)),
+            (1, first),
+        ]
+        await remote.learn(order)
+        await remote.lead_and_follow(first)
+        later = RemoteBroker(1, line.open, line.numbers)
+        await later.learn(order)
+        await later.lead_and_follow(make)
+        await later.lead_and_follow(leading(order, "new"))
+        for number, stale in late:
+            answer = await line.opened[number].request(leader_and_isr_request(stale))
+            assert answer.error_code == ErrorCode.NETWORK_EXCEPTION
+        for name in ("t", "new"):
+            partition = line.broker.partition(name, 0)
+            assert partition is not None
+            assert partition.log.directory.exists()
+        # A later controller begins to count anew.
+        await line.opened[0].request(leader_and_isr_request(replace(leading(order), controller_epoch=2)))
+        with pytest.raises(StaleController):
+            await later.lead_and_follow(leading(order))
+        later.close()
+
+
 async def test_one_that_was_closed_while_it_dialled_asks_nothing(tmp_path: Path) -> None:
     async with ordered_about(tmp_path) as (_, line, order):
         dialling, go_on = asyncio.Event(), asyncio.Event()
 
-        async def slow() -> Connection:
+        async def slow(client_id: str) -> Connection:
             dialling.set()
             await go_on.wait()
-            return await line.open()
+            return await line.open(client_id)
 
-        open_slowly: Callable[[], Awaitable[Connection]] = slow
-        remote = RemoteBroker(1, open_slowly)
+        remote = RemoteBroker(1, slow, line.numbers)
         asked = asyncio.create_task(remote.learn(order))
         await dialling.wait()
         remote.close()
