@@ -13,34 +13,41 @@ from broker.client.log import read_records
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from deploy.demo.flights import FLIGHTS_COUNT, flights
-from deploy.demo.results import GroupContinuity, GroupProof, Progress, TranslationProof
+from deploy.demo.leader_kills import LeaderKills
+from deploy.demo.results import GroupContinuity, GroupProof, Progress, SiteContent, TranslationProof
 from deploy.demo.stage import FLIGHTS, GROUP, LINK, PARTITIONS, Stage
-from deploy.demo.traffic import GroupRead, produce, read_as_group
+from deploy.demo.traffic import Acknowledgements, GroupRead, produce, read_as_group
 from deploy.errors import DemoFailed
 from mirror.api import OffsetMap, load_link_state
 
+START = "start two sites and a mirror"
 READ_AT_EAST_RECORDS = 120_000
+KILL_AT_RECORDS = {"east": FLIGHTS_COUNT // 4, "west": FLIGHTS_COUNT // 2}
+"""When each site loses a broker: records written at east, records mirrored to west."""
 CATCH_UP_TIMEOUT_S = 180.0
 GROUP_SYNC_TIMEOUT_S = 60.0
+HEALTHY_TIMEOUT = "120s"
 WATCH_S = 0.5
 
 
 async def first_round(stage: Stage) -> None:
     """Fill, mirror, prove, switch over, read on."""
-    with stage.step("start two sites and a mirror"):
-        await stage.start_east()
-        await stage.start_west()
-        await stage.processes.run(
-            *("topic", "create", "--site", "east", "--topic", FLIGHTS, "--partitions", str(PARTITIONS)),
-            *("--config", "retention.ms=-1"),
-        )
+    several = stage.brokers > 1
+    with stage.step(f"start two sites of {stage.brokers} brokers each and a mirror" if several else START):
+        await stage.start_zookeeper()
+        await stage.start_site("east")
+        await stage.start_site("west")
+        await stage.create_topic(FLIGHTS)
         await stage.start_mirror()
     with stage.step(f"write {FLIGHTS_COUNT:,} flights at east (zstd) while the mirror carries them to west"):
-        await fill(stage)
+        kills = await fill(stage)
+    if several:
+        with stage.step("start the killed brokers again; every replica is in sync again"):
+            await kills.bring_back()
     with stage.step(f"the group {GROUP} reads {READ_AT_EAST_RECORDS:,} of them at east"):
         before = await read_as_group(stage.east, FLIGHTS, GROUP, READ_AT_EAST_RECORDS)
     with stage.step("the mirror is up to date"):
-        await stage.show("status", "--all")
+        await stage.show("status", "--all", "--until", "healthy", "--timeout", HEALTHY_TIMEOUT)
     async with (
         Cluster(stage.link.source, client_id="demo") as east,
         Cluster(stage.link.target, client_id="demo") as west,
@@ -60,9 +67,11 @@ async def first_round(stage: Stage) -> None:
             raise DemoFailed(f"the group lost or repeated records: {stage.result.continuity}")
 
 
-async def fill(stage: Stage) -> None:
-    """Write every flight; watch the mirror until it has them all."""
+async def fill(stage: Stage) -> LeaderKills:
+    """Write every flight; watch the mirror until it has them all. Where a site has brokers to spare, it loses one."""
     started_s = time.monotonic()
+    acknowledgements = Acknowledgements()
+    kills = LeaderKills(stage, dict(KILL_AT_RECORDS) if stage.brokers > 1 else {})
     with stage.bar("written ", FLIGHTS_COUNT) as show_written, stage.bar("mirrored", FLIGHTS_COUNT) as show_mirrored:
 
         async def watch() -> None:
@@ -78,11 +87,15 @@ async def fill(stage: Stage) -> None:
                     stage.result.progress.append(Progress(time.monotonic() - started_s, mirrored, written))
                     if mirrored >= FLIGHTS_COUNT:
                         return
+                    await kills.look(east, written, acknowledgements.records)
+                    await kills.look(west, mirrored, acknowledgements.records)
                     await asyncio.sleep(WATCH_S)
 
         async with stage.within(CATCH_UP_TIMEOUT_S, "west had every flight"), asyncio.TaskGroup() as tasks:
             tasks.create_task(watch())
-            stage.result.flights = await produce(stage.east, FLIGHTS, flights(), show_written)
+            stage.result.flights = await produce(stage.east, FLIGHTS, flights(), acknowledgements, show_written)
+    stage.result.write_pause_seconds = acknowledgements.longest_pause_s
+    return kills
 
 
 async def records_at(site: Cluster) -> int:
@@ -106,19 +119,32 @@ async def rows_by_offset(cluster: Cluster, topic: str, partition: int) -> dict[i
 async def prove_translation(stage: Stage, east: Cluster, west: Cluster) -> None:
     """Compare the records at both ends of every translation."""
     offset_map = (await load_link_state(stage.link, west)).map
+    rows: dict[str, Counter[int]] = {site.site.name: Counter() for site in (east, west)}
     with stage.bar("proved", FLIGHTS_COUNT) as show:
         proved = 0
         for partition in range(PARTITIONS):
             here = await rows_by_offset(east, FLIGHTS, partition)
             there = await rows_by_offset(west, FLIGHTS, partition)
+            rows[east.site.name].update(here.values())
+            rows[west.site.name].update(there.values())
             proof = translation_proof(offset_map, partition, here, there)
             stage.result.translation.append(proof)
             proved += proof.offsets
             show(proved)
             if not proof.holds:
                 raise DemoFailed(f"the offset map is not exact: {proof}")
+    stage.result.contents = [content(site, counted) for site, counted in rows.items()]
+    for found in stage.result.contents:
+        if not found.holds:
+            raise DemoFailed(f"records were lost or repeated: {found}")
     if proved != FLIGHTS_COUNT:
         raise DemoFailed(f"{proved} offsets were proved, not {FLIGHTS_COUNT}")
+
+
+def content(site: str, rows: Counter[int]) -> SiteContent:
+    """What a site has, against every flight. Pure."""
+    lost = sum(row not in rows for row in range(FLIGHTS_COUNT))
+    return SiteContent(site, rows.total(), lost, sum(count - 1 for count in rows.values()))
 
 
 def translation_proof(
@@ -172,6 +198,5 @@ async def _row_at(cluster: Cluster, partition: int, offset: int) -> int | None:
 
 def continuity(before: GroupRead, after: GroupRead) -> GroupContinuity:
     """What the group read at both sites together, against every flight. Pure."""
-    counted = Counter(before.rows) + Counter(after.rows)
-    lost = sum(row not in counted for row in range(FLIGHTS_COUNT))
-    return GroupContinuity(len(before.rows), len(after.rows), lost, sum(count - 1 for count in counted.values()))
+    both = content("both", Counter(before.rows) + Counter(after.rows))
+    return GroupContinuity(len(before.rows), len(after.rows), both.lost_records, both.repeated_records)

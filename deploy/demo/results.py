@@ -23,6 +23,30 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderKill:
+    """A broker that was killed while it led, and how many records were acknowledged by then."""
+
+    site: str
+    node_id: int
+    led_partitions: int
+    acknowledged_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class SiteContent:
+    """What was read at a site of what had been acknowledged at the source: each record by its row number."""
+
+    site: str
+    records: int
+    lost_records: int
+    repeated_records: int
+
+    @property
+    def holds(self) -> bool:
+        return self.lost_records == self.repeated_records == 0
+
+
+@dataclass(frozen=True, slots=True)
 class TranslationProof:
     """Every offset of one partition, translated there and back and compared by content."""
 
@@ -95,6 +119,10 @@ class DemoResult:
     flights: int = 0
     steps: list[StepTime] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
+    brokers: int = 1
+    kills: list[LeaderKill] = field(default_factory=list)
+    write_pause_seconds: float = 0.0
+    contents: list[SiteContent] = field(default_factory=list)
     translation: list[TranslationProof] = field(default_factory=list)
     groups: list[GroupProof] = field(default_factory=list)
     continuity: GroupContinuity | None = None

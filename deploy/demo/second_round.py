@@ -1,4 +1,4 @@
-"""Round two: the east broker dies in mid-write; the failover's statement of loss is held against its disk."""
+"""Round two: the east site dies in mid-write; the failover's statement of loss is held against its disk."""
 
 from __future__ import annotations
 
@@ -25,22 +25,20 @@ Acknowledged: TypeAlias = set[tuple[int, int]]
 async def second_round(stage: Stage) -> None:
     """Write, kill, fail over, then look at what was really lost."""
     seen: Acknowledged = set()
-    with stage.step("resume the link, write departures at east, stall the mirror, kill -9 the broker in mid-write"):
+    killed = "every broker there" if stage.brokers > 1 else "the broker"
+    with stage.step(f"resume the link, write departures at east, stall the mirror, kill -9 {killed} in mid-write"):
         await stage.processes.run("link", "resume", "--link", LINK, "--yes")
-        await stage.processes.run(
-            *("topic", "create", "--site", "east", "--topic", LIVE, "--partitions", str(PARTITIONS)),
-            *("--config", "retention.ms=-1"),
-        )
+        await stage.create_topic(LIVE)
         await write_until_killed(stage, seen)
-        stage.console.print(f"  {len(seen):,} records were acknowledged before the broker died")
+        stage.console.print(f"  {len(seen):,} records were acknowledged before the site died")
     with stage.step("farshore failover: fence, move the groups, verify, state the loss"):
         started_s = time.monotonic()
         outcome = await stage.command("failover", "--link", LINK, "--allow-data-loss", "--yes")
         stage.result.takeover_seconds = time.monotonic() - started_s
         if not outcome["verified"]:
             raise DemoFailed(f"the failover was not verified: {outcome['differences']}")
-    with stage.step("bring the lost broker's disk back and hold the statement against it"):
-        await stage.start_east()
+    with stage.step("bring the lost site's disks back and hold the statement against it"):
+        await stage.start_site("east")
         await prove_losses(stage, seen, outcome["losses"])
 
 
@@ -67,7 +65,7 @@ async def write_until_killed(stage: Stage, seen: Acknowledged) -> None:
                     kill_at_records = len(seen) + UNSEEN_RECORDS
         else:
             raise DemoFailed(f"the writer ended by itself; {stage.processes.log_tail('writer')}")
-        await stage.processes.kill9("east")
+        await stage.kill9_site("east")
         stage.processes.go_on("mirror")
 
 

@@ -6,12 +6,12 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,7 +19,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from broker.client.site import Site
 from deploy.demo.results import DemoResult, StepTime
 from deploy.errors import DemoFailed
-from deploy.local.processes import Processes, free_ports, port_answers, services
+from deploy.local.brokers import (
+    LocalBroker,
+    local_brokers,
+    site_tables,
+    start_brokers,
+    start_zookeeper,
+    whole,
+    zookeeper_member,
+)
+from deploy.local.processes import Processes, free_ports, services
+from deploy.tools.zookeeper import Member
 from mirror.api import Link
 
 LINK = "east-west"
@@ -30,16 +40,7 @@ PARTITIONS = 4
 CONFIG = """
 state_dir = "state"
 
-[sites.east]
-bootstrap_servers = "127.0.0.1:{east}"
-[sites.east.broker]
-data_dir = "east"
-
-[sites.west]
-bootstrap_servers = "127.0.0.1:{west}"
-[sites.west.broker]
-data_dir = "west"
-
+{sites}
 [[links]]
 name = "{link}"
 source = "east"
@@ -51,6 +52,18 @@ groups = [".*"]
 [audit]
 jars = {jars}
 """
+ALONE = """
+[sites.{site}]
+bootstrap_servers = "{address}"
+[sites.{site}.broker]
+data_dir = "{name}"
+"""
+"""A site of one broker, which keeps its metadata by itself."""
+MIN_INSYNC_REPLICAS = 2
+"""Where a site has several brokers: one of them may go, and what was acknowledged is still on one at least."""
+WHOLE_PATIENCE_S = 120.0
+
+Brokers: TypeAlias = tuple[LocalBroker, ...]
 
 
 @dataclass(slots=True)
@@ -59,8 +72,8 @@ class Stage:
 
     processes: Processes
     link: Link
-    east_port: int
-    west_port: int
+    sites: dict[str, Brokers]
+    zookeeper: Member | None
     console: Console
     result: DemoResult
 
@@ -110,12 +123,42 @@ class Stage:
         self.console.print(f"  [dim]$ farshore {' '.join(arguments)}[/]")
         self.console.print((await self.processes.run(*arguments)).stdout.rstrip(), highlight=False, markup=False)
 
-    async def start_east(self) -> None:
-        """Start the east broker; also again after it was killed."""
-        await self.processes.start("east", ["broker", "run", "--site", "east"], lambda: port_answers(self.east_port))
+    @property
+    def brokers(self) -> int:
+        """At each site."""
+        return len(self.sites["east"])
 
-    async def start_west(self) -> None:
-        await self.processes.start("west", ["broker", "run", "--site", "west"], lambda: port_answers(self.west_port))
+    async def start_zookeeper(self) -> None:
+        if self.zookeeper is not None:
+            await start_zookeeper(self.processes, self.zookeeper)
+
+    async def start_site(self, name: str) -> None:
+        """Start a site's brokers; also again after they were killed."""
+        await start_brokers(self.processes, self.sites[name])
+        await self.until_whole(name)
+
+    async def kill9_site(self, name: str) -> None:
+        for broker in self.sites[name]:
+            await self.processes.kill9(broker.name)
+
+    async def until_whole(self, name: str) -> None:
+        """Returns when every broker of a site answers and every replica is in sync. Raises DemoFailed."""
+        lacking = await whole(self._site(name), self.brokers, WHOLE_PATIENCE_S)
+        if lacking:
+            raise DemoFailed(f"{name} is not whole after {WHOLE_PATIENCE_S:.0f} s: {'; '.join(lacking)}")
+
+    def _site(self, name: str) -> Site:
+        return self.link.source if name == self.link.source.name else self.link.target
+
+    async def create_topic(self, name: str) -> None:
+        """At east; with a replica on each broker."""
+        replicas = ["--replication-factor", str(self.brokers)]
+        if self.brokers > MIN_INSYNC_REPLICAS:
+            replicas += ["--config", f"min.insync.replicas={MIN_INSYNC_REPLICAS}"]
+        await self.processes.run(
+            *("topic", "create", "--site", "east", "--topic", name, "--partitions", str(PARTITIONS)),
+            *("--config", "retention.ms=-1", *replicas),
+        )
 
     async def start_mirror(self) -> None:
         await self.processes.start("mirror", ["mirror", "run", "--link", LINK], lambda: True)
@@ -126,23 +169,35 @@ def spark_jars() -> list[str]:
     return [str(jar.resolve()) for jar in sorted(Path(".cache/spark", version("pyspark")).glob("*.jar"))]
 
 
+def sites_of(brokers: int, ports: Sequence[int]) -> dict[str, Brokers]:
+    """The two sites, with so many brokers each."""
+    east, west = ports[:brokers], ports[brokers:]
+    if brokers == 1:
+        return {"east": (LocalBroker("east", 1, east[0], "east"),), "west": (LocalBroker("west", 1, west[0], "west"),)}
+    return {"east": local_brokers("east", east, "east"), "west": local_brokers("west", west, "west")}
+
+
+def configuration(sites: Mapping[str, Brokers], zookeeper: Member | None) -> str:
+    """The demo's farshore.toml; with a ZooKeeper the sites keep their metadata there, each by itself."""
+    tables = [
+        site_tables(site, brokers, f"{zookeeper.address}/{site}")
+        if zookeeper is not None
+        else ALONE.format(site=site, address=brokers[0].address, name=brokers[0].name)
+        for site, brokers in sites.items()
+    ]
+    return CONFIG.format(sites="\n".join(tables), link=LINK, flights=FLIGHTS, live=LIVE, jars=json.dumps(spark_jars()))
+
+
 @asynccontextmanager
-async def stage(console: Console, result: DemoResult) -> AsyncIterator[Stage]:
-    """Set everything up; take everything down again, whatever happens."""
+async def stage(console: Console, result: DemoResult, brokers: int = 1) -> AsyncIterator[Stage]:
+    """Set everything up, with so many brokers at each site; take everything down again, whatever happens."""
     with tempfile.TemporaryDirectory(prefix="farshore-demo-") as folder:
-        east_port, west_port = free_ports(2)
+        *ports, zookeeper_port = free_ports(2 * brokers + 1)
+        zookeeper = zookeeper_member(Path(folder), zookeeper_port) if brokers > 1 else None
+        sites = sites_of(brokers, ports)
         config = Path(folder) / "farshore.toml"
-        config.write_text(
-            CONFIG.format(
-                east=east_port, west=west_port, link=LINK, flights=FLIGHTS, live=LIVE, jars=json.dumps(spark_jars())
-            )
-        )
-        link = Link(
-            name=LINK,
-            source=Site("east", f"127.0.0.1:{east_port}"),
-            target=Site("west", f"127.0.0.1:{west_port}"),
-            topics=(FLIGHTS, LIVE),
-            groups=(".*",),
-        )
+        config.write_text(configuration(sites, zookeeper))
+        source, target = (Site(site, ",".join(each.address for each in sites[site])) for site in ("east", "west"))
+        link = Link(name=LINK, source=source, target=target, topics=(FLIGHTS, LIVE), groups=(".*",))
         async with services(config, Path(folder), console.width - 2) as processes:
-            yield Stage(processes, link, east_port, west_port, console, result)
+            yield Stage(processes, link, sites, zookeeper, console, result)

@@ -22,25 +22,30 @@ What to try next
     . .venv/bin/activate
     farshore broker run --data-dir /tmp/east --listen 127.0.0.1:9092
   two sites of your own: "Two sites by hand" in README.md
+  three brokers, and Kafka's own tools on them: docs/tutorial-cluster.md
   how it compares, measured here: make bench
 """
 
 
-async def tell(report_path: Path) -> DemoResult:
-    """Run the demo and write its report. Raises DemoFailed when a promise does not hold."""
+async def tell(report_path: Path, brokers: int = 1) -> DemoResult:
+    """Run the demo with so many brokers at each site, and write its report.
+
+    Raises DemoFailed when a promise does not hold.
+    """
     from deploy.demo.report import write_report
 
     # The broker that is killed makes its clients complain many times a second; that is the story, not a finding.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(stderr=True)
-    result = DemoResult(started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
-    async with stage(console, result) as scene:
+    result = DemoResult(started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", brokers=brokers)
+    async with stage(console, result, brokers) as scene:
         await first_round(scene)
         await second_round(scene)
         with scene.step("farshore audit: Spark reads both sites and compares counts and checksums"):
             await audit(scene)
     write_report(result, report_path)
     show_times(console, result)
+    show_kills(console, result)
     console.print(f"[bold]Report:[/] {report_path.resolve()}")
     console.print(NEXT, highlight=False)
     return result
@@ -67,3 +72,14 @@ def show_times(console: Console, result: DemoResult) -> None:
     for step in result.steps:
         table.add_row(step.name, f"{step.seconds:.1f}")
     console.print(table)
+
+
+def show_kills(console: Console, result: DemoResult) -> None:
+    """What became of the records while brokers were killed."""
+    if not result.kills:
+        return
+    killed = ", ".join(f"broker {kill.node_id} of {kill.site}" for kill in result.kills)
+    console.print(f"Killed while they led: {killed}; longest pause of the writer {result.write_pause_seconds:.1f} s")
+    for found in result.contents:
+        counted = f"{found.records:,} records read, {found.lost_records} lost, {found.repeated_records} repeated"
+        console.print(f"  {found.site}: {counted}")

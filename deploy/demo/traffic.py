@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from deploy.demo.flights import Flight
 LINGER_MS = 20
 BATCH_BYTES = 256 * 1024
 REQUEST_TIMEOUT_MS = 3_000
+TAKEOVER_TIMEOUT_MS = 60_000
+"""Where other brokers take over from one that died; one that is alone is waited for in vain."""
 SEND_WINDOW_RECORDS = 20_000
 POLL_RECORDS = 5_000
 POLL_MS = 500
@@ -28,11 +31,36 @@ def zstd_producer(bootstrap_servers: str) -> Any:
         enable_idempotence=True,
         linger_ms=LINGER_MS,
         max_batch_size=BATCH_BYTES,
-        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        request_timeout_ms=TAKEOVER_TIMEOUT_MS if "," in bootstrap_servers else REQUEST_TIMEOUT_MS,
     )
 
 
-async def produce(bootstrap_servers: str, topic: str, records: Iterable[Flight], on_sent: Callable[[int], None]) -> int:
+class Acknowledgements:
+    """How many there were, and the longest time between two of them."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.longest_pause_s = 0.0
+        self._last_s: float | None = None
+
+    def note(self, acknowledged: asyncio.Future[Any]) -> None:
+        """As a callback of what a producer's `send` gives."""
+        if acknowledged.cancelled() or acknowledged.exception() is not None:
+            return
+        now_s = time.monotonic()
+        if self._last_s is not None:
+            self.longest_pause_s = max(self.longest_pause_s, now_s - self._last_s)
+        self._last_s = now_s
+        self.records += 1
+
+
+async def produce(
+    bootstrap_servers: str,
+    topic: str,
+    records: Iterable[Flight],
+    acknowledgements: Acknowledgements,
+    on_sent: Callable[[int], None],
+) -> int:
     """Write every record and wait for each acknowledgement; returns their number."""
     producer = zstd_producer(bootstrap_servers)
     await producer.start()
@@ -41,6 +69,7 @@ async def produce(bootstrap_servers: str, topic: str, records: Iterable[Flight],
     try:
         for flight in records:
             window.append(await producer.send(topic, flight.value, key=flight.key, timestamp_ms=flight.timestamp_ms))
+            window[-1].add_done_callback(acknowledgements.note)
             if len(window) == SEND_WINDOW_RECORDS:
                 await asyncio.gather(*window)
                 sent += len(window)

@@ -84,7 +84,7 @@ async def test_a_killed_broker_ends_the_demo_with_a_line(monkeypatch: pytest.Mon
 
     async def story() -> None:
         async with stage(QUIET, DemoResult("now")) as scene:
-            await scene.start_west()
+            await scene.start_site("west")
             pid = scene.processes.pid("west")
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
@@ -101,9 +101,9 @@ async def test_a_service_that_is_killed_by_the_story_is_no_failure(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     async with stage(QUIET, DemoResult("now")) as scene:
-        await scene.start_east()
+        await scene.start_site("east")
         await scene.processes.kill9("east")
-        await scene.start_east()
+        await scene.start_site("east")
     assert left_below(tmp_path) == []
 
 

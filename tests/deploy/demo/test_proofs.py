@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from itertools import islice
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from deploy.demo.first_round import continuity, translation_proof
+from deploy.config import parse
+from deploy.demo.first_round import KILL_AT_RECORDS, content, continuity, translation_proof
 from deploy.demo.flights import FLIGHTS_COUNT, flights
-from deploy.demo.results import GroupProof, LossProof
-from deploy.demo.stage import FLIGHTS
-from deploy.demo.traffic import GroupRead
+from deploy.demo.leader_kills import LeaderKills
+from deploy.demo.results import DemoResult, GroupProof, LossProof
+from deploy.demo.stage import FLIGHTS, configuration, sites_of, stage
+from deploy.demo.traffic import Acknowledgements, GroupRead
+from deploy.errors import DemoFailed
+from deploy.local.brokers import zookeeper_member
 from mirror.api import OffsetMap
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
@@ -57,6 +65,55 @@ def test_continuity_counts_what_is_lost_and_what_is_repeated() -> None:
     assert (with_an_offset_gap.lost_records, with_an_offset_gap.repeated_records) == (3, 0)
     assert not overlapping.holds
     assert not with_an_offset_gap.holds
+
+
+def test_what_a_site_lacks_or_has_twice_is_counted() -> None:
+    rows = Counter(range(FLIGHTS_COUNT))
+    assert content("east", rows).holds
+    del rows[7]
+    rows[8] += 2
+    found = content("east", rows)
+    assert (found.records, found.lost_records, found.repeated_records) == (FLIGHTS_COUNT + 1, 1, 2)
+    assert not found.holds
+
+
+async def test_acknowledgements_are_counted_and_failures_are_none() -> None:
+    seen = Acknowledgements()
+    futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    for future in futures:
+        future.add_done_callback(seen.note)
+    futures[0].set_result(None)
+    futures[1].set_exception(TimeoutError())
+    futures[2].cancel()
+    await asyncio.sleep(0)
+    assert (seen.records, seen.longest_pause_s) == (1, 0.0)
+    later = asyncio.get_running_loop().create_future()
+    later.add_done_callback(seen.note)
+    await asyncio.sleep(0.02)
+    later.set_result(None)
+    await asyncio.sleep(0)
+    assert seen.records == 2
+    assert seen.longest_pause_s >= 0.02
+    assert futures[1].exception() is not None
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_the_demos_file_has_both_sites_with_all_their_brokers(tmp_path: Path, brokers: int) -> None:
+    zookeeper = zookeeper_member(tmp_path, 2181) if brokers > 1 else None
+    sites = sites_of(brokers, range(9092, 9092 + 2 * brokers))
+    read = parse(configuration(sites, zookeeper), tmp_path / "farshore.toml")
+    configs = [read.broker_config(each.site, each.node_id) for site in sites.values() for each in site]
+    assert [each.listen_port for each in configs] == list(range(9092, 9092 + 2 * brokers))
+    assert len({each.data_dir for each in configs}) == 2 * brokers
+    assert {each.zookeeper for each in configs} == (
+        {None} if brokers == 1 else {"127.0.0.1:2181/east", "127.0.0.1:2181/west"}
+    )
+
+
+async def test_a_demo_in_which_no_leader_was_killed_is_not_one_that_survived_it(tmp_path: Path) -> None:
+    async with stage(Console(quiet=True), DemoResult("now"), brokers=3) as scene:
+        with pytest.raises(DemoFailed, match="no leader was killed at east, west"):
+            await LeaderKills(scene, dict(KILL_AT_RECORDS)).bring_back()
 
 
 def test_a_group_that_would_read_another_record_is_found() -> None:
