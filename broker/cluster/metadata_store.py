@@ -96,7 +96,9 @@ class MetadataStore(Protocol):
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def topics(self, names: Collection[str] | None = None) -> dict[str, TopicState]:
-        """All, or those of `names` that exist. What cannot be read of one is its `damage`, and stops no other."""
+        """All, or those of `names` that exist: one that is not among them did not when this was asked. What cannot be
+        read of one is its `damage`, and stops no other.
+        """
         ...
 
     async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:

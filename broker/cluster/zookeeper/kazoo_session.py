@@ -44,6 +44,7 @@ from broker.cluster.zookeeper.session import (
     Watch,
     WatchEvent,
     WatchKind,
+    catch_up,
 )
 
 HEARTBEATS_PER_SESSION: Final = 6
@@ -157,7 +158,7 @@ class KazooZooKeeper:
                 # A write that changes nothing: it is answered once a quorum has it. A leader that was deposed, and does
                 # not know it yet, would answer a sync; it has no quorum, and its successor counts our session anew from
                 # its own election, which came after this.
-                await self.multi([Check("/", ANY_VERSION)])
+                await catch_up(self)
                 self._deadline.heard(sent_at, self._clock.boottime())
             except ZooKeeperError:
                 pass  # without an answer the deadline stays where it is

@@ -154,6 +154,13 @@ class ZooKeeper(Protocol):
         ...
 
 
+async def catch_up(zk: ZooKeeper) -> None:
+    """What is read after this was there, or not, when this was asked: the session's server may lag behind others, but
+    has all that came before a write when it answers that.
+    """
+    await zk.multi([Check("/", ANY_VERSION)])
+
+
 OpenSession = Callable[[str, int, Clock, int], Awaitable[ZooKeeper]]
 """Of the servers ("host:port,host:port/chroot"), with a session timeout and a time to connect in milliseconds. Raises
 ZooKeeperUnreachable.

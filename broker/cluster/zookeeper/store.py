@@ -30,7 +30,7 @@ from broker.cluster.metadata import (
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import layout, membership, requests, topics
 from broker.cluster.zookeeper.errors import ConnectionLost, NodeExists, SessionExpired, ZooKeeperUnreachable
-from broker.cluster.zookeeper.session import ZooKeeper
+from broker.cluster.zookeeper.session import ZooKeeper, catch_up
 from broker.cluster.zookeeper.watching import Changes
 from broker.wire.vocabulary import TopicPartition
 
@@ -148,6 +148,8 @@ class ZooKeeperMetadataStore:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def topics(self, names: Collection[str] | None = None) -> dict[str, TopicState]:
+        if names is not None:
+            await self._asked(lambda zk, again: catch_up(zk))
         return await self._asked(lambda zk, again: topics.read_topics(zk, names))
 
     async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
@@ -162,6 +164,7 @@ class ZooKeeperMetadataStore:
         return await self._asked(lambda zk, again: membership.read_controller(zk))
 
     async def controller_epoch(self) -> int:
+        await self._asked(lambda zk, again: catch_up(zk))
         return await self._asked(lambda zk, again: membership.read_controller_epoch(zk))
 
     async def configs(self, resource: ConfigResource) -> Configs:

@@ -112,6 +112,9 @@ class FakeZooKeeper:
     def find(self, path: str) -> _Node | None:
         return self._nodes.get(path)
 
+    def copy(self) -> dict[str, _Node]:
+        return {path: replace(node, children=set(node.children)) for path, node in self._nodes.items()}
+
     def write(self, session: FakeSession, operations: Sequence[Operation]) -> list[Any]:
         return self._apply_all(session, operations)
 
@@ -213,6 +216,24 @@ class FakeSession:
         self._over = asyncio.Event()
         self._watches: dict[tuple[str, bool], list[Watch]] = {}
         self._told: deque[tuple[Watch, WatchEvent]] = deque()
+        self._lagging: dict[str, _Node] | None = None
+
+    def lag(self) -> None:
+        """Its server hears of nothing that is written from now on, before a write of this session comes back to it."""
+        self._lagging = self._server.copy()
+
+    def _find(self, path: str) -> _Node | None:
+        return self._server.find(path) if self._lagging is None else self._lagging.get(path)
+
+    def _read(self, path: str) -> _Node:
+        """Raises NoNode."""
+        if (found := self._find(path)) is None:
+            raise NoNode(f"{path}: there is no such znode")
+        return found
+
+    def _write(self, operations: Sequence[Operation]) -> list[Any]:
+        self._lagging = None
+        return self._server.write(self, operations)
 
     @property
     def reachable(self) -> bool:
@@ -277,7 +298,7 @@ class FakeSession:
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         def get() -> tuple[bytes, Stat]:
-            node = self._server.read(path)
+            node = self._read(path)
             self._add_watch(path, watch, children=False)
             return node.data, node.stat
 
@@ -286,14 +307,14 @@ class FakeSession:
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         def exists() -> Stat | None:
             self._add_watch(path, watch, children=False)
-            node = self._server.find(path)
+            node = self._find(path)
             return node.stat if node else None
 
         return await self._carried("exists", path, exists)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         def children() -> list[str]:
-            node = self._server.read(path)
+            node = self._read(path)
             self._add_watch(path, watch, children=True)
             return sorted(node.children)
 
@@ -303,26 +324,26 @@ class FakeSession:
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, Stat]:
         def create() -> tuple[str, Stat]:
-            (made,) = self._server.write(self, [Create(path, data, ephemeral, sequence)])
-            return made, self._server.read(made).stat
+            (made,) = self._write([Create(path, data, ephemeral, sequence)])
+            return made, self._read(made).stat
 
         return await self._carried("create", path, create)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         def change() -> Stat:
-            self._server.write(self, [SetData(path, data, version)])
-            return self._server.read(path).stat
+            self._write([SetData(path, data, version)])
+            return self._read(path).stat
 
         return await self._carried("set", path, change)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._carried("delete", path, lambda: self._server.write(self, [Delete(path, version)]))
+        await self._carried("delete", path, lambda: self._write([Delete(path, version)]))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Any]:
         # A single one is answered as a multi too.
         def multi() -> list[Any]:
             try:
-                return self._server.write(self, operations)
+                return self._write(operations)
             except ZooKeeperError as refused:
                 refused.operation = refused.operation or 0
                 raise

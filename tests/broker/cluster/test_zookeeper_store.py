@@ -292,6 +292,24 @@ async def test_broken_connections_do_not_leave_more_and_more_watches(server: Fak
         assert server.requests - before == 2, "the change itself and one watch"
 
 
+async def test_what_a_server_that_lags_has_not_heard_of_is_not_said_to_be_missing(server: FakeZooKeeper) -> None:
+    """A coordinator forgets the offsets of topics that are gone, and a transaction needs no marker in them."""
+    session = server.connect()
+
+    async def connect() -> FakeSession:
+        return session
+
+    store, other = await ZooKeeperMetadataStore.open(connect, server.clock), await opened(server)
+    session.lag()
+    controller = await elected(other)
+    made = await other.create_topic(controller, topic("t"))
+    assert await store.topics(["t", "none"]) == {"t": made}
+    session.lag()
+    await other.resign_controller(controller)
+    later = await elected(other)
+    assert await store.controller_epoch() == later.epoch == controller.epoch + 1
+
+
 async def settled(changes: AsyncIterator[Change]) -> list[Change]:
     """All that is told until nothing more is."""
     told: list[Change] = []
