@@ -319,6 +319,7 @@ class BrokersRun:
         for names in ("made_from", "committed_readers"):
             history[names] = sorted(map(str, history[names]))
         history["groups"] = {name: sorted(members) for name, members in self.history.groups.items()}
+        self.stage.copy_partitions(asdict(self.names).values(), self.folder)
         with gzip.open(self.folder / "history.json.gz", "wt") as kept:
             json.dump(history, kept)
         text = [*map(str, self.faults), "", *self.result.problems, "", *map(str, findings), "", *self.stage.ended_alone]

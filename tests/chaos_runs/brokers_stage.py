@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import uuid
@@ -190,6 +191,13 @@ class BrokersStage:
         """Until all serve. Raises ServerFailed."""
         for broker in self.brokers.values():
             broker.wait_ready()
+
+    def copy_partitions(self, topics: Iterable[str], to: Path) -> None:
+        """The folders of these topics' partitions, as each broker has them."""
+        for name, broker in self.brokers.items():
+            for topic in topics:
+                for folder in broker.data_dir.glob(f"{topic}-*"):
+                    shutil.copytree(folder, to / name / folder.name)
 
     def _server(self, name: str) -> Server:
         return self.brokers[name] if name in self.brokers else self.zookeepers[name]

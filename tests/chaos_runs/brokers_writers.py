@@ -88,7 +88,8 @@ class Workload:
         def heard(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 send.outcome, send.done_s = Outcome.ACKNOWLEDGED, time.monotonic()
-                send.offset = message.offset() if message.offset() >= 0 else None
+                # None: it was there already, and where is not known any more.
+                send.offset = message.offset()
 
         self.history.sends.append(send)
         while True:
