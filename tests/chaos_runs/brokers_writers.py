@@ -137,11 +137,14 @@ class PlainWriter:
     def _producer(self) -> Producer:
         # In time for a record to be told about after every fault of a run, but not for ever.
         more: dict[str, Any] = {"linger_ms": 2, "message_timeout_ms": 50_000}
+        # One at a time: where a batch is refused behind one that is to be sent again, librdkafka begins a new producer
+        # epoch, and sends in it what other partitions may have already.
+        more |= {"max_in_flight": 1}
         if self.workload.acks_all:
             more |= {"acks": "all", "enable_idempotence": True}
         else:
             # What is sent again would come twice, rightly so.
-            more |= {"acks": 1, "message_send_max_retries": 0, "max_in_flight": 1}
+            more |= {"acks": 1, "message_send_max_retries": 0}
         return Producer(self.workload.client(**more))
 
 
