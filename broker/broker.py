@@ -32,6 +32,7 @@ from broker.cluster.zookeeper.session import OpenSession
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import EVERY_INTERFACE, BrokerConfig
 from broker.controller.controller import ClusterController
+from broker.controller.errors import NotController
 from broker.controller.leaders import LeaderBalance
 from broker.controller.requests import ControllerRequests, NewTopic
 from broker.controller.routed import RoutedController
@@ -186,6 +187,9 @@ class Broker:
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 kept = await self.controller.controlled_shutdown(node_id, self._store.broker_epoch, limit_ms)
+        except NotController as error:
+            # It is mostly stopped in the same moment, with all brokers of the site.
+            log.info("others will lead when they miss this broker; there is no controller to tell: %s", error)
         except (BrokerError, TimeoutError) as error:
             log.warning("others will lead when they miss this broker; the controller was not told: %s", error)
         else:

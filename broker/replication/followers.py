@@ -18,7 +18,12 @@ from broker.base.clock import Clock
 from broker.client.errors import ClientError
 from broker.limits import BYTES_PER_TURN
 from broker.replication.following import Following
-from broker.replication.limits import FOLLOWER_BACKOFF_MAX_MS, FOLLOWER_BACKOFF_MS, FOLLOWER_REQUEST_TIMEOUT_MS
+from broker.replication.limits import (
+    FOLLOWER_BACKOFF_MAX_MS,
+    FOLLOWER_BACKOFF_MS,
+    FOLLOWER_PATIENCE_MS,
+    FOLLOWER_REQUEST_TIMEOUT_MS,
+)
 from broker.replication.throttling import ReplicationQuota
 from broker.topics.partition import Partition
 from broker.wire.errors import WireError
@@ -57,6 +62,30 @@ class _Leader:
         self.following = following
         self.changed = asyncio.Event()
         self.asked: LeaderConnection | None = None
+
+
+class _Failing:
+    """Tells once that a leader cannot be followed, when it has lasted: brokers stop and start every day."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._since_ms: float | None = None
+        self._told = False
+
+    def goes_on(self, error: Exception, now_ms: float) -> None:
+        if self._since_ms is None:
+            self._since_ms = now_ms
+            log.info("broker %d cannot be followed, tried again: %s", self._node_id, error)
+        elif not self._told and now_ms - self._since_ms >= FOLLOWER_PATIENCE_MS:
+            self._told = True
+            lasted_s = (now_ms - self._since_ms) / 1000
+            log.warning("broker %d cannot be followed for %.0f s now: %s", self._node_id, lasted_s, error)
+
+    def ended(self) -> None:
+        self._since_ms = None
+        if self._told:
+            self._told = False
+            log.warning("broker %d is followed again", self._node_id)
 
 
 class Followers:
@@ -117,8 +146,10 @@ class Followers:
 
     async def _follow(self, node_id: int, leader: _Leader) -> None:
         failures = 0
+        failing = _Failing(node_id)
         while True:
             while not len(leader.following):
+                failing = _Failing(node_id)
                 leader.changed.clear()
                 await leader.changed.wait()
             try:
@@ -127,13 +158,13 @@ class Followers:
                     while len(leader.following):
                         await self._fetch(connection, leader)
                         failures = 0
+                        failing.ended()
                 finally:
                     connection.abort()
                     leader.following.lost()
             except (ClientError, WireError) as error:
                 failures += 1
-                if failures == 1:
-                    log.warning("broker %d cannot be followed, tried again: %s", node_id, error)
+                failing.goes_on(error, self._now_ms())
             except Exception:  # whatever it is, it concerns this leader alone, and the others are followed on
                 failures += 1
                 log.exception("broker %d cannot be followed, tried again", node_id)

@@ -11,6 +11,9 @@ FOLLOWER_REQUEST_TIMEOUT_MS = 30_000
 # replica.fetch.backoff.ms: the longest pause of a partition or a leader that cannot be followed; the first is shorter.
 FOLLOWER_BACKOFF_MS = 50
 FOLLOWER_BACKOFF_MAX_MS = 1_000
+# A leader that cannot be followed has mostly stopped, and another one follows it; what lasts so long is told. More than
+# the session of a broker with ZooKeeper takes to end (zookeeper.session.timeout.ms).
+FOLLOWER_PATIENCE_MS = 20_000
 # A change of the ISR of which it is not known what became of it: how often that is asked.
 ISR_READ_BACK_MS = 200
 # replica.high.watermark.checkpoint.interval.ms.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
-from broker.base.clock import SystemClock
+import pytest
+
+from broker.base.clock import Clock, SystemClock
 from broker.client.errors import ConnectionLost
 from broker.cluster.metadata import PartitionState
 from broker.errors import LogDamaged
@@ -114,9 +118,9 @@ def follower(folder: Path, index: int, disk: FaultyDisk | None = None) -> Partit
 
 
 @asynccontextmanager
-async def following(leaders: Leaders) -> AsyncIterator[Followers]:
+async def following(leaders: Leaders, clock: Clock | None = None) -> AsyncIterator[Followers]:
     quota = ReplicationQuota()
-    followers = Followers(leaders.connect, lambda: ReplicaState(1, 9), SystemClock(), random.Random(1), quota)
+    followers = Followers(leaders.connect, lambda: ReplicaState(1, 9), clock or SystemClock(), random.Random(1), quota)
     running = asyncio.create_task(followers.run())
     try:
         yield followers
@@ -125,6 +129,42 @@ async def following(leaders: Leaders) -> AsyncIterator[Followers]:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+class PausesAlone(SystemClock):
+    """Time passes by pauses, and not by how slow the machine is."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self._now_s += seconds
+        await asyncio.sleep(0)
+
+
+async def test_a_leader_that_stops_is_no_warning_until_it_lasts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    partition = follower(tmp_path, 0)
+    leaders = Leaders({2: Leader(leader_log(tmp_path, 0, b"a"))})
+    leaders.refused = 10
+    async with following(leaders, PausesAlone()) as followers:
+        followers.follow(2, TOPIC_ID, partition)
+        await until(lambda: partition.log.log_end_offset == 1)
+    assert caplog.messages == []
+    leaders.refused, partition = 1_000_000, follower(tmp_path / "again", 0)
+    async with following(leaders, PausesAlone()) as followers:
+        followers.follow(2, TOPIC_ID, partition)
+        await until(lambda: bool(caplog.messages))
+        leaders.refused = 0
+        await until(lambda: partition.log.log_end_offset == 1)
+    cannot, can = caplog.messages
+    assert re.fullmatch(r"broker 2 cannot be followed for \d\d s now: nobody listens", cannot)
+    assert can == "broker 2 is followed again"
 
 
 async def test_a_leader_that_cannot_be_reached_or_is_lost_is_followed_when_it_is_there(tmp_path: Path) -> None:
