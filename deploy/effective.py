@@ -9,14 +9,30 @@ from mirror.description import LinkDeclaration, declare_link
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerDeclaration:
+    """A broker of a cluster; `inter_broker_listen` is None where it takes a free port, beside `listen`."""
+
+    site: str
+    node_id: int
+    listen: str
+    inter_broker_listen: str | None
+    rack: str | None
+    data_dir: str
+
+
+@dataclass(frozen=True, slots=True)
 class SiteDeclaration:
-    """A site as declared; `broker_...` are None where farshore does not run the site's broker."""
+    """A site as declared; `broker_...` are None where farshore does not run the site, or more than one broker of it:
+    these are in `brokers`, and their metadata in `zookeeper`.
+    """
 
     site: str
     bootstrap_servers: str
     address_map: dict[str, str]
     broker_listen: str | None
     broker_data_dir: str | None
+    zookeeper: str | None
+    brokers: tuple[BrokerDeclaration, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +50,8 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
     """What the file amounts to."""
     sites = []
     for name, site in configuration.sites().items():
-        own = configuration.model.sites[name].broker is not None
-        broker = configuration.broker_config(name) if own else None
+        table = configuration.model.sites[name]
+        broker = configuration.broker_config(name) if table.broker is not None else None
         sites.append(
             SiteDeclaration(
                 site=name,
@@ -43,6 +59,18 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
                 address_map=dict(site.address_map),
                 broker_listen=f"{broker.listen_host}:{broker.listen_port}" if broker else None,
                 broker_data_dir=str(broker.data_dir) if broker else None,
+                zookeeper=table.cluster.zookeeper if table.cluster is not None else None,
+                brokers=tuple(
+                    BrokerDeclaration(
+                        name,
+                        each.node_id,
+                        each.listen,
+                        each.inter_broker_listen,
+                        each.rack,
+                        str(configuration.path(each.data_dir)),
+                    )
+                    for each in table.brokers
+                ),
             )
         )
     links = tuple(declare_link(link) for link in configuration.links())

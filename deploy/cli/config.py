@@ -23,7 +23,11 @@ def validate(context: FileContext, output: str) -> None:
     if output != Output.TABLE:
         emit(effective, output)
         return
-    emit(list(effective.sites), output, columns=("site", "bootstrap_servers", "broker_listen", "broker_data_dir"))
+    brokers = [broker for site in effective.sites for broker in site.brokers]
+    columns = ("site", "bootstrap_servers", "broker_listen", "broker_data_dir", *(("zookeeper",) if brokers else ()))
+    emit(list(effective.sites), output, columns=columns)
+    if brokers:
+        emit(brokers, output)
     if effective.links:
         links = [
             {

@@ -97,6 +97,39 @@ def test_validate_for_people(file: Path, output: str) -> None:
     assert "east-west" in answer.stdout
 
 
+CLUSTER = """
+[sites.east]
+bootstrap_servers = "127.0.0.1:9092"
+[sites.east.cluster]
+zookeeper = "127.0.0.1:2181/east"
+[[sites.east.brokers]]
+node_id = 1
+listen = "127.0.0.1:9092"
+inter_broker_listen = "127.0.0.1:9192"
+data_dir = "one"
+rack = "a"
+[[sites.east.brokers]]
+node_id = 2
+listen = "127.0.0.1:9093"
+data_dir = "two"
+"""
+
+
+def test_validate_shows_each_broker_of_a_cluster(file: Path) -> None:
+    file.write_text(CLUSTER)
+    answer = CliRunner().invoke(cli, ["--config", str(file), "config", "validate", "-o", "json"])
+    assert answer.exit_code == 0, answer.output
+    (site,) = json.loads(answer.stdout)["sites"]
+    assert site["zookeeper"] == "127.0.0.1:2181/east"
+    assert site["broker_listen"] is None
+    first, second = site["brokers"]
+    assert (first["node_id"], first["listen"], first["rack"]) == (1, "127.0.0.1:9092", "a")
+    assert (first["inter_broker_listen"], second["inter_broker_listen"]) == ("127.0.0.1:9192", None)
+    assert [Path(each["data_dir"]).name for each in (first, second)] == ["one", "two"]
+    shown = CliRunner().invoke(cli, ["--config", str(file), "config", "validate"])
+    assert all(word in shown.stdout for word in ("2181/east", "9192", "9093", "two"))
+
+
 def test_a_bad_file_is_one_line_and_a_hint(file: Path) -> None:
     file.write_text(FILE.replace('target = "west"', 'target = "wset"'))
     done = farshore("config", "validate", folder=file.parent)
