@@ -227,10 +227,16 @@ def _apply(partition: Partition, asked: FetchPartition, data: PartitionData) -> 
         truncate(own, data.diverging_epoch, data.log_start_offset)
     else:
         records = _one_buffer(data.records)
+        # First the start: what is under the leader's was not compared, and must not be under records of the leader's.
+        _follow_offsets(partition, data)
         own.append_as_follower(records, leader_epoch=asked.current_leader_epoch)
-        partition.follow_high_watermark(data.high_watermark)
-        own.follow_log_start(data.log_start_offset)
+        _follow_offsets(partition, data)
     return len(records)
+
+
+def _follow_offsets(partition: Partition, data: PartitionData) -> None:
+    partition.follow_high_watermark(data.high_watermark)
+    partition.log.follow_log_start(data.log_start_offset)
 
 
 def truncate(own: PartitionLog, diverging: EpochEndOffset, leader_start_offset: int) -> None:

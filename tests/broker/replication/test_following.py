@@ -24,6 +24,7 @@ from broker.wire.messages.fetch import (
     ReplicaState,
 )
 from tests.broker.clock import ManualClock
+from tests.broker.log.crashing import Crashed, CrashingDisk
 from tests.broker.log.support import FaultyDisk, batch_of
 
 TOPIC_ID = UUID(int=5)
@@ -230,3 +231,27 @@ def test_who_has_all_that_is_acknowledged_is_not_held_back(tmp_path: Path) -> No
     quota.limit(1, 2)
     quota.record(1000, 2)
     assert asked(following.next_request(2)) == {0: (4, 2, 3)}
+
+
+def test_who_dies_amid_an_answer_has_nothing_under_the_leaders_start_before_what_is_the_leaders(tmp_path: Path) -> None:
+    """Of what the leader has no more nothing was compared: here it is another batch than the leader had."""
+    records = batches(tmp_path / "l", 3, 3, 3, 3, since=3)
+    for dies_at in range(1, 20):
+        path, disk = tmp_path / str(dies_at), CrashingDisk()
+        log = PartitionLog.open(path, LogConfig(), ManualClock(), disk)
+        log.append(batch_of(b"a", b"b", b"c"), leader_epoch=2)
+        partition = Partition("t", 0, log, STATE)
+        partition.follow(STATE)
+        following, died = followed(partition), False
+        disk.dies_at = disk.changes + dies_at
+        try:
+            exchange(following, PartitionData(0, 0, 4, log_start_offset=3, records=records))
+        except Crashed:
+            died = True
+        log._store.release()
+        again = PartitionLog.open(path, LogConfig(), ManualClock())
+        assert again.log_end_offset == 3 or again.log_start_offset == 3
+        if not died:
+            assert (again.log_start_offset, again.log_end_offset) == (3, 4)
+            return
+    pytest.fail("it always dies")
