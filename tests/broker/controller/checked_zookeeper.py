@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -74,6 +74,8 @@ class CheckedZooKeeper(FakeZooKeeper):
 
     def __init__(self, clock: SimClock, judge: Judge) -> None:
         super().__init__(clock, SESSION_MS)
+        self.written: Callable[[FakeSession], None] = lambda session: None
+        """Told of each transaction of a controller, when it took effect and nobody has heard of it yet."""
         self._judge = judge
 
     def write(self, session: FakeSession, operations: Sequence[Operation]) -> list[Any]:
@@ -87,6 +89,8 @@ class CheckedZooKeeper(FakeZooKeeper):
         for op in operations:
             if not isinstance(op, Check | Delete) and op.path.endswith("/state"):
                 self._check_state(op.path, op.data, old.get(op.path), by_controller)
+        if by_controller:
+            self.written(session)
         return answers
 
     def _check_assignment(self, name: str, old: bytes) -> None:

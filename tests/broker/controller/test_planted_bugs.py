@@ -132,6 +132,18 @@ def in_the_same_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reassigning, "_begin_epochs", as_they_are)
 
 
+def gone_on_with_in_the_same_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A controller that died between the two writes of a reassignment: the next one orders what is assigned, in the
+    leader epoch of before, and the leader has heard it all.
+    """
+
+    async def as_it_was(reign: reign.Reign) -> None:
+        reign.announce(reign.cluster.reassigned)
+        await reassigning.settle(reign)
+
+    patch.setattr(controller, "resume", as_it_was)
+
+
 BUGS: tuple[Plant, ...] = (
     no_fence,
     same_epoch,
@@ -149,6 +161,7 @@ BUGS_OF_REASSIGNMENTS: tuple[Plant, ...] = (
     called_off_and_kept,
     still_in_sync,
     in_the_same_epoch,
+    gone_on_with_in_the_same_epoch,
 )
 
 

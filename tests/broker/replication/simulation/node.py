@@ -31,6 +31,8 @@ from tests.mirror.simulation.loop import SimulatedLoop
 TOPIC: Final = "t"
 TOPIC_ID: Final = UUID(int=7)
 LAG_MS: Final = 400.0
+ALIVE_MS: Final = 200.0
+"""From what was last heard of the store; a session ends later."""
 _CONTEXT: Final = RequestContext(17, "follower", "node", {}, inter_broker=True)
 
 
@@ -66,6 +68,8 @@ class Surroundings(Protocol):
 
     def brokers(self) -> Mapping[int, LiveBroker]: ...
 
+    def new_epoch(self) -> int: ...
+
 
 @dataclass(eq=False)
 class Appended:
@@ -78,7 +82,9 @@ class Appended:
 
 @dataclass(eq=False)
 class Node:
-    """`life` counts starts: what was asked in another life reaches nobody."""
+    """`life` counts starts: what was asked in another life reaches nobody. `epoch` is that of its registration, which a
+    session that ended takes with it: from `alive_until_ms` on, which is before that, the node leads nothing.
+    """
 
     node_id: int
     directory: Path
@@ -88,6 +94,9 @@ class Node:
     world: Surroundings
     life: int = 0
     up: bool = False
+    epoch: int = 0
+    out_since_ms: float = 0.0
+    out_until_ms: float = 0.0
     paused_until_ms: float = 0.0
     known: PartitionState | None = None
     checkpoint: int = 0
@@ -101,14 +110,14 @@ class Node:
     def start(self) -> None:
         self.life += 1
         self.up, self.known, self.awaited = True, None, []
+        self.epoch, self.out_until_ms = self.world.new_epoch(), 0.0
         self.disk = CrashingDisk()
         opened = PartitionLog.open(self.directory, self.config, self.clock, self.disk)
         self.partition = Partition(TOPIC, 0, opened, PartitionState(-1, -1, (), ()), self.checkpoint)
-        replica = ReplicaState(self.node_id, self.life)
         self.quotas = ReplicationQuota(), ReplicationQuota()
         for quota in self.quotas:
             quota.limit(self.bytes_per_s, self.clock.ms)
-        self.followers = Followers(self.world.connected(self), lambda: replica, self.clock, self.rng, self.quotas[0])
+        self.followers = Followers(self.world.connected(self), self._replica, self.clock, self.rng, self.quotas[0])
         self.in_sync = InSyncReplicas(
             self.world.store(self), lambda: [self.partition], self.world.brokers, self.clock, LAG_MS
         )
@@ -140,8 +149,17 @@ class Node:
             raise UnknownTopic(str(topic_id))
         return SimpleNamespace(name=TOPIC)
 
+    def _replica(self) -> ReplicaState:
+        return ReplicaState(self.node_id, self.epoch)
+
+    @property
+    def alive_until_ms(self) -> float:
+        """Nothing is heard of the store: by its own clock it stops before its session is over."""
+        out = self.out_since_ms <= self.clock.ms < self.out_until_ms
+        return self.out_since_ms + ALIVE_MS if out else float("inf")
+
     def _led(self, topic: str, index: int) -> Partition:
-        if self.partition.leading is None:
+        if not self.serves:
             raise NotLeading(f"{topic}-{index}")
         return self.partition
 
@@ -158,11 +176,20 @@ class Node:
     def leads(self) -> bool:
         return self.up and self.partition.leading is not None
 
+    @property
+    def serves(self) -> bool:
+        """As `Broker.require_partition` has it."""
+        ordered = self.leads and self.partition.ordered_in >= self.epoch
+        return ordered and self.clock.ms < self.alive_until_ms
+
     # -- orders ----------------------------------------------------------------------------------------------------
 
-    def order(self, state: PartitionState) -> None:
-        """As a broker takes LeaderAndIsr: each leader epoch once, in their order."""
-        if self.known is not None and state.leader_epoch <= self.known.leader_epoch:
+    def order(self, state: PartitionState, epoch: int) -> None:
+        """As a broker takes LeaderAndIsr: in this registration, each leader epoch once, in their order."""
+        if epoch < self.epoch or (self.known is not None and state.leader_epoch < self.known.leader_epoch):
+            return
+        self.partition.ordered_in = epoch
+        if self.known is not None and state.leader_epoch == self.known.leader_epoch:
             return
         self.known = state
         self.followers.forget(TOPIC_ID, 0)
@@ -188,7 +215,9 @@ class Node:
     def produce(self, batch: bytearray, acks: int) -> int | None:
         """The end of the batch in the log; None where it was refused."""
         leading = self.partition.leading
-        if leading is None or (acks < 0 and not leading.may_append(self.log.config.min_insync_replicas)):
+        if leading is None or not self.serves:
+            return None
+        if acks < 0 and not leading.may_append(self.log.config.min_insync_replicas):
             return None
         appended = self.log.append(batch, leader_epoch=leading.epoch)
         if acks < 0:

@@ -21,7 +21,8 @@ def test_nothing_acknowledged_is_lost_whatever_happens() -> None:
     counts = run_seeds(range(first, first + count))
     # What the seeds are for has happened, often.
     for what, per_seed in {
-        "acknowledged": 15, "elections": 4, "crashes": 2, "torn": 1, "pauses": 1, "divergences": 1, "isr changes": 1,
+        "acknowledged": 15, "elections": 4, "crashes": 2, "torn": 1, "pauses": 1, "expiries": 1, "divergences": 1,
+        "isr changes": 1,
     }.items():  # fmt: skip
         assert counts[what] >= count * per_seed / 2, f"{what}: {counts}"
 

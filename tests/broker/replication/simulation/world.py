@@ -59,6 +59,7 @@ class World:
         self.judge = Judge(frozenset(NODES))
         self.cut: dict[frozenset[int], float] = {}
         self.written = 0
+        self._epochs = 0
         self.wild = True
         self._store_ms = dict.fromkeys(NODES, 0.0)
         self._told_ms = dict.fromkeys(NODES, 0.0)
@@ -78,7 +79,11 @@ class World:
         return SimStore(self, node)
 
     def brokers(self) -> Mapping[int, LiveBroker]:
-        return {one: LiveBroker(BrokerRegistration(one, ()), node.life) for one, node in self.nodes.items()}
+        return {one: LiveBroker(BrokerRegistration(one, ()), node.epoch) for one, node in self.nodes.items()}
+
+    def new_epoch(self) -> int:
+        self._epochs += 1
+        return self._epochs
 
     # -- time and distance -----------------------------------------------------------------------------------------
 
@@ -234,7 +239,7 @@ class World:
         state = self.state
         for node in self.nodes.values():
             if self.reaches(node.node_id, STORE) or not self.wild:
-                self.at_node(self.far(), node, partial(node.order, state))
+                self.at_node(self.far(), node, partial(node.order, state, node.epoch))
         self.at(120, lambda: self.order_all() if self.state.leader_epoch == state.leader_epoch else None)
 
     # -- what goes wrong -------------------------------------------------------------------------------------------
@@ -270,7 +275,10 @@ class World:
             self.pause(node)
         elif what == "cut":
             other = self.rng.choice([one for one in (STORE, *NODES) if one != node.node_id])
-            self.cut[frozenset((node.node_id, other))] = self.clock.ms + self.rng.uniform(30, 900)
+            length_ms = self.rng.uniform(30, 900)
+            self.cut[frozenset((node.node_id, other))] = self.clock.ms + length_ms
+            if other == STORE:
+                self.out(node, length_ms)
         elif what == "elect":
             self.elect(elsewhere=True)
         elif what == "there and back":
@@ -307,13 +315,34 @@ class World:
     def pause(self, node: Node) -> None:
         self.counts["pauses"] += 1
         length_ms = self.rng.uniform(20, 800)
-        node.paused_until_ms, life = self.clock.ms + length_ms, node.life
-        if length_ms > SESSION_MS:
-            self.at(SESSION_MS, lambda: self.gone(node, life))
-            self.at(length_ms, lambda: self.back(node, life))
+        node.paused_until_ms = max(node.paused_until_ms, self.clock.ms + length_ms)
+        self.out(node, length_ms)
+
+    def out(self, node: Node, length_ms: float) -> None:
+        """The store hears nothing of it; if that takes too long its session ends, and it has another one then."""
+        now_ms, life = self.clock.ms, node.life
+        if node.out_until_ms <= now_ms:
+            node.out_since_ms = now_ms
+        node.out_until_ms = max(node.out_until_ms, now_ms + length_ms)
+        over_ms = node.out_since_ms + SESSION_MS
+        if node.out_until_ms > over_ms >= now_ms:
+            self.at(over_ms - now_ms, lambda: self.expired(node, life))
+        self.at(length_ms, lambda: self.back(node, life))
+
+    def expired(self, node: Node, life: int) -> None:
+        if node.up and node.life == life and node.node_id in self.live:
+            self.counts["expiries"] += 1
+            self.note(f"the session of {node.node_id} is over")
+            self.gone(node, life)
 
     def back(self, node: Node, life: int) -> None:
-        if node.life == life and node.up:
+        if (
+            node.life == life
+            and node.up
+            and self.clock.ms + 0.01 >= node.out_until_ms
+            and node.node_id not in self.live
+        ):
+            node.epoch = self.new_epoch()
             self.live.add(node.node_id)
             self.elect()
             self.order_all()
