@@ -164,3 +164,22 @@ async def delete_records(client: WireClient, offset: int, timeout_ms: int = TIME
     answer = await client.ask(DeleteRecordsRequest([topic], timeout_ms), 2, DeleteRecordsResponse)
     found = answer.topics[0].partitions[0]
     return found.low_watermark, found.error_code
+
+
+async def test_a_batch_whose_replicas_fell_behind_is_said_to_be_appended_and_not_acknowledged(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES, replica_lag_time_max_ms=1000) as cluster, cluster.clients() as clients:
+        await create(clients[1], "t", min_insync_replicas="2")
+        leader = await cluster.led("t")
+        assert (await clients[leader].produce("t", batch_of("a"))).error_code == 0
+        others = [cluster.broker(node) for node in NODES if node != leader]
+        for other in others:
+            other.followers.forget(other.topics["t"].topic_id, 0)
+        answer = await clients[leader].produce("t", batch_of("b"))
+        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert leading(cluster, leader).isr == {leader}
+        assert (await clients[leader].produce("t", batch_of("c"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        for other in others:
+            other.followers.follow(leader, other.topics["t"].topic_id, other.topics["t"].partitions[0])
+        await until(lambda: len(leading(cluster, leader).isr) == 3)
+        assert (await clients[leader].produce("t", batch_of("d"))).error_code == 0
+        assert await read_all(clients[leader]) == ["a", "b", "d"]
