@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from broker.base.clock import Clock
-from broker.errors import CorruptRecords, LogStorageError, OffsetOutOfRange
+from broker.errors import CorruptRecords, LogStorageError, OffsetOutOfRange, OutOfOrderSequence
 from broker.log import compaction
 from broker.log.compaction import CompactionJob
 from broker.log.config import UNLIMITED, LogConfig
@@ -41,6 +41,8 @@ class PartitionLog(ReadableLog):
         # Called after every append and every marker, to wake fetches that wait for data.
         self.append_listeners: list[Callable[[], None]] = []
         self._clock = clock
+        # Producers with a batch that the disk refused: they are to send it again.
+        self._owing: set[int] = set()
 
     @classmethod
     def open(cls, directory: Path, config: LogConfig, clock: Clock, disk: Disk = OS_DISK) -> "PartitionLog":
@@ -86,7 +88,7 @@ class PartitionLog(ReadableLog):
             if origin is AppendOrigin.CLIENT and (seen := self._store.producers.duplicate_of(header)) is not None:
                 time_ms = seen.timestamp_ms if self._config.log_append_time else NO_TIME_MS
                 return AppendResult(seen.first_offset, time_ms, self.log_start_offset, seen.last_offset, duplicate=True)
-            self._store.producers.check_batch(header)
+            self._check_sequence(header)
         log_append_time_ms = NO_TIME_MS
         if self._config.log_append_time and not header.is_control:
             patch_log_append_time(batch, now_ms)
@@ -95,6 +97,16 @@ class PartitionLog(ReadableLog):
         return AppendResult(
             header.base_offset, log_append_time_ms, self.log_start_offset, header.last_offset, duplicate=False
         )
+
+    def _check_sequence(self, header: BatchHeader) -> None:
+        """Raises ProducerRefused; and LogStorageError, as of the batch before it, where that one was refused so."""
+        try:
+            self._store.producers.check_batch(header)
+        except OutOfOrderSequence as error:
+            if header.producer_id in self._owing:
+                raise LogStorageError(f"the disk refused the batch before this one: {error}") from error
+            raise
+        self._owing.discard(header.producer_id)
 
     def write_marker(
         self, *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, leader_epoch: int
@@ -119,6 +131,7 @@ class PartitionLog(ReadableLog):
         """Notes that this broker leads from the log end on, before anything is written in the epoch. Raises
         LogStorageError.
         """
+        self._owing.clear()
         try:
             self._store.lead(leader_epoch)
         except OSError as error:
@@ -136,6 +149,8 @@ class PartitionLog(ReadableLog):
             self._store.begin_epoch(leader_epoch)
             segment.append(batch, header, self._config.index_interval_bytes)
         except OSError as error:
+            if header.base_sequence >= 0:
+                self._owing.add(header.producer_id)
             raise self._guard.failed(error) from error
         self._guard.written()
         if header.producer_id >= 0:

@@ -143,10 +143,13 @@ class _Checker:
                     yield Finding(Violation.DUPLICATED, where, offset, value, f"it is at {first[value]}, too")
 
     def _unmade(self) -> Iterator[Finding]:
+        """As `_skipped_by_groups`, of those who made records from others."""
         made = {self.sent[v].origin for log in self.history.committed.values() for v in log.values() if v in self.sent}
         for where in self.history.made_from:
-            for offset, value in self.history.committed.get(where, {}).items():
-                if value not in made:
+            log = self.history.committed.get(where, {})
+            last = max((offset for offset, value in log.items() if value in made), default=-1)
+            for offset, value in log.items():
+                if offset < last and value not in made:
                     yield Finding(Violation.SKIPPED, where, offset, value, "nothing was made from it")
 
     def _made_twice(self) -> Iterator[Finding]:
@@ -260,9 +263,11 @@ class _Checker:
                     yield Finding(Violation.SKIPPED, where, passed, logs[where][passed], text)
 
     def _skipped_by_groups(self) -> Iterator[Finding]:
+        """What lies before the last record that a group was given; how far it came is not judged here."""
         for group, members in self.history.groups.items():
             seen = {(seen.where, seen.offset) for seen in self.history.seen if seen.reader in members}
             for where, log in self.history.committed.items():
+                last = max((offset for place, offset in seen if place == where), default=-1)
                 for offset, value in log.items():
-                    if (where, offset) not in seen:
+                    if offset < last and (where, offset) not in seen:
                         yield Finding(Violation.SKIPPED, where, offset, value, f"no reader of {group} was given it")

@@ -69,8 +69,8 @@ class EndTold:
 class ClusterHistory:
     """`committed` and `whole`: the end state, read from the start, without and with what is not committed.
 
-    `readers`: those that read committed records alone, by name; `groups`: for those that were told to read until
-    nothing is left, each one's members.
+    `readers`: those that read committed records alone, by name; `groups`: each one's members, which
+    read on where the others left off.
     """
 
     sends: list[Send] = field(default_factory=list)
@@ -82,4 +82,4 @@ class ClusterHistory:
     committed_readers: set[str] = field(default_factory=set)
     groups: dict[str, set[str]] = field(default_factory=dict)
     made_from: set[TopicPartition] = field(default_factory=set)
-    """Of each committed record there another one was to be made, until nothing was left."""
+    """Of each committed record there another one was to be made, in the order of the partition."""

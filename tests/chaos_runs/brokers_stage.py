@@ -193,9 +193,9 @@ class BrokersStage:
             broker.wait_ready()
 
     def copy_partitions(self, topics: Iterable[str], to: Path) -> None:
-        """The folders of these topics' partitions, as each broker has them."""
+        """The folders of these topics' partitions, as each broker has them, and what its coordinators wrote."""
         for name, broker in self.brokers.items():
-            for topic in topics:
+            for topic in (*topics, "__consumer_offsets", "__transaction_state"):
                 for folder in broker.data_dir.glob(f"{topic}-*"):
                     shutil.copytree(folder, to / name / folder.name)
 

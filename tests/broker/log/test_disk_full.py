@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import LogStorageError
+from broker.errors import LogStorageError, OutOfOrderSequence
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.wire.errors import ErrorCode
@@ -83,3 +83,36 @@ def test_a_full_disk_is_said_once_and_its_end_too(tmp_path: Path, caplog: pytest
         for _ in range(2):
             log.append(batch_of(b"a"), leader_epoch=0)
         assert [record.getMessage() for record in caplog.records] == [f"{directory}: the disk takes records again"]
+
+
+def test_what_follows_a_batch_that_did_not_fit_is_to_be_sent_again_as_that_one_is(tmp_path: Path) -> None:
+    """Out of sequence, said of a batch whose predecessor is to be sent again, has librdkafka begin a new epoch of the
+    producer, and send in it what other partitions took already.
+    """
+    disk = FaultyDisk()
+    log = PartitionLog.open(tmp_path, CONFIG, ManualClock(), disk)
+
+    def sent(sequence: int, value: bytes = b"a", epoch: int = 0) -> int:
+        batch = batch_of(value, producer_id=4, producer_epoch=epoch, base_sequence=sequence)
+        return log.append(batch, leader_epoch=0).base_offset
+
+    sent(0)
+    disk.room_bytes = 100
+    with pytest.raises(LogStorageError):
+        sent(1, b"large" * 100)
+    disk.room_bytes = None
+    log.append(batch_of(b"of somebody else"), leader_epoch=0)
+    with pytest.raises(LogStorageError) as refused:
+        sent(2)
+    assert refused.value.retriable
+    assert [sent(1, b"large" * 100), sent(2)] == [2, 3]
+    with pytest.raises(OutOfOrderSequence):
+        sent(4)
+
+    disk.room_bytes = 0
+    with pytest.raises(LogStorageError):
+        sent(3)
+    disk.room_bytes = None
+    assert sent(0, epoch=1) == 4, "a producer that gave up begins anew"
+    with pytest.raises(OutOfOrderSequence):
+        sent(2, epoch=1)

@@ -217,10 +217,12 @@ def lead_past(history: ClusterHistory) -> None:
 
 
 def leave_out_for_the_group(history: ClusterHistory) -> None:
-    """At the end of a member's run, where the next one begins behind it."""
-    offset = max(history.committed[A])
+    """Where one member's run ends, and the next one begins behind it."""
+    offset = sorted(history.committed[A])[-2]
     members = history.groups["group"]
-    history.seen = [s for s in history.seen if s.reader not in members or (s.where, s.offset) != (A, offset)]
+    later = [s for s in history.seen if s.reader in members and s.where == A and s.offset > offset]
+    history.seen = [s for s in history.seen if s.reader not in members or s.where != A or s.offset < offset]
+    history.seen.append(replace(later[0], run=99))
 
 
 def invent(history: ClusterHistory) -> None:
