@@ -72,35 +72,39 @@ class DescribedConsumerGroup:
 
 
 async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
-    """All groups of all brokers, by id. Raises ClientError, also when one broker does not answer."""
-    await cluster.metadata([])
+    """All groups of all brokers, by id. Raises ClientError, also when one broker does not answer.
+
+    Where one fails, all are asked again: if it has gone, its groups are coordinated by one that had answered before.
+    """
+    retry = cluster.retry()
+    while True:
+        await cluster.metadata([])
+        found, failures = await _list_groups_once(cluster)
+        if not failures:
+            return found
+        await retry.pause(next((error for error in failures if not error.retriable), failures[0]))
+
+
+async def _list_groups_once(cluster: Cluster) -> tuple[dict[str, ListedGroup], list[ClientError]]:
     found: dict[str, ListedGroup] = {}
     failures: list[ClientError] = []
 
     async def ask(node_id: int) -> None:
-        retry = cluster.retry()
-        while True:
-            try:
-                connection = await cluster.connection(node_id)
-                response: ListGroupsResponse = await connection.request(ListGroupsRequest())
-                if response.error_code:
-                    raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
-                break
-            except ClientError as error:
-                try:
-                    await retry.pause(error)
-                except ClientError as last:
-                    failures.append(last)
-                    return
+        try:
+            connection = await cluster.connection(node_id)
+            response: ListGroupsResponse = await connection.request(ListGroupsRequest())
+            if response.error_code:
+                raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
+        except ClientError as error:
+            failures.append(error)
+            return
         for group in response.groups:
             found[group.group_id] = ListedGroup(group.group_id, group.protocol_type, _state(group.group_state))
 
     async with asyncio.TaskGroup() as tasks:
         for node_id in cluster.nodes:
             tasks.create_task(ask(node_id))
-    if failures:
-        raise failures[0]
-    return found
+    return found, failures
 
 
 _NO_SUCH_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)

@@ -20,7 +20,10 @@ from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
+from broker.wire.frames import RequestHeader
 from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
+from broker.wire.schema import Message
 from broker.wire.vocabulary import GroupState, TopicPartition
 from tests.broker.client.group_site import GroupSite, serving
 from tests.broker.running import running_broker
@@ -96,6 +99,24 @@ async def test_whoever_does_not_say_how_long_is_told_of_a_lost_coordinator() -> 
         (await cluster.connection(1)).abort(ConnectionLost("the broker is gone"))
         with pytest.raises(ClientError):
             await describe_groups(cluster, OFFSETS)
+
+
+class MovingSite(GroupSite):
+    """Its second broker is dead; once it has been asked for its groups it counts as gone, and the first has them."""
+
+    def _answer(self, header: RequestHeader, message: Message) -> Message:
+        if header.api_key == ApiKey.LIST_GROUPS and len(self.ports) > 1:
+            self.ports.pop()
+            return ListGroupsResponse(groups=[ListedGroup("g0", "consumer", "Empty", "consumer")])
+        return super()._answer(header, message)
+
+
+async def test_groups_of_a_broker_that_has_gone_are_asked_for_where_they_are_now() -> None:
+    limits = ClientLimits(retry_timeout_ms=5_000)
+    site = MovingSite(OFFSETS)
+    async with serving(site, "east") as at, Cluster(at, limits=limits) as cluster:
+        site.ports[1] = 1
+        assert set(await list_groups(cluster)) == set(OFFSETS)
 
 
 async def test_members_of_the_consumer_protocol_are_seen(tmp_path: Path) -> None:
