@@ -6,6 +6,7 @@ FailoverError
 │   ├── NotMovable     also after the drain it is not known where a group goes on
 │   ├── GroupsRead     after the drain groups still read at the source
 │   └── OperationUnderWay   somebody else moves this link
+├── CutShort           behind the gates a site stopped answering; the same command finishes it (exit 1)
 └── JournalDamaged     the operations journal does not match its own hashes
 """
 
@@ -62,6 +63,12 @@ def leave_options(groups: Iterable[str]) -> str:
 
 class OperationUnderWay(GateRefused):
     """Somebody else moves this link, or has moved it since the plan was made; nothing was changed."""
+
+    retriable = True
+
+
+class CutShort(FailoverError):
+    """A site did not answer any more when the move had begun; started anew, the operation goes on."""
 
     retriable = True
 

@@ -20,6 +20,8 @@ COUNTED_AT_ONCE: Final = 8
 DRAIN_TIMEOUT_S: Final = 60.0
 QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
+TAKEN_OVER_S: Final = 60.0
+"""How long the fence, and what comes behind it, is tried again: others take over from a dead broker in less."""
 DRAIN_POLL_S: Final = 0.25
 
 assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS

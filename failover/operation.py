@@ -7,10 +7,12 @@ again. An operation that was cut short is finished by starting it anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
@@ -20,9 +22,9 @@ from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import BrokerAnswer, SiteFinding, call_site
 from failover.counting import count_losses
-from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
+from failover.errors import CutShort, GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.journal import FINISHED, Journal, is_unfinished
-from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS
+from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS, TAKEN_OVER_S
 from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
 from failover.plan import (
@@ -48,6 +50,8 @@ from failover.verification import (
     verify_readers,
 )
 from mirror.api import Link, MirrorError, promote_link, read_entries
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ def mark_interrupted(snapshot: Snapshot, journals: Path) -> Snapshot:
 
 
 async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_timeout_s: float) -> OperationResult:
-    """Run the plan's steps. Raises GateRefused before anything was changed; otherwise ends with a result."""
+    """Run the plan's steps. Raises GateRefused and ClientError before anything was changed, then CutShort."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     journal.record("planned", to_document(plan))
@@ -149,28 +153,30 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
     not_fenced: list[VerificationDifference] = []
     for step in plan.steps:
         journal.record("started", {"step": step.value})
-        match step:
-            case OperationStep.DRAIN:
-                snapshot = await drain(sites, drain_timeout_s)
-                if reading := active_at_source(snapshot.groups):
-                    raise GroupsRead([refusal.subject for refusal in reading])
-                if refused := not_movable(plan_moves(snapshot, plan.set_back_groups), plan.left_groups):
-                    raise NotMovable([refusal.subject for refusal in refused])
-            case OperationStep.FENCE:
-                await _refuse_other(plan, sites)
-                fence = await promote_link(sites.link, sites.target, journal.operation_id)
-                not_fenced = unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
-                if not_fenced:
-                    reasons = {str(at): str(why) for at, why in fence.left_out.items()}
-                    reasons |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
-                    journal.record("not_fenced", reasons)
-                snapshot = await _look(plan.operation, sites)
-            case OperationStep.MOVE_GROUPS:
-                if plan.by_offset_map:
-                    moves = tuple(plan_moves(snapshot, plan.set_back_groups))
-                await move_groups(sites, moves)
-            case OperationStep.VERIFY:
-                differences = (*not_fenced, *await verify(plan, sites, snapshot, moves, journal.operation_id))
+        with _told_as_cut_short(step, sites):
+            match step:
+                case OperationStep.DRAIN:
+                    snapshot = await drain(sites, drain_timeout_s)
+                    if reading := active_at_source(snapshot.groups):
+                        raise GroupsRead([refusal.subject for refusal in reading])
+                    if refused := not_movable(plan_moves(snapshot, plan.set_back_groups), plan.left_groups):
+                        raise NotMovable([refusal.subject for refusal in refused])
+                case OperationStep.FENCE:
+                    await _patiently(lambda: _refuse_other(plan, sites))
+                    fence = await _patiently(partial(promote_link, sites.link, sites.target, journal.operation_id))
+                    not_fenced = unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
+                    if not_fenced:
+                        reasons = {str(at): str(why) for at, why in fence.left_out.items()}
+                        reasons |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
+                        journal.record("not_fenced", reasons)
+                    snapshot = await _patiently(lambda: _look(plan.operation, sites))
+                case OperationStep.MOVE_GROUPS:
+                    if plan.by_offset_map:
+                        moves = tuple(plan_moves(snapshot, plan.set_back_groups))
+                    await move_groups(sites, moves)
+                case OperationStep.VERIFY:
+                    verifying = partial(verify, plan, sites, snapshot, moves, journal.operation_id)
+                    differences = (*not_fenced, *await _patiently(verifying))
         journal.record("done", {"step": step.value})
     losses = await stated_losses(sites, snapshot)
     result = OperationResult(
@@ -193,14 +199,54 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
     return result
 
 
+@contextmanager
+def _told_as_cut_short(step: OperationStep, sites: Sites) -> Iterator[None]:
+    """Before the fence nothing has been changed, and the site's own error says enough."""
+    try:
+        yield
+    except ClientError as error:
+        if step is OperationStep.DRAIN:
+            raise
+        raise CutShort(
+            f"the operation was cut short in its step {step}, and {sites.link.name} may be moved in part: {error}",
+            hint=f"when {sites.target.site.name} answers, run the same command again: it finishes what was begun",
+        ) from error
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Asked again while brokers take over from one that went: what may be repeated. Raises ClientError."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + TAKEN_OVER_S
+    while True:
+        try:
+            return await ask()
+        except ClientError as error:
+            if not error.retriable or loop.time() > deadline:
+                raise
+        await asyncio.sleep(DRAIN_POLL_S)
+
+
 async def drain(sites: Sites, timeout_s: float) -> Snapshot:
-    """Wait until the mirror has everything and the source has been quiet for QUIET_S."""
+    """Wait until the mirror has everything and the source has been quiet for QUIET_S.
+
+    A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     quiet_since: float | None = None
     ends: tuple[int | None, ...] = ()
     while True:
-        snapshot = await sites.look()
+        try:
+            snapshot = await sites.look()
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            if loop.time() > deadline:
+                text = f"after {timeout_s:.0f} s it is not known whether everything is mirrored: {error}"
+                raise NotDrained(f"{text}; nothing was changed", hint=error.hint) from error
+            quiet_since, ends = None, ()
+            await asyncio.sleep(DRAIN_POLL_S)
+            continue
         behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
         now_ends = tuple(view.source_end for view in snapshot.partitions)
         drained = behind.certainty is Certainty.EXACT and not behind.offsets

@@ -148,6 +148,7 @@ def _produce_before(faults: Faults, request: Any) -> Refused:
             else:
                 refused.append((topic.name, data.index, code))
         topic.partition_data = kept
+    request.topic_data[:] = [topic for topic in request.topic_data if topic.partition_data]
     return refused
 
 
