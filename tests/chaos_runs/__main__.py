@@ -1,4 +1,4 @@
-"""`python -m tests.chaos_runs brokers|content|circles|hands`: seeded runs of real clusters, a line each; a table."""
+"""`python -m tests.chaos_runs brokers|content|commands|circles|hands`: seeded runs of real clusters, and a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from tests.chaos_runs.circles import CIRCLES
 from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS, RING
 from tests.chaos_runs.content_runs import ContentResult
 from tests.chaos_runs.moments import HandsResult, result_from, table
-from tests.chaos_runs.runner import ALL_ACTIONS, RESULT_FILE, run_brokers, run_circle, run_content, run_hands, shares
+from tests.chaos_runs.runner import (
+    ALL_ACTIONS,
+    COMMANDS_OF_THREES,
+    RESULT_FILE,
+    run_brokers,
+    run_circle,
+    run_content,
+    run_hands,
+    run_replicated,
+    shares,
+)
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -91,6 +101,23 @@ def brokers(seeds: tuple[int, ...], length_s: float, jobs: int, acks: str, uncle
         for done in as_completed(runs):
             results += done.result()
     click.echo(BrokersResult.total(results))
+    sys.exit(0 if all(result.is_good for result in results) else 1)
+
+
+@main.command()
+@click.option("--seeds", type=Seeds(), default="4", show_default=True, help="COUNT, FROM:COUNT or N,N,...; of each.")
+@click.option("--command", "names", multiple=True, type=click.Choice(list(COMMANDS_OF_THREES)), help="Only this one.")
+@click.option("--length", "length_s", default=5.0, show_default=True, metavar="SECONDS", help="Of writing before it.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
+def commands(seeds: tuple[int, ...], names: tuple[str, ...], length_s: float, keep: Path | None) -> None:
+    """Brokers of two clusters of three die while a command runs; what it says is held against both sites."""
+    folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
+    click.echo(f"evidence in {folder}", err=True)
+    results: list[ContentResult] = []
+    for name in names or COMMANDS_OF_THREES:
+        of_name = run_replicated(seeds, length_s, folder / name, COMMANDS_OF_THREES[name])
+        click.echo(summary(name, of_name))
+        results += of_name
     sys.exit(0 if all(result.is_good for result in results) else 1)
 
 

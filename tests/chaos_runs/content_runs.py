@@ -176,6 +176,12 @@ class ComparedRun(ABC, Generic[S]):
             await asyncio.sleep(self.chance.uniform(2.0, 6.0))
 
     async def check(self, operator: Operator, writers: list[Writer]) -> None:
+        """When all that disturbs is over: the mirror comes to rest by itself, and both sites are compared."""
+        await self.settle(operator)
+        await self.compare(operator, writers)
+
+    async def settle(self, operator: Operator) -> None:
+        """Until the link is healthy and everything is mirrored."""
         problems = self.result.problems
         said = await asyncio.to_thread(
             operator.farshore, "status", "--link", operator.link.name, "--until", "healthy", "--timeout", SETTLE_TIMEOUT
@@ -193,6 +199,10 @@ class ComparedRun(ABC, Generic[S]):
             problems.append(f"the gap ledger: {status['gaps']}")
         if status["lag_records"] != 0:
             problems.append(f"status says lag {status['lag_records']}")
+
+    async def compare(self, operator: Operator, writers: list[Writer]) -> None:
+        """Each record with its copy, the sites with what the writers know, and the mirror's own words."""
+        problems = self.result.problems
         problems += [f"the mirror said: {line}" for line in operator.unexpected_lines()]
         problems += [f"a mirror ended with {code}" for code in operator.ended_mirrors()]
         values: list[bytes | None] = []

@@ -17,13 +17,14 @@ from tests.chaos_runs.content_runs import PARTITIONS, ComparedRun
 from tests.chaos_runs.looking import read_committed
 from tests.chaos_runs.mirror_process import Operator
 from tests.chaos_runs.readers import Reader, reading, wrongly_carried
-from tests.chaos_runs.trio import Roles, Trio
+from tests.chaos_runs.trio import Roles, Trio, differing_replicas, epochs_that_go_back
 from tests.chaos_runs.writers import Writer
 
 GROUP_TIMEOUT_S = 60.0
 ROLES_TIMEOUT_S = 60.0
 POLL_S = 0.5
-MIRRORS_FAULTS = ("mirror-kill", "mirror-pause", "source-latency", "target-latency")
+TAKE_OVER_TIMEOUT_S = 90.0
+MIRRORS_FAULTS = ("mirror-kill", "mirror-pause", "takeover", "source-latency", "target-latency")
 """The others are counted by the role of who was met."""
 
 
@@ -50,14 +51,15 @@ class ReplicatedRun(ComparedRun[Trio]):
             trio.name: {at: proxies[at] for at in trio.bootstrap.split(",")} for trio in (self.source, self.target)
         }
         kinds: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {
-            "source-kill": (4, lambda: self._kill(self.source)),
-            "target-kill": (4, lambda: self._kill(self.target)),
-            "both-kill": (2, lambda: self._both(self._kill)),
+            "source-kill": (4, lambda: self.kill(self.source)),
+            "target-kill": (4, lambda: self.kill(self.target)),
+            "both-kill": (2, lambda: self.both(self.kill)),
             "source-pause": (2, lambda: self._pause(self.source)),
             "target-pause": (2, lambda: self._pause(self.target)),
-            "both-pause": (1, lambda: self._both(self._pause)),
+            "both-pause": (1, lambda: self.both(self._pause)),
             "mirror-kill": (2, lambda: self.kill_mirror(operator)),
             "mirror-pause": (1, lambda: self.pause_mirror(operator)),
+            "takeover": (2, lambda: self._take_over(operator)),
             "source-latency": (1, lambda: self.delay(of_site["east"])),
             "target-latency": (1, lambda: self.delay(of_site["west"])),
         }
@@ -65,17 +67,21 @@ class ReplicatedRun(ComparedRun[Trio]):
             await asyncio.sleep(self.chance.uniform(0.5, 4.0))
             if time.monotonic() >= ends_s:
                 return
-            (name,) = self.chance.choices(list(kinds), [weight for weight, _ in kinds.values()])
+            (name,) = self.chance.choices(list(kinds), [self.weight_of(kind, own) for kind, (own, _) in kinds.items()])
             if name in MIRRORS_FAULTS:
-                self._note(name)
+                self.note(name)
             await kinds[name][1]()
 
-    async def _both(self, fault: Callable[[Trio], Coroutine[Any, Any, None]]) -> None:
+    def weight_of(self, kind: str, weight: int) -> int:
+        """How often this fault is chosen beside the others."""
+        return weight
+
+    async def both(self, fault: Callable[[Trio], Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for trio in (self.source, self.target):
                 tasks.create_task(fault(trio))
 
-    async def _kill(self, trio: Trio) -> None:
+    async def kill(self, trio: Trio) -> None:
         """kill -9, and a start at once or after its session."""
         away_s = self.chance.choice((0.0, 2.0, 8.0))
         node = await self._somebody(trio, "kill")
@@ -93,15 +99,35 @@ class ReplicatedRun(ComparedRun[Trio]):
         finally:
             trio.signal(node, signal.SIGCONT)
 
+    async def _take_over(self, operator: Operator) -> None:
+        """A second mirror comes, and the coordinator of their fence dies in the middle; one of them is left."""
+        operator.start_mirror()
+        await asyncio.sleep(self.chance.uniform(0.5, 2.5))
+        node = (await self._roles(self.target)).get(f"transaction-coordinator farshore-{self.topic}")
+        if node is not None:
+            self._write_down("kill", self.target, node, "transaction-coordinator of the fence")
+            await asyncio.to_thread(self.target.brokers[node].kill9)
+            await asyncio.sleep(self.chance.choice((0.0, 2.0, 6.0)))
+            await asyncio.to_thread(self.target.brokers[node].start)
+        async with asyncio.timeout(TAKE_OVER_TIMEOUT_S):
+            while not (ended := [child for child in operator.children if child.poll() is not None]):
+                await asyncio.sleep(POLL_S)
+        for child in ended:
+            operator.children.remove(child)
+        assert operator.children, "both mirrors ended"
+
     async def _somebody(self, trio: Trio, what: str) -> int:
         """The broker that has a role now, by chance; it stands in the run's log."""
         lot = self.chance.random()
         found = await self._roles(trio)
         role = sorted(found)[int(lot * len(found))]
-        self._note(f"{trio.name}-{what}-{role.split()[0]}")
-        with (self.folder / "faults.txt").open("a") as log:
-            log.write(f"{time.strftime('%H:%M:%S')} {what} {trio.name} {found[role]}: {role}\n")
+        self.note(f"{trio.name}-{what}-{role.split()[0]}")
+        self._write_down(what, trio, found[role], role)
         return found[role]
+
+    def _write_down(self, what: str, trio: Trio, node: int, role: str) -> None:
+        with (self.folder / "faults.txt").open("a") as log:
+            log.write(f"{time.strftime('%H:%M:%S')} {what} {trio.name} {node}: {role}\n")
 
     async def _roles(self, trio: Trio) -> dict[str, int]:
         names = Roles(tuple(self.partitions), self.groups, (f"transactional-{self.seed}",))
@@ -115,12 +141,24 @@ class ReplicatedRun(ComparedRun[Trio]):
                 except ClientError:
                     await asyncio.sleep(POLL_S)
 
-    def _note(self, fault: str) -> None:
+    def note(self, fault: str) -> None:
         self.result.faults[fault] = self.result.faults.get(fault, 0) + 1
 
-    async def check(self, operator: Operator, writers: list[Writer]) -> None:
-        await super().check(operator, writers)
+    async def compare(self, operator: Operator, writers: list[Writer]) -> None:
+        await super().compare(operator, writers)
         self.result.problems += await self._group_problems(self.reader)
+        self.result.problems += await self.problems_of_logs()
+
+    async def problems_of_logs(self) -> list[str]:
+        """What the brokers' files say that no client is shown."""
+        wrong = []
+        for trio in (self.source, self.target):
+            wrong += await differing_replicas(trio, self.partitions)
+        return wrong + [
+            f"two mirrors wrote {where}: behind epoch {before} comes {after}"
+            for where in self.partitions
+            for before, after in epochs_that_go_back(self.target, where)
+        ]
 
     async def _group_problems(self, reader: Reader) -> list[str]:
         async with Cluster(self.source.site) as east, Cluster(self.target.site) as west:

@@ -12,6 +12,7 @@ from tests.chaos_runs.brokers_runs import BrokersResult, BrokersRun, Mode
 from tests.chaos_runs.brokers_stage import BrokersStage
 from tests.chaos_runs.circles import CIRCLE_SITES, CIRCLES, Circle, CircleResult
 from tests.chaos_runs.clusters import PAIRS, THREES, make_cluster
+from tests.chaos_runs.command_runs import AuditRun, FailoverRun, SwitchoverRun
 from tests.chaos_runs.content_runs import ContentResult, ContentRun
 from tests.chaos_runs.hands_names import NAMES_ACTIONS, NamesRun
 from tests.chaos_runs.hands_runs import HandsRun
@@ -24,6 +25,8 @@ from tests.chaos_runs.warm_commands import WarmCommands
 from tests.interop.servers import Toxiproxy
 
 RESULT_FILE = "result.json"
+COMMANDS_OF_THREES = {"switchover": SwitchoverRun, "failover": FailoverRun, "audit": AuditRun}
+"""During which brokers of two clusters of three die."""
 ALL_ACTIONS = (*PER_TOPIC, *NAMES_ACTIONS, *SITE_ACTIONS)
 
 
@@ -101,13 +104,15 @@ def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) 
     return results
 
 
-def run_replicated(seeds: Sequence[int], length_s: float, folder: Path) -> list[ContentResult]:
+def run_replicated(
+    seeds: Sequence[int], length_s: float, folder: Path, form: type[ReplicatedRun] = ReplicatedRun
+) -> list[ContentResult]:
     """The same between two clusters of three of farshore's brokers."""
     results = []
     with two_trios(folder) as (east, west), Toxiproxy(folder / "toxiproxy") as toxiproxy, WarmCommands() as commands:
         for seed in seeds:
             own = folder / f"seed-{seed}"
-            run = ReplicatedRun(seed, THREES, east, west, toxiproxy, commands, own, length_s)
+            run = form(seed, THREES, east, west, toxiproxy, commands, own, length_s)
             results.append(asyncio.run(run.run()))
             print(results[-1].line(), flush=True)
             (own / "result.txt").write_text(results[-1].line())

@@ -9,11 +9,20 @@ import pytest
 
 from tests.chaos_runs.circles import CIRCLES
 from tests.chaos_runs.clusters import CONTENT_PAIRS
-from tests.chaos_runs.runner import run_circle, run_content, run_hands, shares
+from tests.chaos_runs.runner import (
+    COMMANDS_OF_THREES,
+    run_circle,
+    run_content,
+    run_hands,
+    run_replicated,
+    shares,
+)
 
 pytestmark = pytest.mark.slow
 SEEDS = int(os.environ.get("FARSHORE_CHAOS_SEEDS") or 0)
 LENGTH_S = 60.0 if SEEDS else 10.0
+COMMAND_LENGTH_S = 5.0
+"""Of writing before a command."""
 HANDS = {"ours-ours": [0, 2], "3.9.1-4.3.0": [9]}
 """Which seeds of hands run on which pair: the state deleted, the link renamed and back, each topic its own action."""
 
@@ -29,6 +38,13 @@ def test_circles_hold_each_record_once_at_every_site(kind: str, tmp_path: Path) 
 def test_content_survives_kills_pauses_and_latency(pair: str, tmp_path: Path) -> None:
     seeds = dict(shares(range(1, SEEDS + 1), CONTENT_PAIRS)).get(pair, [1])
     results = run_content(pair, seeds, LENGTH_S, tmp_path)
+    assert [result.line() for result in results if not result.is_good] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS_OF_THREES)
+def test_a_command_says_the_truth_while_brokers_die(command: str, tmp_path: Path) -> None:
+    seeds = range(1, max(2, SEEDS // 4) + 1)
+    results = run_replicated(seeds, COMMAND_LENGTH_S, tmp_path, COMMANDS_OF_THREES[command])
     assert [result.line() for result in results if not result.is_good] == []
 
 
