@@ -1,9 +1,11 @@
 """One client connection: bytes in, frames, handlers, responses in order.
 
 The first stage of a produced batch: a frame is received straight into its own buffer, which goes to the handler,
-the log and the disk as it is. Requests of a connection are handled one after another, so answers need no ordering;
-a Fetch that waits holds back only this connection. What a client can cost us is bounded by `limits.py` and
-`memory.py`: it is not read from while it owes us room (requests that queue, memory, answers it does not take).
+the log and the disk as it is. Requests of a connection are handled one after another, and answered in turn; a Fetch
+that waits holds back only this connection. Only Produce goes on while the one before it waits for its replicas: with
+five in flight a follower then copies five at a time, and not one for each of its fetches. What a client can cost us is
+bounded by `limits.py` and `memory.py`: it is not read from while it owes us room (requests that queue, memory, answers
+it does not take).
 
 Anything that is no request closes this connection only, as Kafka does.
 """
@@ -13,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Final, Protocol, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, Protocol, cast
 
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.api_versions import unsupported_version
-from broker.handlers.handler import RequestContext
+from broker.handlers.handler import RequestContext, Unfinished
 from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS
 from broker.limits import (
     CONNECTION_REQUESTS_QUEUED_MAX,
@@ -62,6 +66,13 @@ class ConnectionServer(Protocol):
         ...
 
 
+class _Begun(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    unfinished: Unfinished
+
+
 class Connection(asyncio.BufferedProtocol):
     """`serve` runs in the server's task group from `connection_made` on; the other methods are asyncio's callbacks."""
 
@@ -93,7 +104,10 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._closed = False
         self._unsent_bytes = 0
-        self.busy = False
+        self._handling = False
+        # Begun, in the order in which they are to be answered; `_reply` runs while there are any.
+        self._unfinished: deque[_Begun] = deque()
+        self._replied = asyncio.Event()
         self.active_at = server.broker.clock.monotonic()
 
     # -- asyncio's callbacks ----------------------------------------------------------------------------------
@@ -216,51 +230,83 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- handling ---------------------------------------------------------------------------------------------
 
+    @property
+    def busy(self) -> bool:
+        """With a request that is not answered."""
+        return self._handling or bool(self._unfinished)
+
     async def serve(self) -> None:
         """Handle requests until the connection ends."""
+        async with asyncio.TaskGroup() as tasks:
+            with self._ended_by_errors():
+                while not self._closed:
+                    await self._writable.wait()
+                    while not self._requests and not self._closed:
+                        self._arrived.clear()
+                        await self._arrived.wait()
+                    if self._requests:
+                        await self._serve_one(self._requests.popleft(), tasks)
+
+    @contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
         try:
-            while not self._closed:
-                await self._writable.wait()
-                while not self._requests and not self._closed:
-                    self._arrived.clear()
-                    await self._arrived.wait()
-                if self._requests:
-                    await self._serve_one(self._requests.popleft())
+            yield
         except (WireError, BrokerError) as error:
             self.abort(str(error))
         except Exception:  # one request that we cannot handle must not stop the broker: close and tell
             log.exception("a request of %s failed; its connection is closed", self._host)
             self.abort("internal error")
 
-    async def _serve_one(self, frame: bytearray) -> None:
-        self.busy = True
+    async def _serve_one(self, frame: bytearray, tasks: asyncio.TaskGroup) -> None:
+        self._handling = True
         try:
-            response = await self._answer(frame)
+            response = await self._answer(frame, tasks)
         finally:
-            self.busy = False
+            self._handling = False
             self.active_at = self._broker.clock.monotonic()
             if not self._closed:
                 self._held_bytes -= len(frame)
                 self._server.memory.release(len(frame))
-        if self._closed or self._transport is None:
-            return
-        if response:
+        self._write(response)
+        self._pace_reading()
+
+    async def _reply(self) -> None:
+        """Answers what is unfinished, in turn."""
+        with self._ended_by_errors():
+            while self._unfinished and not self._closed:
+                begun = self._unfinished[0]
+                response = await begun.unfinished.wait()
+                await self._writable.wait()
+                self.active_at = self._broker.clock.monotonic()
+                self._write(encode_response(begun.api_key, begun.api_version, begun.correlation_id, response))
+                self._unfinished.popleft()
+                self._replied.set()
+
+    async def _until_replied(self, left: int = 0) -> None:
+        """Until so many, or fewer, are unfinished."""
+        while len(self._unfinished) > left and not self._closed:
+            self._replied.clear()
+            await self._replied.wait()
+
+    def _write(self, response: list[Buffer]) -> None:
+        if response and not self._closed and self._transport is not None:
             self._transport.writelines(response)
             self._unsent_bytes = self._transport.get_write_buffer_size()
             self._broker.unsent_bytes += self._unsent_bytes
             if self._writable.is_set():
                 # Little is left, of which nothing more is heard.
                 self._taken()
-        self._pace_reading()
 
-    async def _answer(self, frame: bytearray) -> list[Buffer]:
-        """The response frame, empty when there is none. Raises WireError and BrokerError for what closes a
-        connection.
+    async def _answer(self, frame: bytearray, tasks: asyncio.TaskGroup) -> list[Buffer]:
+        """The response frame, empty when there is none, or `_reply` will write it. Raises WireError and BrokerError for
+        what closes a connection.
         """
         header, offset = decode_request_header(frame)
         key, version = header.api_key, header.api_version
         served = INTER_BROKER_HANDLERS if self.inter_broker else HANDLERS
         handler = served.get(key)
+        begin = None if handler is None else handler.begin
+        await self._until_replied(0 if begin is None else CONNECTION_REQUESTS_QUEUED_MAX - 1)
         if handler is None:
             raise UnsupportedVersion(f"API key {key} is not served")
         if not handler.versions[0] <= version <= handler.versions[1]:
@@ -274,10 +320,14 @@ class Connection(asyncio.BufferedProtocol):
         context = RequestContext(
             version, header.client_id, self._host, served, self.inter_broker, behind, self._behind_waiters
         )
-        response = await handler.handle(self._broker, request, context)
-        if response is None:
+        response = await (begin or handler.handle)(self._broker, request, context)
+        if isinstance(response, Unfinished):
+            self._unfinished.append(_Begun(key, version, header.correlation_id, response))
+            if len(self._unfinished) == 1:
+                tasks.create_task(self._reply())
             return []
-        return encode_response(key, version, header.correlation_id, response)
+        await self._until_replied()
+        return [] if response is None else encode_response(key, version, header.correlation_id, response)
 
     async def _decoded(self, kind: type[Message], version: int, frame: bytearray, offset: int) -> tuple[Message, int]:
         """Raises MalformedMessage."""
@@ -303,6 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed = True
             self._arrived.set()
             self._writable.set()
+            self._replied.set()
             self._transport.abort()
 
     def check(self, now: float) -> None:

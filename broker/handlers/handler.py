@@ -46,11 +46,22 @@ class Handler:
     Its types are `Any` here because each handler takes its own message; the table is keyed by what decoding gives.
     Errors: a BrokerError that concerns one topic or partition is caught by the handler and becomes its error code;
     one that escapes `handle` closes the connection.
+
+    `begin` is the first part of `handle`, which gives the response, or what is left to wait for: meanwhile the next
+    request of the connection begins if it is one of the same kind.
     """
 
     api: ApiKey
     versions: tuple[int, int]
     handle: Callable[[Broker, Any, RequestContext], Awaitable[Any]]
+    begin: Callable[[Broker, Any, RequestContext], Awaitable[Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """All is done for which the order of requests matters; `wait` gives the response when others did their part."""
+
+    wait: Callable[[], Awaitable[Any]]
 
 
 def controller_for(broker: Broker, context: RequestContext) -> ControllerRequests:

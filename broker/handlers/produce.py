@@ -23,7 +23,7 @@ from broker.cluster.metadata import TopicState
 from broker.config import FULL
 from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTooLarge
-from broker.handlers.handler import CloseConnection, Handler, RequestContext, in_turns
+from broker.handlers.handler import CloseConnection, Handler, RequestContext, Unfinished, in_turns
 from broker.limits import BYTES_PER_TURN
 from broker.log.validation import check_records
 from broker.topics.configs import value_of
@@ -70,7 +70,19 @@ class _Appended(NamedTuple):
 
 
 async def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
-    responses, appended = [], []
+    begun = await begin(broker, request, context)
+    if isinstance(begun, Unfinished):
+        response: ProduceResponse = await begun.wait()
+        return response
+    return begun
+
+
+async def begin(
+    broker: Broker, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Unfinished | None:
+    """Everything but the wait for replicas. Raises CloseConnection."""
+    responses: list[TopicProduceResponse] = []
+    appended: list[_Appended] = []
     failed = ErrorCode.NONE
     for data in request.topic_data:
         answers = []
@@ -86,24 +98,33 @@ async def handle(broker: Broker, request: ProduceRequest, context: RequestContex
         if failed:
             raise CloseConnection(f"a produce request with acks=0 failed: {failed.name}")
         return None
-    if request.acks == ALL_REPLICAS:
-        await _wait_replicated(appended, request.timeout_ms)
+    if request.acks == ALL_REPLICAS and not _are_replicated(appended):
+        deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
+        return Unfinished(partial(_replicated, responses, appended, deadline))
     return ProduceResponse(responses)
 
 
-async def _wait_replicated(appended: list[_Appended], timeout_ms: int) -> None:
+def _are_replicated(appended: list[_Appended]) -> bool:
+    """As they are at once where nobody follows; False where that cannot be known any more."""
+    try:
+        return all(batch.partition.is_replicated(batch.end_offset, batch.leader_epoch) for batch in appended)
+    except BrokerError:
+        return False
+
+
+async def _replicated(
+    responses: list[TopicProduceResponse], appended: list[_Appended], deadline: float
+) -> ProduceResponse:
     """All batches of the request share the time; what keeps one from being acknowledged is said of that one."""
-    deadline: float | None = None
     for batch in appended:
         try:
             if batch.partition.is_replicated(batch.end_offset, batch.leader_epoch):
                 continue
-            now = asyncio.get_running_loop().time()
-            deadline = deadline or now + timeout_ms / 1000
-            left_ms = max(0.0, deadline - now) * 1000
+            left_ms = max(0.0, deadline - asyncio.get_running_loop().time()) * 1000
             await batch.partition.wait_replicated(batch.end_offset, left_ms, batch.leader_epoch)
         except BrokerError as error:
             batch.answer.error_code, batch.answer.error_message = error.error_code, str(error)
+    return ProduceResponse(responses)
 
 
 async def _produce(
@@ -272,4 +293,4 @@ def _record_errors(error: BrokerError) -> list[BatchIndexAndErrorMessage]:
     return [BatchIndexAndErrorMessage(index, str(error)) for index in indexes]
 
 
-HANDLER = Handler(api=ApiKey.PRODUCE, versions=(0, 13), handle=handle)
+HANDLER = Handler(api=ApiKey.PRODUCE, versions=(0, 13), handle=handle, begin=begin)

@@ -20,6 +20,7 @@ from broker.limits import BYTES_PER_TURN
 from broker.topics.broker_configs import LEADER_RATE
 from broker.topics.partition import Partition
 from broker.transactions.model import InitAsk
+from broker.wire.api import ApiKey
 from broker.wire.batch import patch_leader_epoch
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
@@ -34,7 +35,8 @@ from broker.wire.messages.txn_offset_commit import (
 from broker.wire.records import ControlKind, control_batch
 from broker.wire.vocabulary import LATEST, TopicPartition
 from tests.broker.running import running_server
-from tests.broker.wire_client import batch_of, connect, fetch_request, produce_request
+from tests.broker.running_cluster import until
+from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request, produce_request
 
 LONG_MS = 60_000
 
@@ -43,10 +45,14 @@ LONG_MS = 60_000
 async def replicated(path: Path, min_insync_replicas: int = 1) -> AsyncIterator[tuple[Broker, Partition]]:
     """Topic t of one partition, led by broker 1, with 2 and 3 in sync that ask for nothing by themselves."""
     async with running_server(path) as server, connect(server.address) as client:
-        await client.create_topic("t", min_insync_replicas=str(min_insync_replicas))
-        partition = server.broker.require_partition("t", 0)
-        partition.take_state(replace(partition.state, replicas=(1, 2, 3), isr=(1, 2, 3)), now_ms=0)
-        yield server.broker, partition
+        yield server.broker, await with_followers(server.broker, client, min_insync_replicas)
+
+
+async def with_followers(broker: Broker, client: WireClient, min_insync_replicas: int = 1) -> Partition:
+    await client.create_topic("t", min_insync_replicas=str(min_insync_replicas))
+    partition = broker.require_partition("t", 0)
+    partition.take_state(replace(partition.state, replicas=(1, 2, 3), isr=(1, 2, 3)), now_ms=0)
+    return partition
 
 
 def context(version: int, *, inter_broker: bool = False) -> RequestContext:
@@ -119,6 +125,42 @@ async def test_only_acks_all_waits_until_all_in_sync_have_the_batch(tmp_path: Pa
         await follow(broker, 2, 3)
         answer = await task
         assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+async def test_batches_of_one_connection_do_not_wait_for_each_others_replicas(tmp_path: Path) -> None:
+    """They are appended at once, so that a follower copies them together, and answered in the order of the requests."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        partition = await with_followers(server.broker, client)
+        sent = [await client.send(produce_request("t", batch_of("a"), acks=-1), 11) for _ in range(2)]
+        sent.append(await client.send(produce_request("t", batch_of("a"), acks=7), 11))
+        await until(lambda: partition.log.log_end_offset == 2)
+        assert partition.leading is not None
+        assert partition.leading.high_watermark == 0
+        sent.append(await client.send(produce_request("t", batch_of("b"), acks=-1), 11))
+        keys = [(ApiKey.PRODUCE, 11)] * len(sent)
+        # What is no batch is handled when all batches before it are answered.
+        sent.append(await client.send(following(-1, 0), 12))
+        await follow(server.broker, 2, 2, 3)
+        await until(lambda: partition.log.log_end_offset == 3)
+        await follow(server.broker, 3, 2, 3)
+        answers = [await client.receive(*key) for key in [*keys, (ApiKey.FETCH, 12)]]
+        assert [correlation_id for correlation_id, _ in answers] == sent
+        codes = [a.responses[0].partition_responses[0].error_code for _, a in answers if isinstance(a, ProduceResponse)]
+        assert codes == [0, 0, ErrorCode.INVALID_REQUIRED_ACKS, 0]
+        fetched = answers[-1][1]
+        assert isinstance(fetched, FetchResponse)
+        assert fetched.responses[0].partitions[0].high_watermark == 3
+
+
+async def test_a_client_that_leaves_takes_its_waiting_batches_along(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        async with connect(server.address) as client:
+            partition = await with_followers(server.broker, client)
+            for _ in range(2):
+                await client.send(produce_request("t", batch_of("a"), acks=-1), 11)
+            await until(lambda: partition.log.log_end_offset == 2)
+            assert all(connection.busy for connection in server.connections)
+        await until(lambda: not server.connections)
 
 
 async def test_a_batch_that_is_not_replicated_in_time_is_said_to_be(tmp_path: Path) -> None:
