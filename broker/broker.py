@@ -34,16 +34,17 @@ from broker.config import EVERY_INTERFACE, BrokerConfig
 from broker.controller.controller import ClusterController
 from broker.controller.errors import NotController
 from broker.controller.leaders import LeaderBalance
-from broker.controller.requests import ControllerRequests, NewTopic
+from broker.controller.requests import ControllerRequests
 from broker.controller.routed import RoutedController
 from broker.coordination.coordinators import Coordinators
 from broker.coordination.damage import damage_hint
 from broker.coordination.host import InternalTopic, TopicShape
-from broker.coordination.internal_log import INTERNAL_TOPIC_CONFIGS, TRANSACTIONS_TOPIC, StateLog
+from broker.coordination.internal_log import TRANSACTIONS_TOPIC, StateLog
+from broker.coordination.internal_topics import make_internal_topic
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
-from broker.limits import CONTROLLED_SHUTDOWN_MS, INTERNAL_TOPIC_TIMEOUT_MS, PRODUCER_ID_BLOCK
+from broker.limits import CONTROLLED_SHUTDOWN_MS, PRODUCER_ID_BLOCK
 from broker.log.disk import OS_DISK
 from broker.openings import Openings
 from broker.replicas.configs import BrokerConfigs, TopicConfigs
@@ -56,7 +57,7 @@ from broker.replication.followers import Followers
 from broker.replication.in_sync import InSyncReplicas
 from broker.replication.throttling import UNLIMITED, ReplicationQuota
 from broker.topics.broker_configs import FOLLOWER_RATE, LEADER_RATE
-from broker.topics.errors import NotLeading, TopicExists, UnknownTopic
+from broker.topics.errors import NotLeading, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic
@@ -128,6 +129,8 @@ class Broker:
             TRANSACTIONS_TOPIC,
             config.transaction_state_log_num_partitions,
             config.transaction_state_log_replication_factor,
+            # transaction.state.log.min.isr; with two replicas either broker may be missing.
+            min_insync_replicas=min(2, max(1, config.transaction_state_log_replication_factor - 1)),
         )
         self.groups = Coordinators(self, offsets, self._group_coordinator)
         self.transactions = Coordinators(self, transactions, self._transaction_coordinator)
@@ -267,13 +270,7 @@ class Broker:
         """That the topic is there. Raises what its creation met."""
         async with self._making_internal:
             if topic.name not in self.view.topics:
-                replicas = min(topic.replicas_max, max(len(self.view.brokers), 1))
-                new = NewTopic(topic.name, topic.partitions, replicas, INTERNAL_TOPIC_CONFIGS)
-                try:
-                    await self.controller.create_topic(new, INTERNAL_TOPIC_TIMEOUT_MS)
-                except TopicExists:
-                    # By a request of which it was not known what became of it.
-                    return
+                await make_internal_topic(topic, self.controller, max(len(self.view.brokers), 1))
 
     def leader_address(self, topic: str, index: int, listener: str = CLIENT_LISTENER) -> tuple[int, str, int] | None:
         """Node id, host and port of who leads the partition; None while nobody is known to."""

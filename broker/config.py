@@ -14,13 +14,17 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 FRAMING: Final = "framing"
 FULL: Final = "full"
 RECORD_VALIDATIONS: Final = (FRAMING, FULL)
-CLUSTER_DEFAULTS: Final[Mapping[str, int]] = {
-    "offsets_topic_num_partitions": 50,
-    "offsets_topic_replication_factor": 3,
-    "transaction_state_log_num_partitions": 50,
-    "transaction_state_log_replication_factor": 3,
-}
-"""Kafka's, for brokers that are not alone."""
+
+
+def cluster_defaults(brokers: int) -> dict[str, int]:
+    """Kafka's, for brokers that are not alone; with fewer brokers than its three replicas, one at each."""
+    replicas = min(brokers, 3)
+    return {
+        "offsets_topic_num_partitions": 50,
+        "offsets_topic_replication_factor": replicas,
+        "transaction_state_log_num_partitions": 50,
+        "transaction_state_log_replication_factor": replicas,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class BrokerConfig:
 
     Where a default differs from Kafka's, it is because one broker is the whole cluster:
     no rebalance delay (it collects the members of a large fleet that starts together, and costs every small group 3 s),
-    one partition for each coordinator's topic (CLUSTER_DEFAULTS has what spreads the load over brokers), and sessions
+    one partition for each coordinator's topic (`cluster_defaults` has what spreads the load over brokers), and sessions
     from 1 s on (client test suites use them; Kafka's 6 s protect large clusters from heartbeat storms).
     """
 
@@ -68,7 +72,7 @@ class BrokerConfig:
     leader_imbalance_check_interval_seconds: int = 300
     leader_imbalance_per_broker_percentage: int = 10
 
-    # Of the coordinators' topics, when they are made; at most as many replicas as brokers are there then.
+    # Of the coordinators' topics, which are not made before there are brokers for all replicas (KIP-115).
     offsets_topic_num_partitions: int = 1
     offsets_topic_replication_factor: int = 1
     group_initial_rebalance_delay_ms: int = 0
@@ -94,7 +98,7 @@ class BrokerConfig:
             if port is not None and not 0 <= port <= 65535:
                 raise ValueError(f"{name} {port} is outside 0..65535")
         self._check_advertised()
-        for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *CLUSTER_DEFAULTS):
+        for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *cluster_defaults(1)):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
         if self.replica_lag_time_max_ms <= 0:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from broker.base.address import Address, parse_address
 from broker.client.site import Site
-from broker.config import CLUSTER_DEFAULTS, BrokerConfig
+from broker.config import BrokerConfig, cluster_defaults
 from deploy.errors import ConfigError
 from deploy.tables import FileModel, LinkTable, SiteTable
 from deploy.topology import connect, topology_problems
@@ -120,7 +120,7 @@ class Configuration:
             raise click.UsageError(f"site {site!r} has no broker {node_id}; its brokers: {known}")
         listen = parse_address(table.listen)
         advertised = None if table.advertised is None else parse_address(table.advertised)
-        given: dict[str, Any] = {**CLUSTER_DEFAULTS, **model.cluster.model_dump(exclude_none=True)}
+        given: dict[str, Any] = {**cluster_defaults(len(model.brokers)), **model.cluster.model_dump(exclude_none=True)}
         if table.inter_broker_listen is not None:
             inter_broker = parse_address(table.inter_broker_listen)
             given |= {"inter_broker_listen_host": inter_broker.host, "inter_broker_listen_port": inter_broker.port}

@@ -21,12 +21,13 @@ class TopicShape(NamedTuple):
 
 class InternalTopic(NamedTuple):
     """A coordinator's topic. `partitions` is the count to make it with: one that exists keeps its own, or keys would
-    move. It gets at most as many replicas as brokers are there then.
+    move. It is not made before there are brokers for all `replicas`.
     """
 
     name: str
     partitions: int
-    replicas_max: int = 1
+    replicas: int = 1
+    min_insync_replicas: int = 1
 
 
 class HostPartition(Protocol):

@@ -200,7 +200,7 @@ def test_a_cluster_has_a_configuration_for_each_broker() -> None:
         configuration.broker_config("north")
     with pytest.raises(click.UsageError, match="no broker 3; its brokers: 1, 2"):
         configuration.broker_config("north", 3)
-    assert (one.offsets_topic_num_partitions, one.transaction_state_log_replication_factor) == (50, 3)
+    assert (one.offsets_topic_num_partitions, one.transaction_state_log_replication_factor) == (50, 2), "of 2 brokers"
     assert dict(one.address_map) == {"127.0.0.1:39093": "10.0.0.7:39093"}, "brokers dial each other by it, too"
     alone = configuration.broker_config("east", 1)
     assert (alone.zookeeper, alone.offsets_topic_num_partitions) == (None, 1)

@@ -17,6 +17,8 @@ from broker.client.site import Site
 from broker.coordination.internal_log import TRANSACTIONS_TOPIC
 from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from tests.broker.cluster.test_three_replicas import create
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
@@ -147,3 +149,51 @@ async def test_a_transaction_survives_its_coordinator_and_a_group_its_own(tmp_pa
         await cluster.kill(coordinators[1])
         async with client_of(cluster) as client:
             assert (await committed_offsets(client, "group"))[WHERES[0]].offset == 7
+
+
+async def test_what_coordinators_keep_is_kept_nowhere_before_there_are_brokers_for_all_its_replicas(
+    tmp_path: Path,
+) -> None:
+    """KIP-115: a client that comes while the cluster starts would otherwise have it made with one replica, for good."""
+    async with running_cluster(tmp_path, *NODES[:2], **SETTINGS) as cluster:
+        async with cluster.clients() as clients:
+
+            async def found() -> ErrorCode:
+                answer = await clients[1].ask(FindCoordinatorRequest("group"), 3, FindCoordinatorResponse)
+                return ErrorCode.of(answer.error_code)
+
+            assert await found() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert cluster.told(OFFSETS_TOPIC) is None
+            await cluster.start(NODES[2])
+
+            async def is_found() -> bool:
+                return await found() is ErrorCode.NONE
+
+            await until(is_found)
+        await in_sync(cluster, OFFSETS_TOPIC, 3)
+
+
+async def test_a_transaction_is_not_said_to_have_ended_while_one_broker_alone_knows_it(tmp_path: Path) -> None:
+    """With that one's disk the outcome would be lost (Kafka's transaction.state.log.min.isr)."""
+    async with running_cluster(tmp_path, *NODES, **SETTINGS) as cluster:
+        async with client_of(cluster) as client:
+            async with cluster.clients() as clients:
+                await create(clients[1], "t", COUNT)
+            producer = await init_producer_id(client, "x")
+            index = partition_for("x", 3)
+            coordinator = await cluster.led(TRANSACTIONS_TOPIC, index)
+            await add_partitions_to_txn(client, "x", producer, WHERES)
+        others = set(NODES) - {coordinator}
+        for node in others:
+            await cluster.kill(node)
+        await until(
+            lambda: (state := cluster.told(TRANSACTIONS_TOPIC, index)) is not None and state.isr == (coordinator,)
+        )
+        request = EndTxnRequest("x", producer.producer_id, producer.producer_epoch, committed=True)
+        async with cluster.clients() as clients:
+            alone = await clients[coordinator].ask(request, 3, EndTxnResponse)
+        # Its leadership may be a new one, which begins with what is known to two.
+        assert alone.error_code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        await cluster.start(*others)
+        async with client_of(cluster) as client:
+            await end_txn(client, "x", producer, commit=True)
