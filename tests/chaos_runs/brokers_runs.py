@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -124,6 +124,8 @@ class BrokersRun:
         kinds = [kind for kind in FaultKind if kind is not FaultKind.DISK_FULL or stage.can_fill_disks]
         self.faults = faults_of(seed, length_s, kinds)
         self.result = BrokersResult(seed)
+        self._lacking: list[str] = []
+        """What was still to come when it was looked at last."""
         run = f"s{seed}-{time.time_ns() // 1_000_000 % 10**8:x}"
         self.names = Names(f"plain-{run}", f"mixed-{run}", f"made-{run}")
         self.workload = Workload(stage.bootstrap, self.names, seed, acks_all=mode.acks_all)
@@ -169,11 +171,13 @@ class BrokersRun:
 
     def _all_in_sync(self) -> bool:
         topics = self.admin.list_topics(timeout=5).topics
-        return all(
-            len(partition.isrs) == len(NODES) and partition.leader >= 0
+        self._lacking = [
+            f"{name}-{index}: leader {partition.leader}, in sync {sorted(partition.isrs)}"
             for name in asdict(self.names).values()
-            for partition in topics[name].partitions.values()
-        )
+            for index, partition in topics[name].partitions.items()
+            if len(partition.isrs) < len(NODES) or partition.leader < 0
+        ]
+        return not self._lacking
 
     def _act(self) -> None:
         writers: list[PlainWriter | TransactionalWriter] = [
@@ -254,7 +258,8 @@ class BrokersRun:
             return self._all_in_sync()
 
         if not waited(healed, HEAL_S):
-            self.result.problems.append(f"not all replicas were in sync {HEAL_S:.0f} s after the last fault")
+            lacking = "; ".join(self._lacking)
+            self.result.problems.append(f"not in sync {HEAL_S:.0f} s after the last fault: {lacking}")
         try:
             self.stage.wait_ready()
         except ServerFailed as failed:
@@ -268,7 +273,7 @@ class BrokersRun:
                 for isolation, more in ((COMMITTED, {}), (WHOLE, {}), (WHOLE, {"group_id": self.makers[0].group}))
             )
             if not waited(lambda: self._all_made(committed, makers), HEAL_S):
-                self.result.problems.append("the makers did not come to the end")
+                self.result.problems.append(f"the makers did not come to the end: {'; '.join(self._lacking)}")
             self._end_makers(making)
             if not waited(lambda: ends_of(committed, self.names) == ends_of(whole, self.names), HEAL_S):
                 self.result.problems.append("a transaction is still open")
@@ -288,9 +293,13 @@ class BrokersRun:
         """What the makers' group committed is all that is there. Raises KafkaException."""
         ends = ends_of(asker, self.names)
         committed = makers.committed([Place(*where) for where in self.history.made_from], timeout=5.0)
-        if any(place.error is not None for place in committed):
-            raise KafkaException(next(place.error for place in committed if place.error is not None))
-        return all(max(at.offset, 0) == ends[TopicPartition(at.topic, at.partition)] for at in committed)
+        found = {TopicPartition(at.topic, at.partition): at for at in committed}
+        self._lacking = [
+            f"{where}: {at.error or at.offset} of {ends[where]}"
+            for where, at in found.items()
+            if at.error is not None or max(at.offset, 0) < ends[where]
+        ]
+        return not self._lacking
 
     def _join(self, threads: Sequence[threading.Thread]) -> None:
         give_up_s = time.monotonic() + JOIN_S
