@@ -21,7 +21,7 @@ POLL_S: Final = 0.2
 WAITED_S: Final = 0.3
 COMMITTED: Final = "read_committed"
 WHOLE: Final = "read_uncommitted"
-LAST_READING_S: Final = 60.0
+LAST_READING_S: Final = 120.0
 
 
 def place_of(message: Message) -> TopicPartition:

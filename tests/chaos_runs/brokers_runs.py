@@ -40,7 +40,7 @@ from tests.chaos_runs.brokers_stage import BrokersStage
 from tests.chaos_runs.brokers_writers import PARTITIONS, Maker, Names, PlainWriter, TransactionalWriter, Workload
 from tests.interop.servers import ServerFailed
 
-HEAL_S: Final = 90.0
+HEAL_S: Final = 150.0
 JOIN_S: Final = 120.0
 SHOWN_MAX: Final = 8
 
@@ -165,7 +165,7 @@ class BrokersRun:
     def _make_topics(self) -> None:
         configs = self.mode.topic_configs()
         topics = [NewTopic(t, PARTITIONS, len(NODES), config=configs) for t in asdict(self.names).values()]
-        for made in self.admin.create_topics(topics).values():
+        for made in self.admin.create_topics(topics, request_timeout=HEAL_S).values():
             made.result(HEAL_S)
         assert waited(self._all_in_sync, HEAL_S), "the new topics' replicas are not in sync"
 

@@ -29,7 +29,7 @@ QUIET_S: Final = 0.2
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 WAITING_MAX: Final = 200
 """Records that a writer has sent and not heard of."""
-MADE_AT_ONCE: Final = 40
+MADE_AT_ONCE: Final = 500
 CLIENT: Final[dict[str, Any]] = {
     "socket.timeout.ms": 3000,
     "socket.connection.setup.timeout.ms": 2000,
@@ -127,7 +127,7 @@ class PlainWriter:
                 where = TopicPartition(self.workload.names.plain, self.chance.randrange(PARTITIONS))
                 for _ in range(self.chance.choice([1, 1, 1, 2, 5])):
                     self.workload.send(producer, where, writer)
-                producer.poll(self.chance.uniform(0, 0.02))
+                producer.poll(self.chance.uniform(0, 0.06))
             if self.workload.stop.is_set():
                 producer.flush(FLUSH_S)
                 return
