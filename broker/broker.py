@@ -370,7 +370,7 @@ async def _open_store(
         return EmbeddedMetadataStore.open(config.data_dir, config.cluster_id)
     timeout_ms, connect_ms = config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
     connect = partial(open_session, config.zookeeper, timeout_ms, clock, connect_ms)
-    store = await ZooKeeperMetadataStore.open(connect, clock, config.cluster_id)
+    store = await ZooKeeperMetadataStore.open(connect, clock, config.cluster_id, may_be_new=not data.claimed)
     try:
         data.claim(store.cluster_id, config.node_id)
     except BaseException:  # the session's threads go and the error goes on

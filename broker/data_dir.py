@@ -71,6 +71,11 @@ class DataDirectory:
                 hint=f"restore {file_name} from a backup, or move the partitions' folders away",
             )
 
+    @property
+    def claimed(self) -> bool:
+        """Whether a broker has begun here that was in a cluster."""
+        return (self.path / OWNER_FILE).exists()
+
     def claim(self, cluster_id: str, node_id: int) -> None:
         """Refuse to start on the partitions of another broker, or of another cluster in ZooKeeper: they would be taken
         for leftovers and removed. A directory without partitions becomes this broker's.
@@ -81,7 +86,7 @@ class DataDirectory:
         path = self.path / OWNER_FILE
         try:
             if path.exists():
-                lines = path.read_text().splitlines()
+                lines = path.read_text(errors="replace").splitlines()
                 theirs = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
             elif found := self.folders.existing():
                 raise DataDirectoryError(

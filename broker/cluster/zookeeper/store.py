@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
@@ -29,7 +30,7 @@ from broker.cluster.metadata import (
 )
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import layout, membership, requests, topics
-from broker.cluster.zookeeper.errors import ConnectionLost, NodeExists, SessionExpired, ZooKeeperUnreachable
+from broker.cluster.zookeeper.errors import ConnectionLost, NodeExists, NoNode, SessionExpired, ZooKeeperUnreachable
 from broker.cluster.zookeeper.session import ZooKeeper, catch_up
 from broker.cluster.zookeeper.watching import Changes
 from broker.wire.vocabulary import TopicPartition
@@ -40,6 +41,8 @@ Connect = Callable[[], Awaitable[ZooKeeper]]
 CONNECT_PAUSE_S: Final = 0.5
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class ZooKeeperMetadataStore:
@@ -55,15 +58,22 @@ class ZooKeeperMetadataStore:
         self._registered_by: ZooKeeper | None = None
         self._opened = asyncio.Condition()
         self._watching: set[Changes] = set()
+        # Why the session that was opened last is of no use: said once.
+        self._told = ""
 
     @classmethod
-    async def open(cls, connect: Connect, clock: Clock, cluster_id: str | None = None) -> ZooKeeperMetadataStore:
-        """Makes what a new cluster needs, with `cluster_id` (None: a new random one).
+    async def open(
+        cls, connect: Connect, clock: Clock, cluster_id: str | None = None, *, may_be_new: bool = True
+    ) -> ZooKeeperMetadataStore:
+        """Makes what a new cluster needs, with `cluster_id` (None: a new random one), if it `may_be_new`.
 
-        Raises ZooKeeperUnreachable, ConnectionLost, MetadataUnreadable (also of another cluster than was asked for).
+        Raises ZooKeeperUnreachable, ConnectionLost, MetadataUnreadable (also where there is no cluster, or another one
+        than was asked for).
         """
         store = cls(connect, await connect(), clock)
         try:
+            if not may_be_new:
+                await store._asked(lambda zk, again: _read_cluster_id(zk))
             store._cluster_id = await store._asked(lambda zk, again: _prepared(zk, cluster_id))
             if cluster_id not in (None, store.cluster_id):
                 raise MetadataUnreadable(
@@ -95,6 +105,10 @@ class ZooKeeperMetadataStore:
             await self._zk.close()
             zk = await self._connect_again()
             try:
+                if not await self._is_ours(zk):
+                    await zk.close()
+                    await self._clock.sleep(CONNECT_PAUSE_S)
+                    continue
                 if self._registration is not None:
                     self._broker_epoch = await membership.register(zk, self._registration, self._clock)
             except (ConnectionLost, SessionExpired):
@@ -103,6 +117,7 @@ class ZooKeeperMetadataStore:
             except BaseException:  # somebody has our node id, or we are cancelled: the new session is of no use
                 await zk.close()
                 raise
+            self._told = ""
             async with self._opened:
                 self._zk = self._registered_by = zk
                 self._opened.notify_all()
@@ -118,6 +133,21 @@ class ZooKeeperMetadataStore:
                 return await self._connect()
             except ZooKeeperUnreachable:
                 await self._clock.sleep(CONNECT_PAUSE_S)
+
+    async def _is_ours(self, zk: ZooKeeper) -> bool:
+        """Whether our cluster is there. In another one, also in one that was made anew where ours was lost, all that
+        this broker has would be taken for leftovers.
+        """
+        try:
+            if (found := await _read_cluster_id(zk)) == self._cluster_id:
+                return True
+            told = f"cluster {self._cluster_id} is not in ZooKeeper any more, but {found}"
+        except MetadataUnreadable as error:
+            told = f"cluster {self._cluster_id} is not in ZooKeeper any more: {error}"
+        if told != self._told:
+            log.error("%s; until it is there again this broker leads nothing, and keeps all that it has", told)
+        self._told = told
+        return False
 
     async def _session(self) -> ZooKeeper:
         async with self._opened:
@@ -274,4 +304,17 @@ async def _prepared(zk: ZooKeeper, cluster_id: str | None) -> str:
         await zk.create(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(layout.FIRST_CONTROLLER_EPOCH))
     with contextlib.suppress(NodeExists):
         await zk.create(layout.CLUSTER_ID, layout.encode_cluster_id(cluster_id or new_cluster_id()))
-    return layout.decode_cluster_id((await zk.get(layout.CLUSTER_ID))[0])
+    return await _read_cluster_id(zk)
+
+
+async def _read_cluster_id(zk: ZooKeeper) -> str:
+    """Raises MetadataUnreadable, also where there is none."""
+    try:
+        data, _ = await zk.get(layout.CLUSTER_ID)
+    except NoNode:
+        raise MetadataUnreadable(
+            "ZooKeeper has no cluster, but this broker was in one",
+            hint="check the addresses and the chroot in zookeeper, or restore what ZooKeeper had; a broker that is to "
+            "begin a new cluster wants an empty data directory",
+        ) from None
+    return layout.decode_cluster_id(data)

@@ -201,7 +201,10 @@ async def test_a_session_that_lived_on_leads_on(tmp_path: Path, world: World) ->
 async def test_a_data_directory_of_another_cluster_or_broker_is_refused(tmp_path: Path, world: World) -> None:
     async with world.broker(tmp_path) as server, connect(server.address) as client:
         await client.create_topic("t")
-    for start in (world.broker(tmp_path, node_id=2), World().broker(tmp_path)):
+    another = World()
+    async with another.broker(tmp_path / "another"):
+        pass
+    for start in (world.broker(tmp_path, node_id=2), another.broker(tmp_path)):
         with pytest.raises(DataDirectoryError, match="belongs to"):
             async with start:
                 pass
