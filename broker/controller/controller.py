@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock
 from broker.cluster.metadata import Change, ChangeKind, Controller, TopicState
-from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
+from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable, OutcomeUnknown
 from broker.controller.errors import AnotherController, ReignOver
 from broker.controller.leaders import LeaderBalance, elect_leaders, keep_balanced
 from broker.controller.reassigning import alter_reassignments, reassignments, resume, settle
@@ -64,7 +64,7 @@ class ClusterController:
                 try:
                     async with reign.begun():
                         await self._rule(reign, changes)
-                except* ReignOver as group:
+                except* (ReignOver, MetadataUnreadable) as group:
                     log.warning("controller epoch %d is over: %s", controller.epoch, group.exceptions[0])
                 finally:
                     self._reign = None
@@ -84,7 +84,7 @@ class ClusterController:
                 if controller is not None:
                     return controller
                 await anext(changes)
-            except OutcomeUnknown as error:
+            except (OutcomeUnknown, MetadataUnreadable) as error:
                 log.warning("it is not known who is the controller: %s", error)
                 await self._next_or_pause(changes)
 

@@ -112,12 +112,13 @@ class TopicConfigs:
                 kind, _, name = change.name.partition("/")
                 # Without a name, and after a session was lost, any may have changed.
                 names = [name] if kind == "topics" else [] if kind else list(self._view.topics)
-                try:
-                    await self._learn(names)
-                except BrokerError as error:
-                    log.warning("what is set on %s could not be read: %s", change.name or "topics", error)
+                await self._learn(names)
 
     async def _learn(self, names: Iterable[str]) -> None:
         for name in names:
-            if name in self._view.topics:
+            if name not in self._view.topics:
+                continue
+            try:
                 self._replicas.learn_configs(name, await self._store.configs(ConfigResource("topics", name)))
+            except BrokerError as error:
+                log.warning("what is set on topic %s was not taken over: %s", name, error)

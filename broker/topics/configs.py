@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from broker.log.config import LogConfig
 from broker.topics.catalogue import CATALOGUE, ConfigType, TopicConfig, items
 from broker.topics.errors import InvalidTopicConfig, InvalidTopicRequest
 from broker.wire.vocabulary import ConfigOperation
+
+Number = TypeVar("Number", int, float)
 
 
 def known_config(name: str) -> TopicConfig:
@@ -72,25 +75,37 @@ def value_of(configs: Mapping[str, str], name: str) -> str:
 
 
 def log_config(configs: Mapping[str, str]) -> LogConfig:
-    """The LogConfig that checked configs amount to. Raises InvalidTopicConfig where they contradict each other."""
-    if int(value_of(configs, "min.compaction.lag.ms")) > int(value_of(configs, "max.compaction.lag.ms")):
-        raise InvalidTopicConfig("min.compaction.lag.ms is above max.compaction.lag.ms")
+    """The LogConfig that configs amount to. Raises InvalidTopicConfig where they contradict each other, and where a
+    value that others wrote to the metadata store is none.
+    """
     fields = {
         config.field: _typed(config, value_of(configs, config.name))
         for config in CATALOGUE.values()
         if config.field is not None
     }
     try:
-        return LogConfig(**fields)  # type: ignore[arg-type]  # the catalogue's types are LogConfig's, see the test
+        config = LogConfig(**fields)  # type: ignore[arg-type]  # the catalogue's types are LogConfig's, see the test
     except ValueError as error:
         raise InvalidTopicConfig(str(error)) from error
+    longest = CATALOGUE["max.compaction.lag.ms"]
+    if config.min_compaction_lag_ms > _number(int, longest, value_of(configs, longest.name)):
+        raise InvalidTopicConfig("min.compaction.lag.ms is above max.compaction.lag.ms")
+    return config
 
 
 def _typed(config: TopicConfig, value: str) -> int | float | str | frozenset[str]:
+    """Raises InvalidTopicConfig."""
     if config.type in (ConfigType.INT, ConfigType.LONG):
-        return int(value)
+        return _number(int, config, value)
     if config.type is ConfigType.DOUBLE:
-        return float(value)
+        return _number(float, config, value)
     if config.type is ConfigType.LIST:
         return frozenset(items(value))
     return value
+
+
+def _number(kind: Callable[[str], Number], config: TopicConfig, value: str) -> Number:
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidTopicConfig(f"Invalid value {value} for configuration {config.name}") from None

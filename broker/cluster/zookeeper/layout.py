@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from broker.cluster.metadata import NO_TOPIC_ID, BrokerRegistration, Endpoint, PartitionState
 from broker.cluster.metadata_store import MetadataUnreadable
+from broker.cluster.zookeeper.values import as_text, int32, node_ids
 from broker.wire.vocabulary import TopicPartition
 
 CLUSTER_ID: Final = "/cluster/id"
@@ -163,9 +164,17 @@ def decode_broker(node_id: int, data: bytes) -> tuple[BrokerRegistration, int]:
         for text in document["endpoints"]:
             listener, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
-            endpoints.append(Endpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener)))
-        registration = BrokerRegistration(node_id, tuple(endpoints), document.get("rack"))
+            protocol = as_text(protocols.get(listener, listener))
+            endpoints.append(Endpoint(listener, host.strip("[]"), int32(port), protocol))
+        rack = document.get("rack")
+        registration = BrokerRegistration(node_id, tuple(endpoints), None if rack is None else as_text(rack))
         return registration, int(document.get("timestamp", -1))
+
+
+def decode_node_id(name: str) -> int:
+    """Of a znode under /brokers/ids."""
+    with _reading(f"{BROKER_IDS}/{name}"):
+        return int32(name)
 
 
 def _host(host: str) -> str:
@@ -197,7 +206,9 @@ def decode_topic(name: str, data: bytes) -> tuple[uuid.UUID, list[PartitionState
     path = topic(name)
     document = decode(data, path)
     with _reading(path):
-        assigned = {int(index): tuple(replicas) for index, replicas in document["partitions"].items()}
+        assigned = {int(index): node_ids(replicas) for index, replicas in document["partitions"].items()}
+        if not all(assigned.values()):
+            raise ValueError("a partition has no replicas")
         adding, removing = document.get("adding_replicas", {}), document.get("removing_replicas", {})
         states = [
             PartitionState(
@@ -205,8 +216,8 @@ def decode_topic(name: str, data: bytes) -> tuple[uuid.UUID, list[PartitionState
                 leader_epoch=-1,
                 replicas=assigned[index],
                 isr=(),
-                adding_replicas=tuple(adding.get(str(index), ())),
-                removing_replicas=tuple(removing.get(str(index), ())),
+                adding_replicas=node_ids(adding.get(str(index), [])),
+                removing_replicas=node_ids(removing.get(str(index), [])),
             )
             for index in range(len(assigned))
         ]
@@ -251,13 +262,13 @@ def decode_partition_state(
     document = decode(data, path)
     with _reading(path):
         return PartitionState(
-            leader=int(document["leader"]),
-            leader_epoch=int(document["leader_epoch"]),
+            leader=int32(document["leader"]),
+            leader_epoch=int32(document["leader_epoch"]),
             replicas=assigned.replicas,
-            isr=tuple(document["isr"]),
+            isr=node_ids(document["isr"]),
             adding_replicas=assigned.adding_replicas,
             removing_replicas=assigned.removing_replicas,
-            controller_epoch=int(document["controller_epoch"]),
+            controller_epoch=int32(document["controller_epoch"]),
             recovering=document.get("leader_recovery_state", 0) == 1,
             version=version,
             isr_epochs=tuple((int(node), int(epoch)) for node, epoch in document.get("isr_broker_epochs", ())),
@@ -302,7 +313,8 @@ def encode_configs(values: Mapping[str, str]) -> bytes:
 def decode_configs(path: str, data: bytes) -> dict[str, str]:
     """An empty znode sets nothing."""
     with _reading(path):
-        return dict(decode(data, path)["config"]) if data else {}
+        values = decode(data, path)["config"] if data else {}
+        return {name: as_text(value) for name, value in values.items()}
 
 
 def encode_config_change(path: str) -> bytes:
@@ -345,7 +357,7 @@ def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     document = decode(data, REASSIGNMENTS)
     with _reading(REASSIGNMENTS):
         listed = document["partitions"]
-        return {TopicPartition(str(e["topic"]), int(e["partition"])): tuple(e["replicas"]) for e in listed}
+        return {TopicPartition(str(e["topic"]), int(e["partition"])): node_ids(e["replicas"]) for e in listed}
 
 
 def encode_log_dir_event(node_id: int) -> bytes:

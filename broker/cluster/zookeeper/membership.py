@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 
 from broker.base.clock import Clock
 from broker.cluster.metadata import BrokerRegistration, Controller, LiveBroker
-from broker.cluster.metadata_store import NodeIdTaken
+from broker.cluster.metadata_store import MetadataUnreadable, NodeIdTaken
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode
 from broker.cluster.zookeeper.session import Check, Create, Delete, SetData, ZooKeeper
 from broker.cluster.zookeeper.topics import read_each
+
+log = logging.getLogger(__name__)
 
 
 async def register(zk: ZooKeeper, registration: BrokerRegistration, clock: Clock) -> int:
@@ -40,17 +43,20 @@ async def register(zk: ZooKeeper, registration: BrokerRegistration, clock: Clock
 
 
 async def read_brokers(zk: ZooKeeper) -> dict[int, LiveBroker]:
-    node_ids = [int(name) for name in await zk.children(layout.BROKER_IDS)]
-    found = await read_each(node_ids, lambda node_id: _read_broker(zk, node_id))
+    """Those that can be read: what a stranger's hand left there is no broker, and keeps none from working."""
+    found = await read_each(await zk.children(layout.BROKER_IDS), lambda name: _read_broker(zk, name))
     return {broker.registration.node_id: broker for broker in found if broker is not None}
 
 
-async def _read_broker(zk: ZooKeeper, node_id: int) -> LiveBroker | None:
+async def _read_broker(zk: ZooKeeper, name: str) -> LiveBroker | None:
     try:
-        data, stat = await zk.get(layout.broker(node_id))
+        data, stat = await zk.get(f"{layout.BROKER_IDS}/{name}")
+        return LiveBroker(layout.decode_broker(layout.decode_node_id(name), data)[0], stat.czxid)
     except NoNode:
         return None
-    return LiveBroker(layout.decode_broker(node_id, data)[0], stat.czxid)
+    except MetadataUnreadable as error:
+        log.error("%s: it counts as no broker", error)  # noqa: TRY400 - foreseen: the text says all
+        return None
 
 
 async def read_controller(zk: ZooKeeper) -> int | None:

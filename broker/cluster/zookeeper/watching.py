@@ -75,8 +75,8 @@ class Changes(AsyncIterator[Change]):
         match key:
             case Change(ChangeKind.BROKERS, ""):
                 self._watched_brokers = await self._arm_children(zk, key, layout.BROKER_IDS, self._watched_brokers)
-            case Change(ChangeKind.BROKERS, node_id):
-                await self._arm_data(zk, key, layout.broker(int(node_id)), self._watched_brokers)
+            case Change(ChangeKind.BROKERS, name):
+                await self._arm_data(zk, key, f"{layout.BROKER_IDS}/{name}", self._watched_brokers)
             case Change(ChangeKind.ASSIGNMENT, ""):
                 self._watched_topics = await self._arm_children(zk, key, layout.TOPICS, self._watched_topics)
             case Change(ChangeKind.ASSIGNMENT, topic):
