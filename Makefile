@@ -64,8 +64,9 @@ kcat:
 
 tools: setup java kcat .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
 
+# BROKERS=3: three at each site.
 demo: setup java .cache/spark/.ready
-	@$(BIN)/farshore demo
+	@$(BIN)/farshore demo $(BROKERS:%=--brokers %)
 
 # Two runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
 test: tools lint

@@ -24,6 +24,8 @@ from broker.errors import BrokerError
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S: Final = 0.1
+PATIENCE_S: Final = 20.0
+"""A broker that cannot be reached for so long is told: more than the session of one that was killed takes to end."""
 
 Answer = asyncio.Future[Failures]
 
@@ -111,6 +113,9 @@ class BrokerQueue:
         except StaleBrokerEpoch:
             self.close()
             return
+        except BrokerUnreachable as error:  # it is gone, or this controller is: who waits for the order was told
+            log.info("broker %d went away with an order on its way: %s", self.node_id, error)
+            return
         except Exception as error:  # whatever one order meets, those behind it go on; who waits for it is told
             level = logging.WARNING if isinstance(error, BrokerError) else logging.ERROR
             log.log(level, "broker %d did not carry out an order: %s", self.node_id, error, exc_info=level > 30)
@@ -123,7 +128,7 @@ class BrokerQueue:
             self._failed(self.node_id, failures)
 
     async def _until_reached(self, order: Order) -> Failures:
-        told = False
+        begun_s, told = self._clock.monotonic(), False
         while True:
             try:
                 if isinstance(order, LeaderAndIsr):
@@ -134,7 +139,8 @@ class BrokerQueue:
             except BrokerUnreachable as error:
                 if self._closed:
                     raise
-                if not told:
+                # A broker that stops is gone in a moment, and no news.
+                if not told and self._clock.monotonic() - begun_s >= PATIENCE_S:
                     log.warning("%s; its orders wait until it is reached, or gone", error)
                     told = True
                 await self._clock.sleep(RETRY_PAUSE_S)

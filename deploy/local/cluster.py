@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class LocalCluster:
 
     def start_again(self, broker: LocalBroker) -> str:
         """The command that starts a broker of it, from the current folder."""
-        return " ".join(("farshore", "--config", str(self.file), *broker.run))
+        return shlex.join(("farshore", "--config", str(self.file), *broker.run))
 
 
 def cluster_in(folder: Path, wanted: Wanted) -> LocalCluster:

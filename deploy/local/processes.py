@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 from broker.base.children import module_command, module_environment, start_child, stop_child
 from deploy.errors import DemoFailed, ServiceDied, ServiceFailed
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 5.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 15

@@ -1,4 +1,10 @@
-"""A clock that moves only when a test moves it."""
+"""Clocks that move only when a test moves them, or waits on them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.base.clock import SystemClock
 
 
 class ManualClock:
@@ -25,3 +31,17 @@ class ManualClock:
         """The machine: `monotonic` stands still."""
         self._now_ms += for_ms
         self._suspended_ms += for_ms
+
+
+class PausesAlone(SystemClock):
+    """Time passes by pauses, and not by how slow the machine is."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self._now_s += seconds
+        await asyncio.sleep(0)

@@ -25,7 +25,7 @@ ANY: Final = "…"
 SENTINEL: Final = "~~~ the prompt again ~~~"
 WARNING: Final = re.compile(r"\bWARN\b")
 """Kafka's tools print these as their logger is set up; they are no part of a tool's output."""
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 180.0
 AGAIN_S: Final = 0.5
 
 

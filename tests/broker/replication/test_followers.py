@@ -31,7 +31,7 @@ from broker.wire.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from tests.broker.clock import ManualClock
+from tests.broker.clock import ManualClock, PausesAlone
 from tests.broker.log.support import FaultyDisk, batch_of
 from tests.broker.running_cluster import until
 
@@ -129,20 +129,6 @@ async def following(leaders: Leaders, clock: Clock | None = None) -> AsyncIterat
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-
-
-class PausesAlone(SystemClock):
-    """Time passes by pauses, and not by how slow the machine is."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self._now_s
-
-    async def sleep(self, seconds: float) -> None:
-        self._now_s += seconds
-        await asyncio.sleep(0)
 
 
 async def test_a_leader_that_stops_is_no_warning_until_it_lasts(
