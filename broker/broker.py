@@ -342,6 +342,7 @@ class Broker:
         return TransactionCoordinator(self, state, self._cluster_markers)
 
     def _take_configs(self) -> None:
+        self.replicas.learn_defaults(self.broker_configs.topic_defaults)
         now_ms = self.clock.monotonic() * 1000
         for quota, name in ((self.leader_quota, LEADER_RATE), (self._follower_quota, FOLLOWER_RATE)):
             quota.limit(int(self.broker_configs.value(name) or UNLIMITED), now_ms)

@@ -47,6 +47,8 @@ class Cluster:
         self.unreadable = topics.keys() - self.topics.keys()
         self.brokers = dict(brokers)
         self.leaving: set[int] = set()
+        self.defaults: Mapping[str, str] = {}
+        """What holds for topics on which it is not set, as the controller's broker has it."""
         self.failed: dict[TopicPartition, set[int]] = {}
         self.reassigned = {where for where, state in self.elected().items() if is_reassigned(state)}
 
@@ -182,7 +184,7 @@ class Cluster:
         return brokers if failed is None else Liveness(brokers.live - failed, brokers.leaving)
 
     def _unclean(self, topic: str) -> bool:
-        return value_of(self.topics[topic].configs, "unclean.leader.election.enable") == "true"
+        return value_of({**self.defaults, **self.topics[topic].configs}, "unclean.leader.election.enable") == "true"
 
     def preferred_elections(self, wheres: Collection[TopicPartition]) -> States:
         brokers = Liveness(self.brokers.keys(), self.leaving)

@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from broker.base.clock import Clock
-from broker.cluster.metadata import NO_TOPIC_ID, Change, ChangeKind, ConfigResource, Controller, LiveBroker
+from broker.cluster.metadata import (
+    DEFAULT_ENTITY,
+    NO_TOPIC_ID,
+    Change,
+    ChangeKind,
+    ConfigResource,
+    Controller,
+    LiveBroker,
+)
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, OutcomeUnknown
 from broker.cluster.orders import BrokerOrders, Failures, StaleBrokerEpoch
 from broker.controller.cluster import Cluster, States
@@ -25,6 +33,7 @@ from broker.controller.issuing import complete_metadata, complete_order, leader_
 from broker.controller.queues import Answer, BrokerQueue
 from broker.controller.validation import new_topic_id
 from broker.errors import BrokerError
+from broker.topics.broker_configs import topic_defaults
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 
@@ -105,6 +114,7 @@ class Reign:
                         self.controller, replace(topic, topic_id=new_topic_id(self._rng))
                     )
             self.cluster = Cluster(topics, brokers)
+            await self._take_defaults()
             await self.write(self.cluster.elections_after_taking_over())
             self._open_queues(brokers)
             log.info("controller epoch %d: broker %d, %d topics", *self.controller[1::-1], len(topics))
@@ -258,10 +268,19 @@ class Reign:
         kind, _, name = path.partition("/")
         asked = {name} if kind == "topics" else set() if path else set(self.cluster.topics)
         known = asked & self.cluster.topics.keys()
+        if kind != "topics" and await self._take_defaults():
+            self.announce(await self.write(self.cluster.elections(self.cluster.elected())))
         for each in known:
             self.cluster.take_configs(each, await self.store.configs(ConfigResource("topics", each)))
         # Unclean election may be allowed now.
         self.announce(await self.write(self.cluster.elections(self.cluster.elected(known))))
+
+    async def _take_defaults(self) -> bool:
+        """Whether they are other ones than before."""
+        names = (str(self.controller.node_id), DEFAULT_ENTITY)
+        found = [(await self.store.configs(ConfigResource("brokers", name))).values for name in names]
+        before, self.cluster.defaults = self.cluster.defaults, topic_defaults(*found)
+        return before != self.cluster.defaults
 
     # -- what is written, and then ordered -----------------------------------------------------------------------
 

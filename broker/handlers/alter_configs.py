@@ -1,4 +1,5 @@
-"""AlterConfigs, v0-2: the configs named become all that is set on a topic; what is not named has its default again.
+"""AlterConfigs, v0-2: the configs named become all that is set on a topic or on brokers; what is not named has its
+default again.
 
 Older than IncrementalAlterConfigs, and still what some clients send.
 """
@@ -10,16 +11,25 @@ from collections.abc import Mapping
 from broker.broker import Broker
 from broker.handlers.altering import altered_resources
 from broker.handlers.handler import Handler, RequestContext
-from broker.topics.configs import checked
+from broker.topics.broker_configs import dynamic_config
+from broker.topics.configs import altered, checked
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
+from broker.wire.vocabulary import ConfigOperation
 
 
 async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     return AlterConfigsResponse(
-        responses=await altered_resources(broker, request.resources, _configs, validate_only=request.validate_only)
+        responses=await altered_resources(
+            broker, request.resources, _configs, validate_only=request.validate_only, own_configs_of=_own_configs
+        )
     )
+
+
+def _own_configs(asked: AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:
+    changes = [(config.name, ConfigOperation.SET, config.value) for config in asked.configs]
+    return altered({}, changes, dynamic_config)
 
 
 def _configs(asked: AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:

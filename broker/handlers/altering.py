@@ -33,10 +33,10 @@ async def altered_resources(
     configs_of: ConfigsOf[R],
     *,
     validate_only: bool,
-    own_configs_of: ConfigsOf[R] | None = None,
+    own_configs_of: ConfigsOf[R],
 ) -> list[AlterConfigsResourceResponse]:
     """`configs_of` makes of what is set on a topic all that is to be set from now on, or raises a BrokerError; so does
-    `own_configs_of` for this broker, None: nothing can be set on it.
+    `own_configs_of` for this broker, and for all of them.
     """
     named = Counter((asked.resource_type, asked.resource_name) for asked in resources)
     responses = []
@@ -44,7 +44,7 @@ async def altered_resources(
         code, message = 0, None
         try:
             twice = named[asked.resource_type, asked.resource_name] > 1
-            if asked.resource_type == BROKER_RESOURCE and own_configs_of is not None:
+            if asked.resource_type == BROKER_RESOURCE:
                 await _alter_own(broker, asked, own_configs_of, twice, validate_only)
             else:
                 await _alter_topic(broker, asked, configs_of, twice, validate_only)
@@ -63,16 +63,17 @@ async def _alter_topic(broker: Broker, asked: R, configs_of: ConfigsOf[R], twice
 
 
 async def _alter_own(broker: Broker, asked: R, configs_of: ConfigsOf[R], twice: bool, validate_only: bool) -> None:
-    """Raises InvalidTopicRequest for another broker's name."""
-    if twice or asked.resource_name != str(broker.config.node_id):
+    """Without a name: on all brokers. Raises InvalidTopicRequest for another broker's."""
+    node_id, name = broker.config.node_id, asked.resource_name
+    if twice or name not in ("", str(node_id)):
         raise InvalidTopicRequest(
-            f"This is broker {broker.config.node_id}, and {asked.resource_name!r} was named; each sets its own, "
-            "and once in a request."
+            f"Unexpected broker id, expected {node_id} or empty string, but received {name}, which may be named once."
         )
+    configs, default = broker.broker_configs, name == ""
     if validate_only:
-        configs_of(asked, broker.broker_configs.own)
+        configs_of(asked, configs.default if default else configs.own)
     else:
-        await broker.broker_configs.alter(default=False, change=partial(configs_of, asked))
+        await configs.alter(default=default, change=partial(configs_of, asked))
 
 
 def _topic(broker: Broker, resource_type: int, name: str, twice: bool) -> TopicState:
@@ -81,8 +82,7 @@ def _topic(broker: Broker, resource_type: int, name: str, twice: bool) -> TopicS
         raise InvalidTopicRequest(f"'{name}' is in the request more than once.")
     if resource_type != TOPIC_RESOURCE:
         raise InvalidTopicRequest(
-            f"Resources of type {resource_type} cannot be altered while the broker runs: only topics can, "
-            "and a broker's replication quotas."
+            f"Resources of type {resource_type} cannot be altered while the broker runs: only topics and brokers can."
         )
     if not name:
         raise InvalidTopicRequest("The default resource is not allowed for topics.")

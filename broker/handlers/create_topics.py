@@ -13,6 +13,8 @@ from broker.broker import Broker
 from broker.controller.requests import ControllerRequests, NewTopic
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, controller_for, in_turns
+from broker.replicas.configs import BrokerConfigs
+from broker.topics.broker_configs import TOPIC_DEFAULTS
 from broker.topics.catalogue import CATALOGUE
 from broker.topics.errors import InvalidReplicaAssignment, InvalidTopicRequest
 from broker.wire.api import ApiKey
@@ -31,7 +33,8 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestC
     controller = controller_for(broker, context)
     results = {}
     async for topic in in_turns(request.topics):
-        results[topic.name] = await _create(controller, topic, named[topic.name], request)
+        result = results[topic.name] = await _create(controller, topic, named[topic.name], request)
+        _add_defaults(result, broker.broker_configs)
     return CreateTopicsResponse(topics=list(results.values()))
 
 
@@ -79,6 +82,14 @@ def _describe(kept: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         )
         for config in CATALOGUE.values()
     ]
+
+
+def _add_defaults(result: CreatableTopicResult, configs: BrokerConfigs) -> None:
+    """What is set on brokers holds where nothing is set on the topic."""
+    for config in result.configs or ():
+        sources = configs.sources(TOPIC_DEFAULTS.get(config.name, ""))
+        if config.config_source == ConfigSource.DEFAULT and sources:
+            config.value, config.config_source = sources[0]
 
 
 HANDLER = Handler(api=ApiKey.CREATE_TOPICS, versions=(2, 7), handle=handle)

@@ -10,7 +10,7 @@ from broker.broker import Broker
 from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, in_turns
-from broker.topics.broker_configs import DYNAMIC, BrokerSetting, broker_settings
+from broker.topics.broker_configs import DYNAMIC, TOPIC_DEFAULTS, BrokerSetting, broker_settings
 from broker.topics.catalogue import CATALOGUE, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
 from broker.topics.naming import check_name
@@ -44,15 +44,10 @@ async def _describe(
         if asked.resource_type == TOPIC_RESOURCE:
             check_name(asked.resource_name)
             topic = broker.view.require(asked.resource_name)
-            configs = [_topic_config(topic, config, request) for config in CATALOGUE.values()]
+            configs = [_topic_config(broker, topic, config, request) for config in CATALOGUE.values()]
         elif asked.resource_type == BROKER_RESOURCE:
             configs = [_broker_config(setting, request) for setting in _settings(broker, asked.resource_name)]
-            if asked.resource_name:
-                values = broker.broker_configs.own
-                configs += [
-                    _config(config, values.get(name), ConfigSource.DYNAMIC_BROKER, request)
-                    for name, config in DYNAMIC.items()
-                ]
+            configs += _dynamic_configs(broker, asked.resource_name, request)
         else:
             raise InvalidTopicRequest(f"Resources of type {asked.resource_type} have no configs here.")
     except BrokerError as error:
@@ -63,8 +58,8 @@ async def _describe(
 
 
 def _settings(broker: Broker, name: str) -> list[BrokerSetting]:
-    """Raises InvalidTopicRequest for another broker's name. The empty name is the cluster's default: nothing is set
-    there.
+    """Raises InvalidTopicRequest for another broker's name. The empty name is the cluster's default: no broker's start
+    says anything of that.
     """
     if name == "":
         return []
@@ -73,28 +68,48 @@ def _settings(broker: Broker, name: str) -> list[BrokerSetting]:
     return broker_settings(broker.config, broker.advertised)
 
 
+def _dynamic_configs(broker: Broker, name: str, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
+    """Of this broker all that can be set; of the cluster's default what is."""
+    configs = broker.broker_configs
+    if name:
+        return [_config(one, _set_on_broker(broker, one.name), one.name, request) for one in DYNAMIC.values()]
+    return [
+        _config(
+            DYNAMIC[name], [DescribeConfigsSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)], None, request
+        )
+        for name, value in configs.default.items()
+    ]
+
+
+def _set_on_broker(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
+    return [DescribeConfigsSynonym(name, value, source) for value, source in broker.broker_configs.sources(name)]
+
+
 def _topic_config(
-    topic: TopicState, config: TopicConfig, request: DescribeConfigsRequest
+    broker: Broker, topic: TopicState, config: TopicConfig, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    return _config(config, topic.configs.get(config.name), ConfigSource.TOPIC, request)
+    found, value, synonym = [], topic.configs.get(config.name), TOPIC_DEFAULTS.get(config.name)
+    if value is not None:
+        found.append(DescribeConfigsSynonym(config.name, value, ConfigSource.TOPIC))
+    if synonym is not None:
+        found += _set_on_broker(broker, synonym)
+    return _config(config, found, synonym or config.name, request)
 
 
 def _config(
-    config: TopicConfig, was_set: str | None, source: ConfigSource, request: DescribeConfigsRequest
+    config: TopicConfig, found: list[DescribeConfigsSynonym], default: str | None, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    """`source`: where it comes from if it was set."""
-    result = DescribeConfigsResourceResult(
+    """`found` is where it is set, what is in force first; `default` what its default is called, None: left out."""
+    if default is not None:
+        found = [*found, DescribeConfigsSynonym(default, config.default, ConfigSource.DEFAULT)]
+    return DescribeConfigsResourceResult(
         config.name,
-        config.default if was_set is None else was_set,
-        config_source=ConfigSource.DEFAULT if was_set is None else source,
+        found[0].value,
+        config_source=found[0].source,
         config_type=config.type,
         documentation=config.documentation if request.include_documentation else None,
+        synonyms=found if request.include_synonyms else [],
     )
-    if request.include_synonyms:
-        if was_set is not None:
-            result.synonyms.append(DescribeConfigsSynonym(config.name, was_set, source))
-        result.synonyms.append(DescribeConfigsSynonym(config.name, config.default, ConfigSource.DEFAULT))
-    return result
 
 
 def _broker_config(setting: BrokerSetting, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs, v0-1 (KIP-339): set, reset, append to, subtract from the configs of topics, and of
-this broker.
+"""IncrementalAlterConfigs, v0-1 (KIP-339): set, reset, append to, subtract from the configs of topics, of this
+broker, and of all of them.
 
-All changes of one resource or none; those of a topic apply to its open logs at once.
+All changes of one resource or none; they apply to open logs at once.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ than the batch has is decoded and encoded again, as Kafka does.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, NamedTuple
 
 from broker.broker import Broker
-from broker.cluster.metadata import TopicState
 from broker.config import FULL
 from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTooLarge
@@ -144,7 +144,8 @@ async def _produce(
         if broker.config.record_validation == FULL:
             await broker.openings.run(partial(check_records, records))
         if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
-            records = await broker.openings.run(partial(_with_codec, records, broker.topics[topic].state, context))
+            configs = {**broker.broker_configs.topic_defaults, **broker.topics[topic].state.configs}
+            records = await broker.openings.run(partial(_with_codec, records, configs, context))
         header = _peek(records)
         leading = partition.leading
         with _guard(broker, partition, header) as guard:
@@ -207,7 +208,9 @@ def _is_whole(records: memoryview) -> bool:
     return len(records) >= LOG_OVERHEAD and (announced_bytes <= 0 or len(records) == LOG_OVERHEAD + announced_bytes)
 
 
-def _with_codec(records: memoryview, topic: TopicState, context: RequestContext, limits: OpeningLimits) -> memoryview:
+def _with_codec(
+    records: memoryview, configs: Mapping[str, str], context: RequestContext, limits: OpeningLimits
+) -> memoryview:
     """The batch in the codec that the topic keeps. Raises CorruptRecords, RecordsRefused, BatchBeyondLimits."""
     try:
         header = peek(records)
@@ -215,7 +218,7 @@ def _with_codec(records: memoryview, topic: TopicState, context: RequestContext,
             raise RecordsRefused(
                 "zstd needs Produce v7", error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, hint="use a newer client"
             )
-        wanted = value_of(topic.configs, "compression.type")
+        wanted = value_of(configs, "compression.type")
         codec = Compression.NONE if wanted == "uncompressed" else Compression.__members__.get(wanted.upper())
         if codec is None or codec is header.compression or header.is_control or header.size_bytes != len(records):
             return records
@@ -227,7 +230,7 @@ def _with_codec(records: memoryview, topic: TopicState, context: RequestContext,
         raise CorruptRecords(str(error)) from error
     if len(decoded) != header.last_offset_delta + 1:
         raise RecordsRefused(f"the batch has {len(decoded)} records and last offset delta {header.last_offset_delta}")
-    level = topic.configs.get(f"compression.{wanted}.level")
+    level = configs.get(f"compression.{wanted}.level")
     return memoryview(
         encode_batch(
             decoded,

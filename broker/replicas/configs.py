@@ -12,8 +12,9 @@ from broker.cluster.metadata_store import MetadataStore
 from broker.cluster.view import ClusterView
 from broker.errors import BrokerError
 from broker.replicas.manager import ReplicaManager
-from broker.topics.broker_configs import dynamic_config
+from broker.topics.broker_configs import dynamic_config, topic_defaults
 from broker.topics.configs import log_config
+from broker.wire.vocabulary import ConfigSource
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,15 @@ class BrokerConfigs:
     def value(self, name: str) -> str | None:
         """What this broker goes by: its own before the one of all; None where neither is set."""
         return self.own.get(name, self.default.get(name))
+
+    def sources(self, name: str) -> list[tuple[str, ConfigSource]]:
+        """Where it is set, what is in force first."""
+        found = ((self.own, ConfigSource.DYNAMIC_BROKER), (self.default, ConfigSource.DYNAMIC_DEFAULT_BROKER))
+        return [(values[name], source) for values, source in found if name in values]
+
+    @property
+    def topic_defaults(self) -> dict[str, str]:
+        return topic_defaults(self.own, self.default)
 
     async def alter(self, *, default: bool, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         """What is set on this broker, or (`default`) on all; as `TopicConfigs.alter`. Raises MetadataConflict, and what

@@ -16,7 +16,7 @@ from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.replication.checkpoint import HighWatermarks
 from broker.topics.configs import log_config
-from broker.topics.errors import PartitionOffline
+from broker.topics.errors import InvalidTopicConfig, PartitionOffline
 from broker.topics.folders import PartitionFolders
 from broker.topics.partition import Partition
 from broker.wire.errors import WireError
@@ -38,11 +38,29 @@ class PartitionFiles:
         self._high_watermarks = dict(high_watermarks)
         self._clock = clock
         self._node_id = node_id
+        self.defaults: Mapping[str, str] = {}
+        """What holds for topics on which it is not set; by their configs' names."""
+
+    def config_of(self, topic: TopicState) -> LogConfig:
+        """Raises InvalidTopicConfig."""
+        try:
+            return log_config({**self.defaults, **topic.configs})
+        except InvalidTopicConfig:
+            # Each by itself is checked when it is set: the topic's own hold where they speak against the defaults.
+            return log_config(topic.configs)
+
+    def configure(self, topic: TopicState, partitions: Iterable[Partition]) -> None:
+        """What is set on the topic holds for its logs from now on."""
+        online = [partition for partition in partitions if partition.offline is None]
+        if online:
+            config = self.config_of(topic)
+            for partition in online:
+                partition.log.update_config(config)
 
     def make(self, topic: TopicState, states: Mapping[int, PartitionState]) -> list[Partition]:
         """New partitions, all or none, durable when this returns. Raises LogStorageError, TooFewDescriptors."""
         descriptors.require(len(states), f"{len(states)} partitions of {topic.name}")
-        config = log_config(topic.configs)
+        config = self.config_of(topic)
         made: list[Partition] = []
         try:
             try:
@@ -59,7 +77,7 @@ class PartitionFiles:
     def load(self, topic: TopicState, states: Iterable[tuple[int, PartitionState]]) -> list[Partition]:
         """Partitions that were ordered before; one that cannot be opened is offline, and the log says why."""
         try:
-            config = log_config(topic.configs)
+            config = self.config_of(topic)
         except BrokerError as error:
             return [self._offline(topic, index, state, error) for index, state in states]
         return [self._loaded(topic, index, state, config) for index, state in states]

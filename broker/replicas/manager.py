@@ -33,7 +33,6 @@ from broker.cluster.view import ClusterView, with_newest_configs
 from broker.errors import BrokerError, LogStorageError
 from broker.replicas.files import PartitionFiles, close_all, steady_ms
 from broker.replication.followers import Followers
-from broker.topics.configs import log_config
 from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic
 from broker.wire.errors import ErrorCode
@@ -133,7 +132,13 @@ class ReplicaManager:
         topic = self.topics.get(name)
         if topic is not None and configs.version > topic.state.config_version:
             topic.state = replace(topic.state, configs=configs.values, config_version=configs.version)
-            _configure(topic.state, topic.partitions.values())
+            self._files.configure(topic.state, topic.partitions.values())
+
+    def learn_defaults(self, defaults: Mapping[str, str]) -> None:
+        """What holds for topics on which it is not set, by their configs' names."""
+        self._files.defaults = defaults
+        for topic in self.topics.values():
+            self._files.configure(topic.state, topic.partitions.values())
 
     def _check(self, order: Order) -> None:
         if order.controller_epoch < self._controller_epoch:
@@ -270,7 +275,7 @@ class ReplicaManager:
             known = {each.partition.index for each in prepared}
             wanted = [(w.partition, order.partitions[w]) for w in missing if w.partition not in known]
             opened = await asyncio.to_thread(self._files.load, topic.state, wanted) if wanted else []
-            _configure(topic.state, [each.partition for each in prepared if each.topic.configs != topic.state.configs])
+            self._files.configure(topic.state, [each.partition for each in prepared])
             for partition in [*(each.partition for each in prepared), *opened]:
                 topic.partitions[partition.index] = partition
                 partition.offline_listeners = self.damage_listeners
@@ -387,11 +392,3 @@ def _by_topic(wheres: Iterable[TopicPartition]) -> dict[str, list[TopicPartition
     for where in sorted(wheres):
         found.setdefault(where.topic, []).append(where)
     return found
-
-
-def _configure(topic: TopicState, partitions: Iterable[Partition]) -> None:
-    online = [partition for partition in partitions if partition.offline is None]
-    if online:
-        config = log_config(topic.configs)
-        for partition in online:
-            partition.log.update_config(config)

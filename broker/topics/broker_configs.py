@@ -5,12 +5,12 @@ broker that are set while it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.topics.catalogue import LONG_MAX, ConfigType, TopicConfig
+from broker.topics.catalogue import CATALOGUE, LONG_MAX, ConfigType, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.vocabulary import ConfigSource
 
@@ -53,23 +53,60 @@ def _rate(name: str, documentation: str) -> TopicConfig:
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+TOPIC_DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "cleanup.policy": "log.cleanup.policy",
+        "compression.type": "compression.type",
+        "delete.retention.ms": "log.cleaner.delete.retention.ms",
+        "index.interval.bytes": "log.index.interval.bytes",
+        "max.message.bytes": "message.max.bytes",
+        "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+        "message.timestamp.type": "log.message.timestamp.type",
+        "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+        "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+        "min.insync.replicas": "min.insync.replicas",
+        "retention.bytes": "log.retention.bytes",
+        "retention.ms": "log.retention.ms",
+        "segment.bytes": "log.segment.bytes",
+        "segment.ms": "log.roll.ms",
+        "unclean.leader.election.enable": "unclean.leader.election.enable",
+    }
+)
+"""Topics' configs, and what a broker's is called that holds where none is set on the topic."""
 DYNAMIC: Mapping[str, TopicConfig] = MappingProxyType(
     {
         config.name: config
         for config in (
+            *(replace(CATALOGUE[name], name=synonym, field=None) for name, synonym in TOPIC_DEFAULTS.items()),
             _rate(LEADER_RATE, "Bytes per second that are copied from throttled leaders to replicas out of sync."),
             _rate(FOLLOWER_RATE, "Bytes per second that throttled replicas copy while they are out of sync."),
             _rate("replica.alter.log.dirs.io.max.bytes.per.second", "Kept for tools: there is one log directory."),
         )
     }
 )
-"""What `kafka-reassign-partitions` sets, and takes back in any case when a move has ended."""
+"""What can be set while brokers run, on one of them and on all. The rates are what `kafka-reassign-partitions` sets,
+and takes back in any case when a move has ended.
+"""
+
+
+def topic_defaults(*configs: Mapping[str, str]) -> dict[str, str]:
+    """What these configs of brokers, the strongest first, say for topics that do not say it: by the topics' names."""
+    found: dict[str, str] = {}
+    for name, synonym in TOPIC_DEFAULTS.items():
+        values = [each[synonym] for each in configs if synonym in each]
+        if values:
+            found[name] = values[0]
+    return found
 
 
 def dynamic_config(name: str) -> TopicConfig:
     """Raises InvalidTopicRequest for what is set at the start, or not at all."""
     if name not in DYNAMIC:
-        raise InvalidTopicRequest(f"{name} cannot be set while the broker runs: only {', '.join(DYNAMIC)} can.")
+        raise InvalidTopicRequest(
+            f"Cannot update these configs dynamically: {name}. While the broker runs these can be set: "
+            f"{', '.join(DYNAMIC)}."
+        )
     return DYNAMIC[name]
 
 
@@ -89,7 +126,6 @@ def broker_settings(config: BrokerConfig, advertised: tuple[str, int]) -> list[B
         _text("listeners", f"PLAINTEXT://{config.listen_host}:{config.listen_port}", ConfigType.STRING),
         _text("advertised.listeners", f"PLAINTEXT://{advertised[0]}:{advertised[1]}", ConfigType.STRING),
         _text("default.replication.factor", "1", ConfigType.INT),
-        _text("min.insync.replicas", "1", ConfigType.INT),
         _text("delete.topic.enable", "true", ConfigType.BOOLEAN),
     ]
     for field in fields(config):

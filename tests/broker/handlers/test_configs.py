@@ -101,6 +101,7 @@ async def test_the_broker_shows_its_settings_read_only(tmp_path: Path) -> None:
         assert shown["advertised.listeners"].value == f"PLAINTEXT://{address}"
         assert {config.name for config in result.configs if not config.read_only} == DYNAMIC.keys()
         assert (await describe(client, "", BROKER)).configs == []
+        assert shown["log.retention.ms"].value == "604800000"
         assert (await describe(client, "2", BROKER)).error_code == 42
         assert await alter(client, AlterableConfig("num.partitions", SET, "1"), name="1", kind=BROKER) == 42
 
@@ -132,7 +133,7 @@ async def test_the_old_request_replaces_all_that_is_set(tmp_path: Path) -> None:
         for bad, code in ((("segment.bytes", "-3"), 40), (("segment.ms", None), 42), (("max.message.bytes", "4"), 42)):
             assert await replace(one, alter_configs.AlterableConfig(*bad)) == code
         assert await replace(one, resource_name="nowhere") == 3
-        assert await replace(one, resource_type=BROKER, resource_name="1") == 42
+        assert await replace(one, resource_type=BROKER, resource_name="1") == 42, "that is a topic's config"
         assert server.broker.topics["t"].state.configs == {"retention.ms": "5", "segment.ms": "6"}
         assert await replace(one) == 0
         assert server.broker.topics["t"].state.configs == {"max.message.bytes": "300"}
