@@ -186,6 +186,7 @@ class Broker:
         """Has others lead what this broker leads, as far as they can; nothing keeps it from stopping."""
         if len(self.view.brokers) < 2:
             return
+        self.replicas.leaving = True
         node_id, limit_ms = self.config.node_id, CONTROLLED_SHUTDOWN_MS
         try:
             async with asyncio.timeout(limit_ms / 1000):

@@ -75,6 +75,8 @@ class ReplicaManager:
         """Called when a partition went offline that was open."""
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the first complete orders were carried out; what kept them from being so is its exception."""
+        # About to stop: what it is ordered to follow it does not, or leaders would take it in again, and wait for it.
+        self.leaving = False
         self._files = files
         self._view = view
         self._followers = followers
@@ -295,7 +297,7 @@ class ReplicaManager:
         if state.leader != self._node_id:
             partition.follow(state)
             self._cease(where)
-            if state.leader != NO_LEADER:
+            if state.leader != NO_LEADER and not self.leaving:
                 self._followers.follow(state.leader, topic.topic_id, partition)
         else:
             try:

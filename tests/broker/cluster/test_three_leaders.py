@@ -108,3 +108,27 @@ async def test_leaders_come_back_by_themselves_beyond_the_imbalance_that_is_allo
         async with cluster.clients() as clients:
             codes = await elect(clients[first], ElectionType.PREFERRED, {"t": [0]})
             assert codes == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED if comes_back else 0}
+
+
+async def test_who_leaves_is_not_taken_in_again_before_it_is_gone(tmp_path: Path) -> None:
+    """Its logs may take long to close, and what is produced meanwhile would wait for it."""
+    async with running_cluster(tmp_path, *NODES) as cluster, cluster.clients() as clients:
+        await create(clients[1], "t")
+        leader = await cluster.led("t")
+        leaving = next(node for node in NODES if node not in (leader, cluster.controller))
+        await in_sync(cluster, 0, NODES)
+        partition = cluster.broker(leaving).partition("t", 0)
+        assert partition is not None
+        epoch = partition.leader_epoch
+        await cluster.broker(leaving).leave()
+        await until(lambda: partition.leader_epoch > epoch)
+        for value in "abc":
+            assert (await clients[leader].produce("t", batch_of(value))).error_code == 0
+        state = cluster.told("t")
+        assert state is not None
+        assert set(state.isr) == set(NODES) - {leaving}
+        leading = cluster.broker(leader).require_partition("t", 0).leading
+        assert leading is not None
+        follower = leading.follower(leaving)
+        assert follower is not None
+        assert follower.end_offset < 0, "it asks for nothing any more"
