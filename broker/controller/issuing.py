@@ -26,7 +26,9 @@ def leader_orders(
 
 
 def complete_order(cluster: Cluster, controller: Controller, node: int) -> LeaderAndIsr:
-    """All that the broker is to have."""
+    """All that the broker is to have. Of partitions that nobody leads yet nothing may be concluded: where their states
+    were lost they have records.
+    """
     states = {where: state for where, state in cluster.elected().items() if node in state.replicas}
     return _leader_order(cluster, controller, node, states, complete=True)
 
@@ -43,7 +45,7 @@ def _leader_order(
         states,
         dict(cluster.brokers),
         complete=complete,
-        unreadable=frozenset(cluster.unreadable),
+        unreadable=frozenset(cluster.unreadable | cluster.waiting().keys() if complete else cluster.unreadable),
     )
 
 

@@ -9,6 +9,7 @@ orders.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +25,10 @@ from broker.controller.requests import NewTopic
 from broker.controller.validation import checked_topic, grown_topic
 from broker.errors import BrokerError
 from broker.topics.errors import UnknownTopic
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
+
+log = logging.getLogger(__name__)
 
 Ready = dict[int, dict[int, int]]
 """Of each new partition, by index: the brokers that have its folder, with the epochs they had then."""
@@ -86,8 +90,8 @@ class TopicChanges:
             await all_done(answers, timeout_ms, f"topic {name} is deleted, and not gone from every broker")
 
     async def lead_waiting(self, name: str, timeout_ms: int) -> None:
-        """Partitions whose making was cut off: nobody ever led them, so none has records. Those whose brokers are away
-        are led when one of them comes.
+        """Partitions whose making was cut off: nobody ever led them, so none has records; where one has, its state was
+        lost, and it waits. Those whose brokers are away are led when one of them comes.
         """
         reign = self.reign
         async with self._changing(name):
@@ -95,7 +99,16 @@ class TopicChanges:
             topic = reign.cluster.topics.get(name)
             if topic is None or not indexes:
                 return
-            made, _ = await self._made(topic, indexes, timeout_ms)
+            made, refusal = await self._made(topic, indexes, timeout_ms)
+            if _has_records(refusal):
+                log.error(
+                    "nobody leads %s: the states of its partitions %s are not in the metadata, but %s; restore them, "
+                    "then have another controller elected; or delete the topic",
+                    name,
+                    indexes,
+                    refusal,
+                )
+                return
             ready = {index: nodes for index, nodes in made.items() if nodes}
             async with reign.turn:
                 if name not in reign.cluster.topics:
@@ -136,7 +149,7 @@ class TopicChanges:
                 for where in orders[node].partitions:
                     ready[where.partition][node] = orders[node].broker_epoch
             elif isinstance(error, BrokerError):
-                refusal = error
+                refusal = refusal if _has_records(refusal) else error
             else:
                 raise error
         return ready, refusal
@@ -184,6 +197,10 @@ class TopicChanges:
         if any((state := cluster.state(where)) is None or state.version < 0 for where in wheres):
             raise ReignOver(f"another controller made partitions of {topic.name}")
         return self.reign.announce(wheres)
+
+
+def _has_records(refusal: BrokerError) -> bool:
+    return refusal.error_code is ErrorCode.INELIGIBLE_REPLICA
 
 
 def _of_all(ready: Ready, refusal: BrokerError) -> Ready:

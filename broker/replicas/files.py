@@ -19,7 +19,7 @@ from broker.topics.configs import log_config
 from broker.topics.errors import InvalidTopicConfig, PartitionOffline
 from broker.topics.folders import PartitionFolders
 from broker.topics.partition import Partition
-from broker.wire.errors import WireError
+from broker.wire.errors import ErrorCode, WireError
 from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,18 @@ log = logging.getLogger(__name__)
 
 def steady_ms(clock: Clock) -> float:
     return clock.monotonic() * 1000
+
+
+class NotNew(BrokerError):
+    """A partition that nobody ever led, as far as the metadata knows, has records: its state was lost."""
+
+    error_code = ErrorCode.INELIGIBLE_REPLICA
+    hint = "restore the partition's state in the metadata, or delete the topic"
+
+
+def has_records(partition: Partition) -> bool:
+    """Also where that cannot be known."""
+    return partition.offline is not None or partition.log.log_end_offset > 0
 
 
 class PartitionFiles:
@@ -58,7 +70,7 @@ class PartitionFiles:
                 partition.log.update_config(config)
 
     def make(self, topic: TopicState, states: Mapping[int, PartitionState]) -> list[Partition]:
-        """New partitions, all or none, durable when this returns. Raises LogStorageError, TooFewDescriptors."""
+        """New partitions, all or none, durable when this returns. Raises LogStorageError, TooFewDescriptors, NotNew."""
         descriptors.require(len(states), f"{len(states)} partitions of {topic.name}")
         config = self.config_of(topic)
         made: list[Partition] = []
@@ -68,7 +80,11 @@ class PartitionFiles:
             except OSError as error:
                 raise LogStorageError(f"cannot make the partitions of {topic.name}: {error}") from error
             for (index, state), path in zip(states.items(), paths, strict=True):
-                made.append(self._opened(path, topic, index, state, config, high_watermark=0))
+                partition = self._opened(path, topic, index, state, config, high_watermark=0)
+                if has_records(partition):
+                    partition.log.close()
+                    raise NotNew(f"{topic.name}-{index} is to be new, and there are records in {path}")
+                made.append(partition)
         except BrokerError:
             self.retire(made)
             raise

@@ -31,7 +31,7 @@ from broker.cluster.orders import (
 )
 from broker.cluster.view import ClusterView, with_newest_configs
 from broker.errors import BrokerError, LogStorageError
-from broker.replicas.files import PartitionFiles, close_all, steady_ms
+from broker.replicas.files import NotNew, PartitionFiles, close_all, has_records, steady_ms
 from broker.replication.followers import Followers
 from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic
@@ -203,11 +203,13 @@ class ReplicaManager:
             await self._retire(earlier)
 
     def _has(self, topic: TopicState, where: TopicPartition) -> bool:
-        """Also where it is only prepared."""
+        """Also where it is only prepared. Raises NotNew."""
         prepared = self._prepared.get(where)
         if prepared is not None and prepared.topic.topic_id == topic.topic_id:
             return True
-        return self._find(where, topic.topic_id) is not None
+        if (here := self._find(where, topic.topic_id)) is not None and has_records(here):
+            raise NotNew(f"{where} is to be new, and has records here")
+        return here is not None
 
     def _find(self, where: TopicPartition, topic_id: uuid.UUID) -> Partition | None:
         topic = self.topics.get(where.topic)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.zookeeper.session import Create, SetData
+from broker.cluster.zookeeper.session import Create, Delete, SetData
 from tests.broker.cluster.fake_zookeeper import FakeZooKeeper
 from tests.broker.cluster.test_three_replicas import NODES, create, read_all
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.broker.wire_client import batch_of
 
 STATE = "/brokers/topics/bad/partitions/0/state"
+STATE_OF_T = "/brokers/topics/t/partitions/0/state"
 HALF_RIGHT = {
     "an ISR of names": (
         STATE,
@@ -105,3 +106,26 @@ async def test_without_a_controllers_znode_brokers_serve_on_and_have_one_when_it
             await cluster.kill(killed)
         await until(lambda: cluster.controller not in (None, killed))
         await produced(cluster, "b")
+
+
+@pytest.mark.parametrize("lost", [(STATE_OF_T,), (STATE_OF_T, "/brokers/topics/t/partitions/0")])
+async def test_a_partition_whose_state_is_lost_is_not_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: tuple[str, ...]
+) -> None:
+    """Nobody ever led it, the next controller would say, and so it has no records."""
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        await produced(cluster, "a")
+        zookeeper = cluster.zookeeper
+        hand = zookeeper.connect()
+        whole = zookeeper.read(STATE_OF_T).data
+        zookeeper.write(hand, [Delete(path) for path in lost])
+        killed = await another_controls(cluster)
+        await cluster.start(killed)
+        await until(lambda: "nobody leads t: the states of its partitions [0] are not in the metadata" in caplog.text)
+        zookeeper.write(hand, [Create(path, whole if path == STATE_OF_T else b"") for path in reversed(lost)])
+        await cluster.start(await another_controls(cluster))
+        await until(lambda: (state := cluster.told("t")) is not None and len(state.isr) == len(NODES))
+        await produced(cluster, "b")
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
