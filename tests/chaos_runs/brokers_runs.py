@@ -129,7 +129,8 @@ class BrokersRun:
         run = f"s{seed}-{time.time_ns() // 1_000_000 % 10**8:x}"
         self.names = Names(f"plain-{run}", f"mixed-{run}", f"made-{run}")
         self.workload = Workload(stage.bootstrap, self.names, seed, acks_all=mode.acks_all)
-        self.admin = AdminClient(self.workload.client())
+        # Patient, unlike the others: a busy machine takes its time to make topics.
+        self.admin = AdminClient({"bootstrap.servers": stage.bootstrap, "log_level": 0})
         group = f"readers-{run}"
         self.readers: list[Reader] = [
             AssignedReader(self.workload, "assigned-whole", WHOLE),
