@@ -22,7 +22,7 @@ from tests.chaos_runs.moments import HandsResult
 from tests.chaos_runs.replicated_runs import ReplicatedRun
 from tests.chaos_runs.trio import two_trios
 from tests.chaos_runs.warm_commands import WarmCommands
-from tests.interop.servers import Toxiproxy
+from tests.interop.servers import ServerFailed, Toxiproxy
 
 RESULT_FILE = "result.json"
 COMMANDS_OF_THREES = {"switchover": SwitchoverRun, "failover": FailoverRun, "audit": AuditRun}
@@ -128,11 +128,16 @@ def run_brokers(seeds: Sequence[int], length_s: float, mode: Mode, folder: Path)
     results: list[BrokersResult] = []
     left = list(seeds)
     while left:
-        with BrokersStage(folder / f"cluster-{left[0]}") as stage:
-            while left:
-                seed = left.pop(0)
-                results.append(BrokersRun(seed, stage, folder / f"seed-{seed}", length_s, mode).run())
-                print(results[-1].line(), flush=True)
-                if not results[-1].is_good:
-                    break
+        try:
+            with BrokersStage(folder / f"cluster-{left[0]}") as stage:
+                while left:
+                    seed = left.pop(0)
+                    results.append(BrokersRun(seed, stage, folder / f"seed-{seed}", length_s, mode).run())
+                    print(results[-1].line(), flush=True)
+                    if not results[-1].is_good:
+                        break
+        except ServerFailed as failed:
+            # Of that seed alone: the next ones have servers of their own.
+            results.append(BrokersResult(left.pop(0), problems=[f"the cluster did not start: {failed}"]))
+            print(results[-1].line(), flush=True)
     return results
