@@ -77,21 +77,19 @@ class PartitionFolders:
         return [layout.retire(path, self.disk)] if path.exists() else []
 
     def existing(self) -> list[Path]:
-        """Folders that hold a partition of a known topic id. Raises OSError."""
+        """Folders that hold a partition of a known topic id, and those that cannot be looked into. Raises OSError."""
         return [
             path
             for path in sorted(self.path.iterdir())
-            if _PARTITION_FOLDER.fullmatch(path.name) and (path / PARTITION_METADATA).exists()
+            if _PARTITION_FOLDER.fullmatch(path.name) and _may_have_metadata(path)
         ]
 
     def segments(self) -> int:
-        """How many segments there are: so many files are open while the broker runs. Raises OSError."""
-        return sum(
-            name.endswith(layout.LOG)
-            for path in self.path.iterdir()
-            if _PARTITION_FOLDER.fullmatch(path.name)
-            for name in os.listdir(path)
-        )
+        """How many segments there are: so many files are open while the broker runs. What cannot be looked into has
+        none; its own opening says why. Raises OSError.
+        """
+        folders = [path for path in self.path.iterdir() if _PARTITION_FOLDER.fullmatch(path.name)]
+        return sum(name.endswith(layout.LOG) for path in folders for name in _names_in(path))
 
     def retire_leftovers(self, kept: Collection[tuple[uuid.UUID, int]], unreadable: Collection[str]) -> list[Path]:
         """What deletions have left to be removed, and every partition but these, by topic id and index: what a change
@@ -114,3 +112,17 @@ def _topic_id_in(path: Path) -> uuid.UUID | None:
         return uuid.UUID(found.group(1)) if found else None
     except (OSError, ValueError):
         return None
+
+
+def _may_have_metadata(path: Path) -> bool:
+    try:
+        return (path / PARTITION_METADATA).exists()
+    except OSError:
+        return True
+
+
+def _names_in(path: Path) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []

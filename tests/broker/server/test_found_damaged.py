@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,3 +117,48 @@ async def test_a_fetch_that_waits_is_told(tmp_path: Path) -> None:
             assert (await other.fetch("broken", 0)).error_code == STORAGE_ERROR
             _, answer = await client.receive(1, 12)
         assert answer.responses[0].partitions[0].error_code == STORAGE_ERROR  # type: ignore[attr-defined]
+
+
+def is_a_file(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("")
+
+
+def is_a_link_to_itself(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(folder)
+    folder.symlink_to(folder)
+
+
+def belongs_to_another_user(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """As it is for whoever is not root."""
+    stat, listdir = os.stat, os.listdir
+
+    def refused(path: Any) -> None:
+        if str(path).startswith(str(folder)) and Path(path) != folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def seen(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        refused(path)
+        return stat(path, *args, **options)
+
+    def listed(path: Any = ".") -> list[str]:
+        refused(f"{path}/")
+        return listdir(path)
+
+    patch.setattr(os, "stat", seen)
+    patch.setattr(os, "listdir", listed)
+
+
+@pytest.mark.parametrize("spoilt", [is_a_file, is_a_link_to_itself, belongs_to_another_user])
+async def test_a_folder_that_cannot_be_looked_into_stops_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: Callable[[Path, pytest.MonkeyPatch], None]
+) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        for topic in ("broken", "whole"):
+            await client.create_topic(topic)
+            assert (await client.produce(topic, batch_of(topic))).error_code == 0
+    with monkeypatch.context() as patch:
+        spoilt(tmp_path / "broken-0", patch)
+        async with running_server(tmp_path) as server, connect(server.address) as client:
+            assert values_in(await client.fetch("whole", 0)) == ["whole"]
+            assert (await client.fetch("broken", 0)).error_code == STORAGE_ERROR
