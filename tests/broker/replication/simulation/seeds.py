@@ -30,7 +30,7 @@ def run_seed(seed: int) -> World:
         world = World(seed, Path(folder))
         try:
             world.run()
-        except BaseException as error:  # whatever it was, it is told with the way there
+        except Exception as error:  # whatever it was, it is told with the way there
             way = world.trace if SEED_VARIABLE in os.environ else world.trace[-STEPS_SHOWN:]
             again = f"run it alone: {SEED_VARIABLE}={seed} pytest tests/broker/replication/simulation"
             raise Found("\n".join([f"seed {seed}: {type(error).__name__}: {error}", again, *way])) from error

@@ -11,10 +11,12 @@ from broker.cluster.metadata import PartitionState
 from broker.log.store import LogStore
 from broker.replication import following
 from broker.replication.leading import Leading
+from broker.replication.throttling import ReplicationQuota
 from broker.topics import reading
 from broker.topics.partition import Partition
 from broker.wire.messages.fetch import EpochEndOffset, FetchPartition
 from tests.broker.replication.simulation.seeds import first_finding
+from tests.broker.replication.simulation.world import World
 
 SEEDS = 1000
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -108,8 +110,12 @@ def acknowledges_in_another_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def answers_fetches_of_another_leader_epoch(patch: pytest.MonkeyPatch) -> None:
-    """A request that was long on its way counts where the follower was once, and may not be any more."""
+    """A request that was long on its way counts where the follower was once, and may not be any more. That takes a
+    follower that is in sync all the while: where sessions do not end, and nobody is held back, it is met often enough.
+    """
     patch.setattr(Partition, "check_leader_epoch", lambda _self, _epoch: None)
+    patch.setattr(World, "out", lambda *_given: None)
+    patch.setattr(ReplicationQuota, "is_exceeded", lambda *_given: False)
 
 
 # Not in the list, because it does no harm: a follower that applies an answer of an older leader epoch to a log that
