@@ -83,6 +83,9 @@ class Configuration:
     def links(self) -> tuple[Link, ...]:
         return self._links
 
+    def node_ids(self, site: str) -> tuple[int, ...]:
+        return tuple(table.node_id for table in self.model.sites[site].brokers)
+
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         """How to run a broker of a site; None: its only one. Raises click.UsageError when farshore does not run it."""
         self.site(site)
@@ -173,6 +176,9 @@ class FileContext:
 
     def links(self) -> tuple[Link, ...]:
         return self.configuration.links()
+
+    def node_ids(self, site: str) -> tuple[int, ...]:
+        return self.configuration.node_ids(site)
 
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         return self.configuration.broker_config(site, node_id)

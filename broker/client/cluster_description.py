@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -29,6 +29,8 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 
 class ClusterFindingKind(StrEnum):
+    BROKER_MISSING = "broker_missing"
+    """It should be one of the cluster's, and the cluster has none of its id."""
     BROKER_SILENT = "broker_silent"
     NO_CONTROLLER = "no_controller"
     CONTROLLERS_DIFFER = "controllers_differ"
@@ -173,18 +175,21 @@ def controllers_told(look: ClusterLook) -> list[ControllerTold]:
     ]
 
 
-async def verify_cluster(cluster: Cluster) -> list[ClusterFinding]:
-    """What two looks find, one after the other; nothing found at the first needs no second. Raises ClientError."""
-    first = await _findings(cluster)
+async def verify_cluster(cluster: Cluster, node_ids: Collection[int] = ()) -> list[ClusterFinding]:
+    """What two looks find, one after the other; nothing found at the first needs no second. Raises ClientError.
+
+    `node_ids`: the brokers that should be there, as far as that is known.
+    """
+    first = await _findings(cluster, node_ids)
     if not first:
         return []
     await cluster.clock.sleep(SETTLING_S)
     seen = {(each.kind, each.topic, each.partition, each.broker) for each in first}
-    second = await _findings(cluster)
+    second = await _findings(cluster, node_ids)
     return [each for each in second if (each.kind, each.topic, each.partition, each.broker) in seen]
 
 
-async def _findings(cluster: Cluster) -> list[ClusterFinding]:
+async def _findings(cluster: Cluster, node_ids: Collection[int]) -> list[ClusterFinding]:
     look = await look_from_each(cluster)
     led = {where: LATEST for where, state in look.partitions() if state.leader_id != NO_LEADER}
     cluster.forget_leaders(look.metadata.topics)
@@ -192,7 +197,12 @@ async def _findings(cluster: Cluster) -> list[ClusterFinding]:
     refused = {where: answer for where, answer in answers.items() if isinstance(answer, ClientError)}
     configs = await describe_topic_configs(cluster, look.metadata.topics)
     wanted = {name: _min_insync(entries) for name, entries in configs.items() if not isinstance(entries, KafkaError)}
-    return [*broker_findings(look), *partition_findings(look, refused, wanted)]
+    gone = "it is not one of the cluster's brokers now"
+    absent = [
+        ClusterFinding(ClusterFindingKind.BROKER_MISSING, None, None, node_id, gone)
+        for node_id in sorted(set(node_ids) - look.metadata.nodes.keys())
+    ]
+    return [*absent, *broker_findings(look), *partition_findings(look, refused, wanted)]
 
 
 def _min_insync(entries: Mapping[str, ConfigEntry]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -115,12 +116,13 @@ def controller_command(context: AppContext, site_name: str, output: str) -> None
 @output_option
 @click.pass_obj
 def verify_command(context: AppContext, site_name: str, output: str) -> None:
-    """Check that every broker answers and tells the same, every partition has a leader that answers, and every replica
-    is in sync.
+    """Check that every broker of the file is there, answers and tells the same, every partition has a leader that
+    answers, and every replica is in sync.
 
     What is found is looked for again two seconds later, and told if it is still there. Exit code 4 when it is.
     """
-    findings = run_at_site(context.site(site_name), verify_cluster)
+    verify = partial(verify_cluster, node_ids=context.node_ids(site_name))
+    findings = run_at_site(context.site(site_name), verify)
     show_findings(findings, output)
     raise SystemExit(ExitCode.FINDINGS if findings else ExitCode.DONE)
 

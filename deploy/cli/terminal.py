@@ -76,6 +76,10 @@ class AppContext(Protocol):
 
     def sites(self) -> Mapping[str, Site]: ...
 
+    def node_ids(self, site: str) -> tuple[int, ...]:
+        """Of the brokers that the file has for a cluster; none where somebody else runs it."""
+        ...
+
     def link(self, name: str | None) -> Link:
         """None: the only link. Raises click.UsageError that names the known links."""
         ...

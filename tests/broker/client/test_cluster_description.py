@@ -120,7 +120,7 @@ async def test_of_real_brokers_what_one_lacks_is_found(tmp_path: Path) -> None:
         await running.broker(1).controller.create_topic(NewTopic("t", 3, 3), TIMEOUT_MS)
         site = Site("east", ",".join(server.address for server in running.servers.values()))
         async with Cluster(site, clock=QuickClock()) as cluster:
-            assert await verify_cluster(cluster) == []
+            assert await verify_cluster(cluster, [1, 2, 3]) == []
             seen = await look_from_each(cluster)
             assert describe_cluster(seen).controller_id == running.controller
             assert {told.controller_id for told in controllers_told(seen)} == {running.controller}
@@ -131,6 +131,8 @@ async def test_of_real_brokers_what_one_lacks_is_found(tmp_path: Path) -> None:
             await running.led("t", index)
         async with Cluster(site, clock=QuickClock()) as cluster:
             findings = await verify_cluster(cluster)
+            missing = [each for each in await verify_cluster(cluster, [1, 2, 3]) if each not in findings]
+    assert [(each.kind, each.broker) for each in missing] == [(Kind.BROKER_MISSING, gone)]
     assert {each.kind for each in findings} == {Kind.UNDER_REPLICATED}
     assert [each.partition for each in findings] == [0, 1, 2]
     assert all(each.detail == f"2 of 3 replicas are in sync; lacking: {gone}" for each in findings)
