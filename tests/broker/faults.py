@@ -304,7 +304,7 @@ def injected(monkeypatch: pytest.MonkeyPatch, faults: Mapping[Broker, Faults]) -
                 return await handler.handle(served, request, context)
             return await mine.answer(handler, served, request, context)
 
-        return replace(handler, handle=handle)
+        return replace(handler, handle=handle, begin=None)
 
     with monkeypatch.context() as patched:
         table = MappingProxyType({key: wrapped(handler) for key, handler in HANDLERS.items()})

@@ -184,7 +184,7 @@ class Transactions:
             endings[number] = Ending.UNKNOWN
             self._asked(producer.commit_transaction)
             endings[number] = Ending.COMMITTED
-        except KafkaException:
+        except (KafkaException, SystemError):  # a fatal error met in `flush` comes as the interpreter's own complaint
             self.abort(producer)
 
     def abort(self, producer: Producer) -> None:
