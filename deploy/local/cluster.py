@@ -79,7 +79,7 @@ class LocalCluster:
         return self.folder / f"{broker.name}.pid"
 
     def start_again(self, broker: LocalBroker) -> str:
-        """The command that starts a broker of it, from the current folder."""
+        """The command that starts a broker of it, from any folder."""
         return shlex.join(("farshore", "--config", str(self.file), *broker.run))
 
 
@@ -87,6 +87,7 @@ def cluster_in(folder: Path, wanted: Wanted) -> LocalCluster:
     """The cluster that the folder has, or a new one, whose file is written. Raises ConfigError where the folder has
     another one than is wanted, OSError.
     """
+    folder = folder.resolve()  # what is printed is typed elsewhere
     if (folder / FILE).exists():
         cluster = _read(folder)
         _check_wanted(cluster, wanted)

@@ -79,6 +79,7 @@ def test_how_a_broker_ended_is_said() -> None:
 @contextmanager
 def listening(port: int) -> Iterator[None]:
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
         taken.bind(("127.0.0.1", port))
         taken.listen()
         yield
