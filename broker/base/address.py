@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.base.errors import FarshoreError
@@ -30,3 +31,9 @@ def parse_address(text: str, *, port_min: int = 1) -> Address:
     if not colon or not host or not port.isdecimal() or not port_min <= int(port) < 65536:
         raise AddressInvalid(f"{text!r} is no address: write host:port")
     return Address(host.strip("[]"), int(port))
+
+
+def mapped_address(advertised: Address, address_map: Mapping[str, str]) -> Address:
+    """Where to dial for it: `address_map` has "host:port" for "host:port". Raises AddressInvalid."""
+    mapped = address_map.get(str(advertised))
+    return advertised if mapped is None else parse_address(mapped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.base.address import Address, parse_address
+from broker.base.address import Address, mapped_address, parse_address
 from broker.client.errors import SiteInvalid
 
 
@@ -29,6 +29,4 @@ class Site:
 
     def dial(self, host: str, port: int) -> Address:
         """Where to connect for an advertised host and port."""
-        advertised = Address(host, port)
-        mapped = self.address_map.get(str(advertised))
-        return advertised if mapped is None else parse_address(mapped)
+        return mapped_address(Address(host, port), self.address_map)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.base.address import Address, parse_address
+from broker.base.address import Address, mapped_address
 from broker.client.connection import Connection, connect
 from broker.client.errors import ConnectionLost
 from broker.client.limits import ClientLimits
@@ -36,7 +36,5 @@ class Peers:
         endpoint = broker.endpoint(INTER_BROKER_LISTENER)
         if endpoint is None:
             raise ConnectionLost(f"broker {broker.node_id} has no listener {INTER_BROKER_LISTENER} for other brokers")
-        registered = Address(endpoint.host, endpoint.port)
-        mapped = self._address_map.get(str(registered))
-        address = registered if mapped is None else parse_address(mapped)
+        address = mapped_address(Address(endpoint.host, endpoint.port), self._address_map)
         return await connect(address, client_id=client_id or self._client_id, limits=self.limits)
