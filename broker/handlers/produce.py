@@ -26,7 +26,6 @@ from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTo
 from broker.handlers.handler import CloseConnection, Handler, RequestContext, Unfinished, in_turns
 from broker.limits import BYTES_PER_TURN
 from broker.log.validation import check_records
-from broker.topics.configs import value_of
 from broker.topics.errors import NotEnoughReplicas, NotLeading, UnknownTopic
 from broker.topics.partition import Partition, Topic
 from broker.transactions.markers import MarkerGuard
@@ -144,8 +143,9 @@ async def _produce(
         if broker.config.record_validation == FULL:
             await broker.openings.run(partial(check_records, records))
         if partition.log.config.compression_type != _KEPT_AS_IT_COMES or context.api_version < ZSTD_SINCE_VERSION:
-            configs = {**broker.broker_configs.topic_defaults, **broker.topics[topic].state.configs}
-            records = await broker.openings.run(partial(_with_codec, records, configs, context))
+            configs = broker.topics[topic].state.configs
+            wanted = partition.log.config.compression_type
+            records = await broker.openings.run(partial(_with_codec, records, wanted, configs, context))
         header = _peek(records)
         leading = partition.leading
         with _guard(broker, partition, header) as guard:
@@ -209,16 +209,15 @@ def _is_whole(records: memoryview) -> bool:
 
 
 def _with_codec(
-    records: memoryview, configs: Mapping[str, str], context: RequestContext, limits: OpeningLimits
+    records: memoryview, wanted: str, configs: Mapping[str, str], context: RequestContext, limits: OpeningLimits
 ) -> memoryview:
-    """The batch in the codec that the topic keeps. Raises CorruptRecords, RecordsRefused, BatchBeyondLimits."""
+    """The batch in the `wanted` codec. Raises CorruptRecords, RecordsRefused, BatchBeyondLimits."""
     try:
         header = peek(records)
         if header.compression is Compression.ZSTD and context.api_version < ZSTD_SINCE_VERSION:
             raise RecordsRefused(
                 "zstd needs Produce v7", error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, hint="use a newer client"
             )
-        wanted = value_of(configs, "compression.type")
         codec = Compression.NONE if wanted == "uncompressed" else Compression.__members__.get(wanted.upper())
         if codec is None or codec is header.compression or header.is_control or header.size_bytes != len(records):
             return records
