@@ -197,12 +197,7 @@ async def _findings(cluster: Cluster, node_ids: Collection[int]) -> list[Cluster
     refused = {where: answer for where, answer in answers.items() if isinstance(answer, ClientError)}
     configs = await describe_topic_configs(cluster, look.metadata.topics)
     wanted = {name: _min_insync(entries) for name, entries in configs.items() if not isinstance(entries, KafkaError)}
-    gone = "it is not one of the cluster's brokers now"
-    absent = [
-        ClusterFinding(ClusterFindingKind.BROKER_MISSING, None, None, node_id, gone)
-        for node_id in sorted(set(node_ids) - look.metadata.nodes.keys())
-    ]
-    return [*absent, *broker_findings(look), *partition_findings(look, refused, wanted)]
+    return [*broker_findings(look, node_ids), *partition_findings(look, refused, wanted)]
 
 
 def _min_insync(entries: Mapping[str, ConfigEntry]) -> int:
@@ -210,9 +205,11 @@ def _min_insync(entries: Mapping[str, ConfigEntry]) -> int:
     return 1 if entry is None or entry.value is None else int(entry.value)
 
 
-def broker_findings(look: ClusterLook) -> Iterator[ClusterFinding]:
-    """Of brokers that do not answer, and of what brokers tell differently."""
+def broker_findings(look: ClusterLook, node_ids: Collection[int] = ()) -> Iterator[ClusterFinding]:
+    """Of brokers that should be there (`node_ids`) and are not, or do not answer, and of what they tell differently."""
     kind = ClusterFindingKind
+    for node_id in sorted(set(node_ids) - look.metadata.nodes.keys()):
+        yield ClusterFinding(kind.BROKER_MISSING, None, None, node_id, "it is not one of the cluster's brokers now")
     heard: dict[int, ClusterMetadata] = {}
     for node_id, told in sorted(look.told.items()):
         if isinstance(told, ClientError):

@@ -158,9 +158,7 @@ class RoutedController:
         timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
 
         async def there(connection: Connection) -> Outcomes:
-            asked = (
-                None if wheres is None else [ElectLeadersTopicPartitions(*each) for each in by_topic(wheres).items()]
-            )
+            asked = _named(ElectLeadersTopicPartitions, wheres)
             kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
             answer: ElectLeadersResponse = await _ask(
                 connection, ElectLeadersRequest(kind, asked, timeout_ms), timeout_ms
@@ -199,11 +197,7 @@ class RoutedController:
         timeout_ms = max(timeout_ms, CHANGE_MS_MIN)
 
         async def there(connection: Connection) -> Mapping[TopicPartition, Assignment]:
-            named = (
-                None
-                if wheres is None
-                else [ListPartitionReassignmentsTopics(*each) for each in by_topic(wheres).items()]
-            )
+            named = _named(ListPartitionReassignmentsTopics, wheres)
             answer: ListPartitionReassignmentsResponse = await _ask(
                 connection, ListPartitionReassignmentsRequest(timeout_ms, named), timeout_ms
             )
@@ -284,6 +278,11 @@ def _refusal(number: int, text: str | None) -> BrokerError | None:
     if (kind := _KINDS.get(code)) is not None:
         return kind(told)
     return ControllerRefused(told, error_code=code)
+
+
+def _named(kind: Callable[[str, list[int]], T], wheres: Collection[TopicPartition] | None) -> list[T] | None:
+    """Null names all partitions."""
+    return None if wheres is None else [kind(*each) for each in by_topic(wheres).items()]
 
 
 def _reassignable(wanted: Mapping[TopicPartition, Sequence[int] | None]) -> list[ReassignableTopic]:

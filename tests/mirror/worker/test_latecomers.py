@@ -49,8 +49,8 @@ class Stage:
     target: Cluster
     east: Faults
 
-    async def go_through(self, *, told: Told, healed: TopicPartition) -> None:
-        """Both are mirrored, lose their leader, and one has it again."""
+    async def lose_leaders(self, told: Told) -> None:
+        """Both are mirrored, then lose their leader, and have more that is not mirrored."""
         for where in (FLIGHTS, GATES):
             await write(self.source, where, some_records(0, 10))
             await wait_for_records(self.target, where, 10)
@@ -58,6 +58,10 @@ class Stage:
         await told.wait_for(Event.PARTITION_HELD, 2)
         for where in (FLIGHTS, GATES):
             await write(self.source, where, some_records(10, 5))
+
+    async def go_through(self, *, told: Told, healed: TopicPartition) -> None:
+        """Both lose their leader, and one has it again."""
+        await self.lose_leaders(told)
         self.east.leaderless.discard(healed)
         await wait_for_records(self.target, healed, 15)
 
@@ -141,13 +145,7 @@ async def test_who_was_held_makes_room_for_who_is_taken_in(stage: Stage, session
 async def test_what_is_found_of_each_that_is_taken_in_stands_in_the_state(stage: Stage) -> None:
     """Two at once: one lost records while nobody could ask, and stops; the other goes on."""
     async with running(stage.link, limits=LIMITS) as told:
-        for where in (FLIGHTS, GATES):
-            await write(stage.source, where, some_records(0, 10))
-            await wait_for_records(stage.target, where, 10)
-        stage.east.leaderless |= {FLIGHTS, GATES}
-        await told.wait_for(Event.PARTITION_HELD, 2)
-        for where in (FLIGHTS, GATES):
-            await write(stage.source, where, some_records(10, 5))
+        await stage.lose_leaders(told)
         await delete_records(stage.source, {FLIGHTS: 13})
         stage.east.leaderless.clear()
         (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
