@@ -13,7 +13,7 @@ from uuid import UUID
 
 from broker import descriptors
 from broker.base.address import Address
-from broker.base.clock import Clock
+from broker.base.clock import Clock, steady_ms
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata import (
     CLIENT_LISTENER,
@@ -344,7 +344,7 @@ class Broker:
 
     def _take_configs(self) -> None:
         self.replicas.learn_defaults(self.broker_configs.topic_defaults)
-        now_ms = self.clock.monotonic() * 1000
+        now_ms = steady_ms(self.clock)
         for quota, name in ((self.leader_quota, LEADER_RATE), (self._follower_quota, FOLLOWER_RATE)):
             quota.limit(int(self.broker_configs.value(name) or UNLIMITED), now_ms)
 

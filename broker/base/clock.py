@@ -27,6 +27,11 @@ class Clock(Protocol):
         ...
 
 
+def steady_ms(clock: Clock) -> float:
+    """`Clock.monotonic` in milliseconds."""
+    return clock.monotonic() * 1000
+
+
 _BOOTTIME: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has it; where it is missing, a suspended machine is not noticed by this clock."""
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from math import inf
 
+from broker.base.clock import steady_ms
 from broker.coordination.host import CoordinatorHost
 from broker.coordination.internal_log import StateLog
 from broker.coordination.limits import COORDINATOR_LOAD_RECORDS_PER_TURN
@@ -67,7 +68,7 @@ class GroupCoordinator:
 
     def now_ms(self) -> int:
         """Monotonic: sessions must not end because somebody set the clock."""
-        return int(self._clock.monotonic() * 1000)
+        return int(steady_ms(self._clock))
 
     # -- start and time --------------------------------------------------------------------------------------
 

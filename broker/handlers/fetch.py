@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from broker.base.clock import steady_ms
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
@@ -86,7 +87,7 @@ async def handle(broker: Broker, request: FetchRequest, context: RequestContext)
                 answer = _read(broker, request, plan, context)
             break
     if answer.throttled_bytes:
-        broker.leader_quota.record(answer.throttled_bytes, broker.clock.monotonic() * 1000)
+        broker.leader_quota.record(answer.throttled_bytes, steady_ms(broker.clock))
     return _response(broker, plan, answer)
 
 
@@ -95,7 +96,7 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
     room_bytes = max(0, UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes)
     limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
     version, inter_broker = context.api_version, context.inter_broker
-    now_ms = broker.clock.monotonic() * 1000
+    now_ms = steady_ms(broker.clock)
     for fetched in plan.partitions.values():
         asked = fetched.asked
         partition = None

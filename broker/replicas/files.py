@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from broker import descriptors
-from broker.base.clock import Clock
+from broker.base.clock import Clock, steady_ms
 from broker.cluster.metadata import PartitionState, TopicState
 from broker.errors import BrokerError, LogStorageError
 from broker.log.config import LogConfig
@@ -23,10 +23,6 @@ from broker.wire.errors import ErrorCode, WireError
 from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
-
-
-def steady_ms(clock: Clock) -> float:
-    return clock.monotonic() * 1000
 
 
 class NotNew(BrokerError):

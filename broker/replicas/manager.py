@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from broker.base.clock import Clock
+from broker.base.clock import Clock, steady_ms
 from broker.base.ending import to_its_end
 from broker.cluster.metadata import NO_LEADER, Configs, PartitionState, TopicState
 from broker.cluster.orders import (
@@ -31,7 +31,7 @@ from broker.cluster.orders import (
 )
 from broker.cluster.view import ClusterView, with_newest_configs
 from broker.errors import BrokerError, LogStorageError
-from broker.replicas.files import NotNew, PartitionFiles, close_all, has_records, steady_ms
+from broker.replicas.files import NotNew, PartitionFiles, close_all, has_records
 from broker.replication.followers import Followers
 from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic

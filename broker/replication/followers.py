@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Protocol
 from uuid import UUID
 
-from broker.base.clock import Clock
+from broker.base.clock import Clock, steady_ms
 from broker.client.errors import ClientError
 from broker.limits import BYTES_PER_TURN
 from broker.replication.following import Following
@@ -195,7 +195,7 @@ class Followers:
                 await asyncio.sleep(0)
 
     def _now_ms(self) -> float:
-        return self._clock.monotonic() * 1000
+        return steady_ms(self._clock)
 
     def _backoff_ms(self, failures: int) -> float:
         """Doubled each time up to its limit, between half and all of it: leaders are not asked by all at once."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from broker.base.clock import Clock
+from broker.base.clock import Clock, steady_ms
 from broker.cluster.metadata import LiveBroker, PartitionState, Written
 from broker.errors import BrokerError
 from broker.replication.leading import Leading
@@ -148,7 +148,7 @@ class InSyncReplicas:
         self._open = {where: one for where, one in self._open.items() if _is_open(*one)}
 
     def _now_ms(self) -> float:
-        return self._clock.monotonic() * 1000
+        return steady_ms(self._clock)
 
 
 def _is_open(partition: Partition, leading: Leading) -> bool:

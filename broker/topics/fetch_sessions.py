@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.base.clock import Clock
+from broker.base.clock import Clock, steady_ms
 from broker.errors import BrokerError
 from broker.limits import (
     FETCH_SESSION_EVICTION_MS,
@@ -202,7 +202,7 @@ class FetchSessions:
             self._partitions -= len(session.partitions)
 
     def _now_ms(self) -> float:
-        return self._clock.monotonic() * 1000
+        return steady_ms(self._clock)
 
 
 def _is_bounded(request: FetchRequest) -> bool:
