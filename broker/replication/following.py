@@ -177,7 +177,11 @@ class Following:
                 key = (topic.topic_id, data.partition_index)
                 followed, asked = self._followed.get(key), self._told.get(key)
                 if followed is not None and asked is not None and followed.partition.offline is None:
-                    yield self._try(followed, asked, data, now_ms)
+                    taken_bytes = self._try(followed, asked, data, now_ms)
+                    if taken_bytes:
+                        # Without a session the leader goes by our order, as far as its answer may grow.
+                        self._followed[key] = self._followed.pop(key)
+                    yield taken_bytes
 
     def _try(self, followed: _Followed, asked: FetchPartition, data: PartitionData, now_ms: float) -> int:
         partition = followed.partition

@@ -97,6 +97,19 @@ def test_a_session_names_only_what_changed(tmp_path: Path) -> None:
     assert asked(following.next_request(0)) == {0: (4, 1, 3)}, "the session begins anew"
 
 
+def test_without_a_session_each_partition_has_its_turn_under_the_leaders_limit(tmp_path: Path) -> None:
+    """A leader that has no room for a session goes by the order of the request, and its answer is full after one."""
+    partitions = [follower(tmp_path, index) for index in range(4)]
+    following = followed(*partitions)
+    records = batches(tmp_path / "l", 3, 3, 3, 3)
+    for _ in partitions:
+        request = following.next_request(0)
+        first = next(iter(asked(request)))
+        assert request is not None
+        list(following.take(request, answer(PartitionData(first, 0, 4, records=records), session_id=0), 0))
+    assert [partition.log.log_end_offset for partition in partitions] == [4, 4, 4, 4]
+
+
 def test_a_failing_partition_pauses_and_the_others_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = FaultyDisk()
     full, other = follower(tmp_path, 0, disk), follower(tmp_path, 1)
