@@ -209,6 +209,7 @@ class Broker:
             store,
             config.node_id,
             self._orders_to,
+            lambda: self.replicas.controller_epoch,
             self.clock,
             random.SystemRandom(),
             config.num_partitions,
@@ -313,7 +314,7 @@ class Broker:
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
             tasks.create_task(self._cluster_markers.run())
-            tasks.create_task(self.replicas.sweep())
+            tasks.create_task(self.replicas.removing.run())
             tasks.create_task(self.followers.run())
             tasks.create_task(self.in_sync.run())
             tasks.create_task(self._found_damage.run())

@@ -9,13 +9,14 @@ that was begun ends, whoever gives up waiting for it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import math
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
 
 from broker.base.ending import to_its_end
 from broker.cluster.embedded_file import Contents, Encoded, decode, encode
@@ -28,6 +29,7 @@ from broker.cluster.metadata import (
     ConfigResource,
     Configs,
     Controller,
+    DeletedTopic,
     LiveBroker,
     PartitionState,
     TopicState,
@@ -35,6 +37,7 @@ from broker.cluster.metadata import (
     new_cluster_id,
 )
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataUnreadable
+from broker.cluster.watchers import Watchers
 from broker.errors import LogStorageError
 from broker.log.disk import OS_DISK, Disk
 from broker.wire.vocabulary import TopicPartition
@@ -74,7 +77,7 @@ class EmbeddedMetadataStore:
         self._failed_log_dirs: set[int] = set()
         # A change has it from what it is decided by until it is written and told.
         self._turn = asyncio.Lock()
-        self._watching: list[tuple[frozenset[ChangeKind], asyncio.Queue[Change]]] = []
+        self._watchers = Watchers()
         # What was last written of each topic.
         self._encoded: Encoded = {}
 
@@ -127,6 +130,10 @@ class EmbeddedMetadataStore:
         known = self._contents.topics
         return dict(known) if names is None else {name: known[name] for name in names if name in known}
 
+    async def assignment_version(self, name: str) -> int | None:
+        topic = self._contents.topics.get(name)
+        return None if topic is None else topic.version
+
     async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
         found = {where: state for where in states if (state := self._state(where)) is not None}
         return Written(found, frozenset(states.keys() - found.keys()))
@@ -152,21 +159,8 @@ class EmbeddedMetadataStore:
             return Configs({}, UNWRITTEN) if topic is None else Configs(topic.configs, topic.config_version)
         return self._contents.configs.get(resource.path, Configs({}, UNWRITTEN))
 
-    @contextlib.asynccontextmanager
-    async def watch(self, *kinds: ChangeKind) -> AsyncIterator[AsyncIterator[Change]]:
-        queue: asyncio.Queue[Change] = asyncio.Queue()
-        watching = (frozenset(kinds), queue)
-        self._watching.append(watching)
-        try:
-            yield _told(queue)
-        finally:
-            self._watching.remove(watching)
-
-    def _tell(self, *changes: Change) -> None:
-        for kinds, queue in self._watching:
-            for change in changes:
-                if change.kind in kinds:
-                    queue.put_nowait(change)
+    def watch(self, *kinds: ChangeKind) -> AbstractAsyncContextManager[AsyncIterator[Change]]:
+        return self._watchers.watch(*kinds)
 
     # -- membership ------------------------------------------------------------------------------------------
 
@@ -175,22 +169,22 @@ class EmbeddedMetadataStore:
         epoch = self._contents.broker_epoch + 1
         await self._save(replace(self._contents, broker_epoch=epoch))
         self._brokers[registration.node_id] = LiveBroker(registration, epoch)
-        self._tell(Change(ChangeKind.BROKERS))
+        self._watchers.tell(Change(ChangeKind.BROKERS))
         return epoch
 
     @_in_turn
-    async def elect_controller(self, node_id: int) -> Controller | None:
-        if self._controller is None or self._controller.node_id != node_id:
-            epoch = self._contents.controller_epoch + 1
+    async def elect_controller(self, node_id: int, after: int = 0) -> Controller | None:
+        if self._controller is None or self._controller.node_id != node_id or self._controller.epoch <= after:
+            epoch = max(self._contents.controller_epoch, after) + 1
             await self._save(replace(self._contents, controller_epoch=epoch))
             self._controller = Controller(node_id, epoch, epoch)
-            self._tell(Change(ChangeKind.CONTROLLER))
+            self._watchers.tell(Change(ChangeKind.CONTROLLER))
         return self._controller
 
     async def resign_controller(self, controller: Controller) -> None:
         if controller == self._controller:
             self._controller = None
-            self._tell(Change(ChangeKind.CONTROLLER))
+            self._watchers.tell(Change(ChangeKind.CONTROLLER))
 
     def _check_controller(self, controller: Controller) -> None:
         # As in ZooKeeper: fenced is who was followed by another, not who resigned.
@@ -208,7 +202,7 @@ class EmbeddedMetadataStore:
         topics = {**self._contents.topics, topic.name: created}
         wishes = self._contents.topic_deletions - {topic.name}
         await self._save(replace(self._contents, topics=topics, topic_deletions=wishes))
-        self._tell(Change(ChangeKind.TOPICS), Change(ChangeKind.ASSIGNMENT, topic.name))
+        self._watchers.tell(Change(ChangeKind.TOPICS), Change(ChangeKind.ASSIGNMENT, topic.name))
         return created
 
     @_in_turn
@@ -230,7 +224,7 @@ class EmbeddedMetadataStore:
         begun = self._begun(replace(known, partitions=partitions))
         changed = replace(known, partitions=begun, version=topic.version + 1)
         await self._save_topics([changed])
-        self._tell(Change(ChangeKind.ASSIGNMENT, topic.name))
+        self._watchers.tell(Change(ChangeKind.ASSIGNMENT, topic.name))
         return changed
 
     @_in_turn
@@ -239,8 +233,19 @@ class EmbeddedMetadataStore:
         self._current(topic)
         left = {name: other for name, other in self._contents.topics.items() if name != topic.name}
         wishes = self._contents.topic_deletions - {topic.name}
-        await self._save(replace(self._contents, topics=left, topic_deletions=wishes))
-        self._tell(Change(ChangeKind.TOPICS))
+        deleted = {**self._contents.deleted_topics, topic.topic_id: DeletedTopic.of(topic)}
+        await self._save(replace(self._contents, topics=left, topic_deletions=wishes, deleted_topics=deleted))
+        self._watchers.tell(Change(ChangeKind.TOPICS))
+
+    async def deleted_topics(self) -> Mapping[UUID, DeletedTopic]:
+        return self._contents.deleted_topics
+
+    @_in_turn
+    async def set_deleted_topics(self, controller: Controller, changed: Collection[DeletedTopic]) -> None:
+        self._check_controller(controller)
+        deleted = {**self._contents.deleted_topics, **{topic.topic_id: topic for topic in changed}}
+        left = {topic_id: topic for topic_id, topic in deleted.items() if topic.nodes}
+        await self._save(replace(self._contents, deleted_topics=left))
 
     @_in_turn
     async def write_partition_states(
@@ -288,12 +293,12 @@ class EmbeddedMetadataStore:
         written = await self._write_states(states)
         if written.states:
             self._isr_changes |= written.states.keys()
-            self._tell(Change(ChangeKind.ISR))
+            self._watchers.tell(Change(ChangeKind.ISR))
         return written
 
     async def tell_log_dir_failed(self, node_id: int) -> None:
         self._failed_log_dirs.add(node_id)
-        self._tell(Change(ChangeKind.LOG_DIR_FAILURES))
+        self._watchers.tell(Change(ChangeKind.LOG_DIR_FAILURES))
 
     @_in_turn
     async def allocate_producer_ids(self, node_id: int, count: int) -> range:
@@ -315,7 +320,7 @@ class EmbeddedMetadataStore:
             await self._save_topics([replace(topic, configs=changed.values, config_version=changed.version)])
         else:
             await self._save(replace(self._contents, configs={**self._contents.configs, resource.path: changed}))
-        self._tell(Change(ChangeKind.CONFIGS, resource.path))
+        self._watchers.tell(Change(ChangeKind.CONFIGS, resource.path))
         return changed
 
     async def topic_deletions(self) -> set[str]:
@@ -324,7 +329,7 @@ class EmbeddedMetadataStore:
     @_in_turn
     async def request_topic_deletion(self, name: str) -> None:
         await self._save(replace(self._contents, topic_deletions=self._contents.topic_deletions | {name}))
-        self._tell(Change(ChangeKind.TOPIC_DELETIONS))
+        self._watchers.tell(Change(ChangeKind.TOPIC_DELETIONS))
 
     async def reassignments(self) -> Mapping[TopicPartition, tuple[int, ...]]:
         return self._contents.reassignments
@@ -333,7 +338,7 @@ class EmbeddedMetadataStore:
     async def set_reassignments(self, controller: Controller, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
         self._check_controller(controller)
         await self._save(replace(self._contents, reassignments=dict(wanted)))
-        self._tell(Change(ChangeKind.REASSIGNMENTS))
+        self._watchers.tell(Change(ChangeKind.REASSIGNMENTS))
 
     async def preferred_elections(self) -> set[TopicPartition]:
         return set(self._contents.preferred_elections)
@@ -343,13 +348,13 @@ class EmbeddedMetadataStore:
         if self._contents.preferred_elections:
             raise MetadataConflict("elections of preferred leaders are under way")
         await self._save(replace(self._contents, preferred_elections=frozenset(partitions)))
-        self._tell(Change(ChangeKind.PREFERRED_ELECTIONS))
+        self._watchers.tell(Change(ChangeKind.PREFERRED_ELECTIONS))
 
     @_in_turn
     async def end_preferred_elections(self, controller: Controller) -> None:
         self._check_controller(controller)
         await self._save(replace(self._contents, preferred_elections=frozenset()))
-        self._tell(Change(ChangeKind.PREFERRED_ELECTIONS))
+        self._watchers.tell(Change(ChangeKind.PREFERRED_ELECTIONS))
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -388,8 +393,3 @@ class EmbeddedMetadataStore:
         except OSError as error:
             raise LogStorageError(f"cannot write {self._path}: {error}") from error
         return encoded
-
-
-async def _told(queue: asyncio.Queue[Change]) -> AsyncIterator[Change]:
-    while True:
-        yield await queue.get()

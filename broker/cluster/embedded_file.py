@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broker.cluster.metadata import Configs, PartitionState, TopicState
+from broker.cluster.metadata import Configs, DeletedTopic, PartitionState, TopicState
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.wire.vocabulary import TopicPartition
 
@@ -31,6 +31,7 @@ class Contents:
     topic_deletions: frozenset[str] = frozenset()
     reassignments: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     preferred_elections: frozenset[TopicPartition] = frozenset()
+    deleted_topics: Mapping[uuid.UUID, DeletedTopic] = field(default_factory=dict)
 
 
 Encoded = dict[str, tuple[TopicState, str]]
@@ -55,6 +56,10 @@ def encode(contents: Contents, earlier: Encoded) -> tuple[str, Encoded]:
         "topic_deletions": sorted(contents.topic_deletions),
         "reassignments": [[*where, list(replicas)] for where, replicas in contents.reassignments.items()],
         "preferred_elections": [list(where) for where in sorted(contents.preferred_elections)],
+        "deleted_topics": [
+            {"name": t.name, "topic_id": str(t.topic_id), "partitions": t.partitions, "brokers": sorted(t.nodes)}
+            for t in contents.deleted_topics.values()
+        ],
     }
     topics = ",\n".join(text for _, text in encoded.values())
     return json.dumps(document, indent=1)[:-2] + ',\n "topics": [\n' + topics + "\n ]\n}", encoded
@@ -77,9 +82,15 @@ def decode(data: bytes, path: Path) -> Contents:
             topic_deletions=frozenset(document.get("topic_deletions", ())),
             reassignments={TopicPartition(t, p): tuple(r) for t, p, r in document.get("reassignments", ())},
             preferred_elections=frozenset(TopicPartition(*each) for each in document.get("preferred_elections", ())),
+            deleted_topics={t.topic_id: t for t in map(_decode_deleted, document.get("deleted_topics", ()))},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataUnreadable(f"{path} cannot be read: {error!r}") from error
+
+
+def _decode_deleted(document: dict[str, Any]) -> DeletedTopic:
+    topic_id, nodes = uuid.UUID(document["topic_id"]), frozenset(document["brokers"])
+    return DeletedTopic(document["name"], topic_id, document["partitions"], nodes)
 
 
 def _encode_topic(topic: TopicState) -> str:

@@ -70,6 +70,21 @@ class TopicState:
     damage: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """Gone from the metadata by a deletion; the brokers `nodes` have not said yet that they removed its records."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: int
+    nodes: frozenset[int]
+
+    @classmethod
+    def of(cls, topic: TopicState) -> DeletedTopic:
+        nodes = frozenset(node for state in topic.partitions for node in state.replicas)
+        return cls(topic.name, topic.topic_id, len(topic.partitions), nodes)
+
+
 class Endpoint(NamedTuple):
     """Where one listener of a broker is dialled."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
+from uuid import UUID
 
 from broker.cluster.metadata import (
     BrokerRegistration,
@@ -19,6 +20,7 @@ from broker.cluster.metadata import (
     ConfigResource,
     Configs,
     Controller,
+    DeletedTopic,
     LiveBroker,
     PartitionState,
     TopicState,
@@ -101,6 +103,10 @@ class MetadataStore(Protocol):
         """
         ...
 
+    async def assignment_version(self, name: str) -> int | None:
+        """That of a topic's `TopicState.version`; None where there is no such topic."""
+        ...
+
     async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
         """The newest leaders, epochs and ISRs of what was read earlier; `refused` are the partitions that are gone.
 
@@ -132,8 +138,10 @@ class MetadataStore(Protocol):
         """The broker's epoch. Waits for an earlier life of this node id to be over. Raises NodeIdTaken."""
         ...
 
-    async def elect_controller(self, node_id: int) -> Controller | None:
-        """None: another broker is the controller. The epoch is higher than that of every earlier one."""
+    async def elect_controller(self, node_id: int, after: int = 0) -> Controller | None:
+        """None: another broker is the controller. The epoch is higher than that of every earlier one, and than `after`:
+        the newest that this broker knows of, whatever hands did to the store.
+        """
         ...
 
     async def resign_controller(self, controller: Controller) -> None:
@@ -160,10 +168,20 @@ class MetadataStore(Protocol):
 
     async def delete_topic(self, controller: Controller, topic: TopicState) -> None:
         """With its configs and its entry among `topic_deletions`, which goes last: what a crash cuts off is still
-        there.
+        there. From then on it is among `deleted_topics`, if any broker may have something of it.
 
         Raises MetadataConflict as `set_assignment`.
         """
+        ...
+
+    async def deleted_topics(self) -> Mapping[UUID, DeletedTopic]:
+        """Those of which brokers still have to remove the records. What is in neither these nor `topics` nobody
+        deleted.
+        """
+        ...
+
+    async def set_deleted_topics(self, controller: Controller, changed: Collection[DeletedTopic]) -> None:
+        """Which brokers still have to; of one for which none has to nothing is left."""
         ...
 
     async def write_partition_states(

@@ -31,8 +31,10 @@ from broker.errors import BrokerError
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.schema import Message
 
-ORDER_TIMEOUT_MS: Final = 120_000
-"""An order may have thousands of logs opened, or wait behind one that does."""
+ORDER_TIMEOUT_MS: Final = 8_000
+"""Then it is given again, by another connection: the network may have swallowed it, or its answer. One that takes
+longer is carried out meanwhile, and what is asked again waits for that, and finds it done.
+"""
 
 
 Open = Callable[[str], Awaitable[Connection]]

@@ -45,6 +45,7 @@ class Cluster:
     def __init__(self, topics: Mapping[str, TopicState], brokers: Mapping[int, LiveBroker]) -> None:
         self.topics = {name: topic for name, topic in topics.items() if not topic.damage}
         self.unreadable = topics.keys() - self.topics.keys()
+        self._versions_unreadable = {name: topics[name].version for name in self.unreadable}
         self.brokers = dict(brokers)
         self.leaving: set[int] = set()
         self.defaults: Mapping[str, str] = {}
@@ -59,6 +60,10 @@ class Cluster:
         if topic is None or not 0 <= where.partition < len(topic.partitions):
             return None
         return topic.partitions[where.partition]
+
+    def assignment_version(self, name: str) -> int | None:
+        topic = self.topics.get(name)
+        return self._versions_unreadable.get(name) if topic is None else topic.version
 
     def elected_state(self, where: TopicPartition) -> PartitionState | None:
         """None also where nobody ever led it."""

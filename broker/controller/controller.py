@@ -13,7 +13,7 @@ from broker.cluster.metadata import Change, ChangeKind, Controller, TopicState
 from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable, OutcomeUnknown
 from broker.controller.errors import AnotherController, ReignOver
 from broker.controller.leaders import LeaderBalance, elect_leaders, keep_balanced
-from broker.controller.reassigning import alter_reassignments, reassignments, resume, settle
+from broker.controller.reassigning import alter_reassignments, reassignments, resume, settle, take_written
 from broker.controller.reassignment import Assignment
 from broker.controller.reign import WATCHED, OrdersTo, Reign
 from broker.controller.requests import CHANGE_MS_MIN, NewTopic, Outcomes
@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 PAUSE_S: Final = 0.5
 """Between two tries to be elected while the store cannot be reached."""
+WRITTEN_BY_TOOLS: Final = (ChangeKind.REASSIGNMENTS, ChangeKind.PREFERRED_ELECTIONS)
+"""What tools of old wrote while nobody was the controller is found at the beginning."""
 MAKING_MS: Final = 60_000
 """For partitions whose making was cut off."""
 
@@ -37,15 +39,21 @@ class ClusterController:
         store: MetadataStore,
         node_id: int,
         orders_to: OrdersTo,
+        newest_epoch: Callable[[], int],
         clock: Clock,
         rng: random.Random,
         num_partitions: int,
         balance: LeaderBalance | None = None,
     ) -> None:
-        """`balance`: None leaves it to commands who leads."""
+        """`newest_epoch`: of the controllers that this broker was ordered by. `balance`: None leaves it to commands who
+        leads.
+        """
         self._store = store
         self._node_id = node_id
         self._orders_to = orders_to
+        self._newest_epoch = newest_epoch
+        # Of our own last time as the controller: each has one to itself.
+        self._own_epoch = 0
         self._clock = clock
         self._rng = rng
         self._num_partitions = num_partitions
@@ -59,6 +67,7 @@ class ClusterController:
         while True:
             async with self._store.watch(ChangeKind.CONTROLLER, ChangeKind.SESSION) as changes:
                 controller = await self._elected(changes)
+            self._own_epoch = controller.epoch
             async with self._store.watch(*WATCHED) as changes:
                 reign = Reign(self._store, controller, self._orders_to, self._clock, self._rng)
                 try:
@@ -75,7 +84,8 @@ class ClusterController:
     async def _elected(self, changes: AsyncIterator[Change]) -> Controller:
         while True:
             try:
-                controller = await self._store.elect_controller(self._node_id)
+                after = max(self._newest_epoch(), self._own_epoch)
+                controller = await self._store.elect_controller(self._node_id, after)
                 # An earlier life of this broker is none that could be asked.
                 elsewhere = controller is None and await self._store.controller() not in (None, self._node_id)
                 async with self._ruling:
@@ -104,11 +114,15 @@ class ClusterController:
         async def followed(change: Change) -> None:
             if change.kind is ChangeKind.BROKERS:
                 lead_waiting()
+            if change.kind is ChangeKind.REASSIGNMENTS:
+                await take_written(reign)
             await settle(reign)
 
         lead_waiting()
         async with reign.turn_to_write():
             await resume(reign)
+        for kind in WRITTEN_BY_TOOLS:
+            await reign.follow_one(Change(kind), followed)
         await reign.follow(changes, followed)
 
     async def _next_or_pause(self, changes: AsyncIterator[Change]) -> None:

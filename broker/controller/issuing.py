@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
 
-from broker.cluster.metadata import UNWRITTEN, Controller, TopicState
-from broker.cluster.orders import LeaderAndIsr, StopReplica, UpdateMetadata
+from broker.cluster.metadata import UNWRITTEN, Controller, DeletedTopic, TopicState
+from broker.cluster.orders import LeaderAndIsr, Order, StopReplica, UpdateMetadata
 from broker.controller.cluster import Cluster, States
 from broker.wire.vocabulary import TopicPartition
+
+ANY_LEADER_EPOCH: Final = 2**31 - 1
+"""Whatever its last one was."""
 
 
 def leader_orders(
@@ -94,6 +100,27 @@ def stop_orders(
     }
 
 
+def deletion_orders(
+    cluster: Cluster, controller: Controller, node: int, deleted: Iterable[DeletedTopic]
+) -> dict[UUID, StopReplica]:
+    """To a broker that is there: remove what there is of these. Not of one that the metadata has again, as a hand may
+    have put it back, or may have, as far as it can be read.
+    """
+    there = {topic.topic_id for topic in cluster.topics.values()}
+    return {
+        topic.topic_id: StopReplica(
+            controller.node_id,
+            controller.epoch,
+            cluster.brokers[node].epoch,
+            {topic.name: topic.topic_id},
+            {TopicPartition(topic.name, index): ANY_LEADER_EPOCH for index in range(topic.partitions)},
+            delete=True,
+        )
+        for topic in deleted
+        if node in topic.nodes and topic.topic_id not in there and topic.name not in cluster.unreadable
+    }
+
+
 def removal_orders(
     cluster: Cluster, controller: Controller, dropped: Mapping[TopicPartition, Collection[int]]
 ) -> dict[int, StopReplica]:
@@ -144,3 +171,29 @@ def complete_metadata(cluster: Cluster, controller: Controller, node: int) -> Up
         complete=True,
         unreadable=frozenset(cluster.unreadable),
     )
+
+
+def newest_order(cluster: Cluster, controller: Controller, node: int, order: Order) -> Order | None:
+    """In place of one that was not carried out: what it was about, as it is now. None where nothing is left of it."""
+    match order:
+        case LeaderAndIsr(complete=True):
+            return complete_order(cluster, controller, node)
+        case LeaderAndIsr():
+            return leader_orders(cluster, controller, order.partitions).get(node)
+        case UpdateMetadata(complete=True):
+            return complete_metadata(cluster, controller, node)
+        case UpdateMetadata():
+            names = order.topics.keys() | order.gone
+            return metadata_order(cluster, controller, node, names, names - cluster.topics.keys())
+        case StopReplica():
+            gone = {
+                where: epoch for where, epoch in order.partitions.items() if not _is_there(cluster, node, order, where)
+            }
+            return replace(order, partitions=gone) if gone else None
+
+
+def _is_there(cluster: Cluster, node: int, order: StopReplica, where: TopicPartition) -> bool:
+    """It was to stop, and is to run there again."""
+    topic, state = cluster.topics.get(where.topic), cluster.state(where)
+    same = topic is not None and topic.topic_id == order.topic_ids[where.topic]
+    return same and state is not None and node in state.replicas

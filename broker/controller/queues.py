@@ -42,15 +42,18 @@ class BrokerQueue:
         clock: Clock,
         deposed: Callable[[], None],
         failed: Callable[[int, Failures], None],
+        refused: Callable[[Order, int], None],
     ) -> None:
         """`deposed` is called when the broker knows of a later controller, `failed` with partitions that could not be
-        led or followed.
+        led or followed, `refused` with an order that the broker did not carry out, and how many it refused in a row.
         """
         self.node_id = node_id
         self._broker = broker
         self._clock = clock
         self._deposed = deposed
         self._failed = failed
+        self._refused = refused
+        self._refusals = 0
         self._orders: asyncio.Queue[tuple[Order, Answer]] = asyncio.Queue()
         self._pending: set[Answer] = set()
         self._begun = asyncio.Event()
@@ -99,33 +102,38 @@ class BrokerQueue:
         """Ends with `close`, by being cancelled, or when the broker says that it has another life or controller."""
         while not self._closed:
             order, answer = await self._orders.get()
-            await self._deliver(order, answer)
+            refused = await self._deliver(order, answer)
             self._begun.set()
+            self._refusals = self._refusals + 1 if refused else 0
+            if refused and not self._closed:
+                self._refused(order, self._refusals)
 
-    async def _deliver(self, order: Order, answer: Answer) -> None:
+    async def _deliver(self, order: Order, answer: Answer) -> bool:
+        """Whether the broker refused it, for now."""
         try:
             failures = await self._until_reached(order)
         except StaleController as error:
             log.warning("broker %d knows of a later controller: %s", self.node_id, error)
             self.close()
             self._deposed()
-            return
+            return False
         except StaleBrokerEpoch:
             self.close()
-            return
+            return False
         except BrokerUnreachable as error:  # it is gone, or this controller is: who waits for the order was told
             log.info("broker %d went away with an order on its way: %s", self.node_id, error)
-            return
+            return False
         except Exception as error:  # whatever one order meets, those behind it go on; who waits for it is told
             level = logging.WARNING if isinstance(error, BrokerError) else logging.ERROR
             log.log(level, "broker %d did not carry out an order: %s", self.node_id, error, exc_info=level > 30)
             if not answer.done():
                 answer.set_exception(error)
-            return
+            return True
         if not answer.done():
             answer.set_result(failures)
         if failures and isinstance(order, LeaderAndIsr) and not self._closed:
             self._failed(self.node_id, failures)
+        return False
 
     async def _until_reached(self, order: Order) -> Failures:
         begun_s, told = self._clock.monotonic(), False

@@ -6,6 +6,7 @@ epoch, so that no leader can take them in again; only then are they taken off th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -18,6 +19,8 @@ from broker.controller.requests import Outcomes
 from broker.errors import BrokerError
 from broker.topics.errors import InvalidReplicaAssignment, UnknownTopic
 from broker.wire.vocabulary import TopicPartition
+
+log = logging.getLogger(__name__)
 
 Dropped = dict[TopicPartition, Set[int]]
 """Of partitions: the replicas that go."""
@@ -54,11 +57,45 @@ async def resume(reign: Reign) -> None:
     await settle(reign)
 
 
+async def take_written(reign: Reign) -> None:
+    """What tools of Kafka before 2.4 asked for by writing it into the store. It stands there while it is under way, by
+    which those tools know. In the reign's turn.
+    """
+    written = await reign.store.reassignments()
+    moves: dict[TopicPartition, Assignment] = {}
+    for where, target in written.items():
+        if reign.written_moves.get(where) == target:
+            continue
+        try:
+            assignment = _checked(reign.cluster, where, target)
+        except BrokerError as error:
+            _comes_to_nothing(error)
+        else:
+            if not _stands(reign.cluster, where, assignment):
+                moves[where] = assignment
+    for where in await _move(reign, moves):
+        _comes_to_nothing(_none_in_sync(where))
+    reign.written_moves = written
+    await settle(reign)
+
+
+def _comes_to_nothing(error: BrokerError) -> None:
+    log.warning("a reassignment that was written into the metadata store comes to nothing: %s", error)
+
+
+def _stands(cluster: Cluster, where: TopicPartition, assignment: Assignment) -> bool:
+    return (state := cluster.state(where)) is not None and assignment_of(state) == assignment
+
+
 async def settle(reign: Reign) -> None:
     """Ends the reassignments that have arrived. In the reign's turn."""
     states = {where: reign.cluster.state(where) for where in reign.cluster.reassigned}
     found = {where: arrived(state) for where, state in states.items() if state is not None}
     await _move(reign, {where: assignment for where, assignment in found.items() if assignment is not None})
+    left = {where: to for where, to in reign.written_moves.items() if where in reign.cluster.reassigned}
+    if left != reign.written_moves:
+        await reign.store.set_reassignments(reign.controller, left)
+        reign.written_moves = left
 
 
 async def _move(reign: Reign, wanted: Mapping[TopicPartition, Assignment]) -> set[TopicPartition]:

@@ -12,7 +12,8 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 from broker.base.clock import Clock
@@ -23,13 +24,21 @@ from broker.cluster.metadata import (
     ChangeKind,
     ConfigResource,
     Controller,
+    DeletedTopic,
     LiveBroker,
 )
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, OutcomeUnknown
-from broker.cluster.orders import BrokerOrders, Failures, StaleBrokerEpoch
+from broker.cluster.orders import BrokerOrders, Failures, Order, StaleBrokerEpoch
 from broker.controller.cluster import Cluster, States
+from broker.controller.deleting import delete, order_removal
 from broker.controller.errors import NotController, ReignOver
-from broker.controller.issuing import complete_metadata, complete_order, leader_orders, metadata_order, stop_orders
+from broker.controller.issuing import (
+    complete_metadata,
+    complete_order,
+    leader_orders,
+    metadata_order,
+    newest_order,
+)
 from broker.controller.queues import Answer, BrokerQueue
 from broker.controller.validation import new_topic_id
 from broker.errors import BrokerError
@@ -41,6 +50,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WATCHED = (
+    ChangeKind.ASSIGNMENT,
     ChangeKind.BROKERS,
     ChangeKind.CONTROLLER,
     ChangeKind.CONFIGS,
@@ -48,9 +58,14 @@ WATCHED = (
     ChangeKind.LOG_DIR_FAILURES,
     ChangeKind.TOPIC_DELETIONS,
     ChangeKind.PREFERRED_ELECTIONS,
+    ChangeKind.REASSIGNMENTS,
     ChangeKind.SESSION,
 )
 IN_DOUBT = (OutcomeUnknown, ControllerMoved, MetadataConflict, ReignOver)
+
+REFUSED_PAUSE_S: Final = 0.5
+"""Before a broker that refused an order is asked again; doubled with each refusal."""
+REFUSED_PAUSE_MAX_S: Final = 10.0
 
 OrdersTo = Callable[[LiveBroker], BrokerOrders]
 
@@ -70,6 +85,10 @@ class Reign:
         self.over = False
         self.making: set[str] = set()
         """Names of topics that are being made."""
+        self.written_moves: Mapping[TopicPartition, tuple[int, ...]] = {}
+        """Reassignments that tools of old wrote into the store, and that are under way."""
+        self.deleted: dict[UUID, DeletedTopic] = {}
+        """Topics of which brokers may still have records."""
         self._orders_to = orders_to
         self._clock = clock
         self._rng = rng
@@ -113,6 +132,7 @@ class Reign:
                     topics[name] = await self.store.set_assignment(
                         self.controller, replace(topic, topic_id=new_topic_id(self._rng))
                     )
+            self.deleted = dict(await self.store.deleted_topics())
             self.cluster = Cluster(topics, brokers)
             await self._take_defaults()
             await self.write(self.cluster.elections_after_taking_over())
@@ -168,16 +188,20 @@ class Reign:
     async def follow(self, changes: AsyncIterator[Change], followed: Callable[[Change], Awaitable[None]]) -> None:
         """Ends only by raising ReignOver. `followed` is told of each change, in this reign's turn."""
         async for change in changes:
-            try:
-                async with self.turn_to_write():
-                    await self._on(change)
-                    await followed(change)
-            except ReignOver:
-                self.over = True
-                raise
-            except BrokerError as error:
-                # Nothing was written; the next event, or the next controller, finds the same.
-                log.warning("the controller could not follow a change of the %s: %s", change.kind.value, error)
+            await self.follow_one(change, followed)
+
+    async def follow_one(self, change: Change, followed: Callable[[Change], Awaitable[None]]) -> None:
+        """Raises ReignOver."""
+        try:
+            async with self.turn_to_write():
+                await self._on(change)
+                await followed(change)
+        except ReignOver:
+            self.over = True
+            raise
+        except BrokerError as error:
+            # Nothing was written; the next event, or the next controller, finds the same.
+            log.warning("the controller could not follow a change of the %s: %s", change.kind.value, error)
 
     # -- events ----------------------------------------------------------------------------------------------
 
@@ -198,7 +222,11 @@ class Reign:
                 await self._on_configs(change.name)
             case ChangeKind.TOPIC_DELETIONS:
                 for name in await self.store.topic_deletions() & self.cluster.topics.keys():
-                    await self.delete(name)
+                    await delete(self, name)
+            case ChangeKind.ASSIGNMENT:
+                # What this reign changes it knows of before its turn is over.
+                if await self.store.assignment_version(change.name) != self.cluster.assignment_version(change.name):
+                    raise ReignOver(f"topic {change.name} was made, changed or removed in the store by another hand")
             case ChangeKind.PREFERRED_ELECTIONS:
                 if wished := await self.store.preferred_elections():
                     await self.elect_preferred(wished)
@@ -222,10 +250,13 @@ class Reign:
     def _open_queues(self, brokers: Mapping[int, LiveBroker]) -> None:
         """Each is told everything first."""
         for node, broker in sorted(brokers.items()):
-            queue = BrokerQueue(node, self._orders_to(broker), self._clock, self._deposed, self._note_failed)
+            queue = BrokerQueue(
+                node, self._orders_to(broker), self._clock, self._deposed, self._note_failed, self._note_refused(node)
+            )
             self.queues[node] = queue
             queue.put(complete_order(self.cluster, self.controller, node))
             queue.put(complete_metadata(self.cluster, self.controller, node))
+            order_removal(self, [node], self.deleted.values())
             self.spawn(queue.run())
 
     def _deposed(self) -> None:
@@ -236,6 +267,22 @@ class Reign:
 
     def _note_failed(self, node: int, failures: Failures) -> None:
         self.spawn(self._failed(node, failures))
+
+    def _note_refused(self, node: int) -> Callable[[Order, int], None]:
+        def refused(order: Order, refusals: int) -> None:
+            self.spawn(self._order_newest(node, order, refusals))
+
+        return refused
+
+    async def _order_newest(self, node: int, order: Order, refusals: int) -> None:
+        """What an order was about as it is when the broker is asked again."""
+        await self._clock.sleep(min(REFUSED_PAUSE_S * 2 ** (refusals - 1), REFUSED_PAUSE_MAX_S))
+        async with self.turn:
+            broker = self.cluster.brokers.get(node)
+            if broker is not None and broker.epoch == order.broker_epoch:
+                renewed = newest_order(self.cluster, self.controller, node, order)
+                if renewed is not None:
+                    self.queues[node].put(renewed)
 
     async def _failed(self, node: int, failures: Failures) -> None:
         """Replicas that could not be opened: another one leads, if one is in sync."""
@@ -313,14 +360,6 @@ class Reign:
             if node not in but and node in self.cluster.brokers
         ]
 
-    async def delete(self, name: str) -> list[Answer]:
-        topic = self.cluster.topics[name]
-        await self.store.delete_topic(self.controller, topic)
-        self.cluster.forget(name)
-        orders = stop_orders(self.cluster, self.controller, topic, range(len(topic.partitions)), delete=True)
-        # In this order: who is told that a partition went away finds no topic, and not another leader to look for.
-        return [*self.tell((), [name]), *(self.queues[node].put(order) for node, order in orders.items())]
-
     async def shut_down(self, node: int, broker_epoch: int, timeout_ms: int) -> frozenset[TopicPartition]:
         """See ControllerRequests.controlled_shutdown. Who leads from now on knows it, if it answers in time."""
         async with self.turn:
@@ -345,5 +384,7 @@ def _changed() -> NotController:
 async def _ending_in_doubt() -> AsyncIterator[None]:
     try:
         yield
+    except ReignOver:
+        raise
     except IN_DOUBT as error:
         raise ReignOver(f"it is not known what the metadata store holds: {error}") from error

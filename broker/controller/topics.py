@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from broker.cluster.metadata import PartitionState, TopicState
+from broker.controller.deleting import delete
 from broker.controller.elections import first_leader
 from broker.controller.errors import BrokerGone, ReignOver, StillUnderWay
 from broker.controller.issuing import making_orders, stop_orders
@@ -86,7 +87,7 @@ class TopicChanges:
         async with self._changing(name):
             self._require(name)
             async with self.reign.turn:
-                answers = await self.reign.delete(name)
+                answers = await delete(self.reign, name)
             await all_done(answers, timeout_ms, f"topic {name} is deleted, and not gone from every broker")
 
     async def lead_waiting(self, name: str, timeout_ms: int) -> None:

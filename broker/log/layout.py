@@ -1,6 +1,7 @@
 """File names inside a partition's directory. Offsets are in the name, 20 digits, as in Kafka."""
 
 import os
+import re
 import uuid
 from pathlib import Path
 
@@ -22,6 +23,11 @@ DAMAGED = ".damaged"
 # A partition's directory while it is being removed; one found at start is the rest of a removal that a crash cut short.
 DELETED = "-delete"
 
+# A partition's directory that no order of the controller names: kept until the metadata has it again, or somebody
+# removes it. As in Kafka.
+STRAY = "-stray"
+NAME_CHARS_MAX = 255
+
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 LOG_START = "log-start-offset"
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
@@ -30,12 +36,26 @@ CLEANER = "cleaner-offset-checkpoint"
 GAPS = "replicated-gaps-checkpoint"
 CLEAN_SHUTDOWN = "clean-shutdown"
 
+_LOG_FILE = re.compile(rf"{re.escape(LOG)}($|\.)")
 _CHECKPOINTS = frozenset({LEADER_EPOCHS, LOG_START, RECOVERY_POINT, CLEANER, GAPS, CLEAN_SHUTDOWN})
 
 
 def holds_a_log(directory: Path) -> bool:
     """False for a folder without any file of a log: there is nothing to recover."""
     return any(name[:20].isdigit() or name in _CHECKPOINTS for name in os.listdir(directory))
+
+
+def holds_records(directory: Path) -> bool:
+    """Also where that is not known."""
+    try:
+        return any(
+            name[:20].isdigit()
+            and _LOG_FILE.search(name)
+            and (int(name[:20]) > 0 or (directory / name).stat().st_size > 0)
+            for name in os.listdir(directory)
+        )
+    except OSError:
+        return True
 
 
 def retire(directory: Path, disk: Disk) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from broker import descriptors
@@ -130,29 +131,49 @@ class PartitionFiles:
         return partition
 
     def retire(self, partitions: Iterable[Partition]) -> tuple[list[Path], dict[TopicPartition, LogStorageError]]:
-        """What is to be removed now, and which partitions could not be taken away: a complete order finds them."""
+        """Ends the logs of these -> what is to be removed, and those of which it could not be taken away. What is
+        offline has no open log.
+        """
         doomed: list[Path] = []
         failures: dict[TopicPartition, LogStorageError] = {}
         for partition in partitions:
             try:
-                doomed += self._retired(partition)
+                doomed += [] if partition.offline is not None else [partition.log.retire()]
             except LogStorageError as error:
                 failures[TopicPartition(partition.topic, partition.index)] = error
         return doomed, failures
 
-    def _retired(self, partition: Partition) -> list[Path]:
-        """Raises LogStorageError."""
-        if partition.offline is None:
-            return [partition.log.retire()]
-        try:
-            return self._folders.retire(partition.topic, partition.index)
-        except OSError as error:
-            raise LogStorageError(f"cannot remove {partition.topic}-{partition.index}: {error}") from error
+    def retire_folders(self, deleted: Mapping[TopicPartition, uuid.UUID]) -> list[Path]:
+        """As PartitionFolders.retire. Raises LogStorageError."""
+        with self._clearing():
+            return self._folders.retire(deleted)
 
-    def retire_strays(self, kept: Collection[tuple[uuid.UUID, int]], unreadable: Collection[str]) -> list[Path]:
-        """As PartitionFolders.retire_leftovers. Raises LogStorageError."""
+    def set_aside(self, partitions: Iterable[Partition]) -> list[Path]:
+        """Ends the logs of these, and keeps their records -> what had none, to be removed. One that cannot be moved now
+        is found by a complete order.
+        """
+        doomed: list[Path] = []
+        for partition in partitions:
+            path = self._folders.path / f"{partition.topic}-{partition.index}"
+            try:
+                if partition.offline is None:
+                    partition.log.close()
+                empty = self._folders.set_aside(path) if path.exists() else None
+            except (LogStorageError, OSError) as error:
+                log.warning("%s stays where it is until the next start: %s", path, error)
+            else:
+                doomed += [] if empty is None else [empty]
+        return doomed
+
+    def set_aside_leftovers(self, kept: Collection[tuple[uuid.UUID, int]], unreadable: Collection[str]) -> list[Path]:
+        """As PartitionFolders.set_aside_leftovers. Raises LogStorageError."""
+        with self._clearing():
+            return self._folders.set_aside_leftovers(kept, unreadable)
+
+    @contextmanager
+    def _clearing(self) -> Iterator[None]:
         try:
-            return self._folders.retire_leftovers(kept, unreadable)
+            yield
         except OSError as error:
             raise LogStorageError(f"cannot clear {self._folders.path}: {error}") from error
 

@@ -3,7 +3,7 @@
 New ones are made first, folders durable, and only then is it written who leads them: so a partition of which that is
 written has a folder at every broker that is in sync, and where it is gone, records are gone (`PartitionFolders.find`).
 What goes is first taken out of the metadata. A crash in between leaves folders that no topic has: a complete order
-knows which those are.
+knows which those are. What it does not name is set aside, and only what is ordered to be deleted is (`Removing`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock, steady_ms
@@ -30,8 +28,9 @@ from broker.cluster.orders import (
     UpdateMetadata,
 )
 from broker.cluster.view import ClusterView, with_newest_configs
-from broker.errors import BrokerError, LogStorageError
+from broker.errors import BrokerError
 from broker.replicas.files import NotNew, PartitionFiles, close_all, has_records
+from broker.replicas.removing import Removing
 from broker.replication.followers import Followers
 from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic
@@ -75,22 +74,21 @@ class ReplicaManager:
         """Called when a partition went offline that was open."""
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the first complete orders were carried out; what kept them from being so is its exception."""
+        self.controller_epoch = 0
+        """Of the newest controller that was followed."""
         # About to stop: what it is ordered to follow it does not, or leaders would take it in again, and wait for it.
         self.leaving = False
+        self.removing = Removing(files)
         self._files = files
         self._view = view
         self._followers = followers
         self._clock = clock
         self._node_id = node_id
         self._broker_epoch = broker_epoch
-        self._controller_epoch = 0
         self._prepared: dict[TopicPartition, _Prepared] = {}
         self._leading: dict[TopicPartition, int] = {}
-        self._making: set[asyncio.Task[Failures]] = set()
+        self._making: dict[object, asyncio.Task[Failures]] = {}
         self._applying = asyncio.Lock()
-        # Folders that are to be removed. Threads add to it; the event is only set in the loop.
-        self._doomed: deque[Path] = deque()
-        self._sweep_wanted = asyncio.Event()
 
     def partition(self, topic: str, index: int) -> Partition | None:
         found = self.topics.get(topic)
@@ -106,14 +104,17 @@ class ReplicaManager:
         """Refuse orders of earlier controllers. To a broker that has just begun one that was followed would say that
         all which it does not know of itself is to be removed.
         """
-        self._controller_epoch = max(self._controller_epoch, epoch)
+        self.controller_epoch = max(self.controller_epoch, epoch)
 
     async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
         self._check(order)
         if order.new:
-            making = asyncio.create_task(self._make(order))
-            self._making.add(making)
-            making.add_done_callback(self._making.discard)
+            # What is asked again while it is made is the same: two at once would open one log twice.
+            ids = frozenset((order.topics[where.topic].topic_id, where.partition) for where in order.new)
+            key = (order.controller_epoch, order.broker_epoch, ids)
+            if (making := self._making.get(key)) is None:
+                making = self._making[key] = asyncio.create_task(self._make(order))
+                making.add_done_callback(lambda done: self._making.pop(key))
             return await to_its_end(making)
         return await self._in_turn(order, self._lead_and_follow(order))
 
@@ -143,14 +144,14 @@ class ReplicaManager:
             self._files.configure(topic.state, topic.partitions.values())
 
     def _check(self, order: Order) -> None:
-        if order.controller_epoch < self._controller_epoch:
+        if order.controller_epoch < self.controller_epoch:
             raise StaleController(
                 f"controller epoch {order.controller_epoch} of broker {order.controller} was followed by "
-                f"{self._controller_epoch}"
+                f"{self.controller_epoch}"
             )
         if order.broker_epoch < (epoch := self._broker_epoch()):
             raise StaleBrokerEpoch(f"this broker has epoch {epoch}, the order is for {order.broker_epoch}")
-        self._controller_epoch = order.controller_epoch
+        self.controller_epoch = order.controller_epoch
 
     async def _in_turn(self, order: Order, carrying_out: Coroutine[Any, Any, Failures]) -> Failures:
         """One at a time, each to its end: the controller may be another one by then, or this broker stopping."""
@@ -162,10 +163,7 @@ class ReplicaManager:
                 except BrokerError:
                     carrying_out.close()
                     raise
-                try:
-                    return await carrying_out
-                finally:
-                    self._sweep_wanted.set()
+                return await carrying_out
 
         return await to_its_end(in_turn())
 
@@ -183,7 +181,7 @@ class ReplicaManager:
             # Meanwhile there may have come another controller, to whose complete order these are strays.
             self._check(order)
         except BrokerError:
-            await self._retire(prepared.partition for prepared in made)
+            await self.removing.retire(prepared.partition for prepared in made)
             raise
         for prepared in made:
             self._prepared[TopicPartition(prepared.topic.name, prepared.partition.index)] = prepared
@@ -200,7 +198,7 @@ class ReplicaManager:
                 prepared = self._prepared.get(where)
                 if prepared is not None and prepared.topic.topic_id != topic.topic_id:
                     earlier.append(self._prepared.pop(where).partition)
-            await self._retire(earlier)
+            await self.removing.set_aside(earlier)
 
     def _has(self, topic: TopicState, where: TopicPartition) -> bool:
         """Also where it is only prepared. Raises NotNew."""
@@ -223,7 +221,7 @@ class ReplicaManager:
             # Strays may be where folders are to be made; where none is missing, who leads must not wait for the disk.
             sweeps_later = order.complete and self.began.done() and not self._missing(order)
             if order.complete and not sweeps_later:
-                await self._retire_strays(order)
+                await self.removing.set_aside_leftovers(order)
             await self._open_missing(order)
         except BrokerError as error:
             if order.complete and not self.began.done():
@@ -237,7 +235,7 @@ class ReplicaManager:
             if number % TAKEN_PER_TURN == 0:
                 await asyncio.sleep(0)
         if sweeps_later:
-            await self._retire_strays(order)
+            await self.removing.set_aside_leftovers(order)
         return failures
 
     def _missing(self, order: LeaderAndIsr) -> bool:
@@ -256,15 +254,11 @@ class ReplicaManager:
                     others.append(where)
         if order.complete:
             if self._making:
-                await asyncio.wait(self._making)
+                await asyncio.wait(self._making.values())
             strays = [where for where in self._prepared if where not in order.partitions]
-            await self._retire([self._prepared.pop(where).partition for where in strays])
-        await self._retire(self._forget(others))
-
-    async def _retire_strays(self, order: LeaderAndIsr) -> None:
-        """Folders that a complete order does not name. Raises LogStorageError."""
-        kept = {(order.topics[where.topic].topic_id, where.partition) for where in order.partitions}
-        self._doomed.extend(await asyncio.to_thread(self._files.retire_strays, kept, order.unreadable))
+            others_made = [self._prepared.pop(where).partition for where in strays]
+            await self.removing.set_aside(others_made)
+        await self.removing.set_aside(self._forget(others))
 
     async def _open_missing(self, order: LeaderAndIsr) -> None:
         """Every partition of the order is here after this; those that cannot be opened are offline."""
@@ -336,15 +330,15 @@ class ReplicaManager:
             topic_id = order.topic_ids[where.topic]
             if (prepared := self._prepared_of(where, topic_id)) is not None:
                 gone.append(prepared.partition)
-            if (partition := self._find(where, topic_id)) is None:
-                continue
-            if leader_epoch < partition.leader_epoch:
+            partition = self._find(where, topic_id)
+            if partition is not None and leader_epoch < partition.leader_epoch:
                 failures[where] = ErrorCode.FENCED_LEADER_EPOCH
-            else:
+            elif partition is not None:
                 stopped.append(where)
         gone += self._forget(stopped)
         if order.delete:
-            for where, error in (await self._retire(gone)).items():
+            deleted = {where: order.topic_ids[where.topic] for where in order.partitions if where not in failures}
+            for where, error in (await self.removing.delete(gone, deleted)).items():
                 failures[where] = error.error_code
         else:
             await asyncio.to_thread(close_all, gone)
@@ -365,26 +359,6 @@ class ReplicaManager:
             partition.stop_leading()
             self._cease(where)
         return gone
-
-    async def _retire(self, partitions: Iterable[Partition]) -> Mapping[TopicPartition, LogStorageError]:
-        if not (listed := list(partitions)):
-            return {}
-        doomed, failures = await asyncio.to_thread(self._files.retire, listed)
-        self._doomed.extend(doomed)
-        for where, error in failures.items():
-            log.warning("the folder of %s stays until the next start: %s", where, error)
-        return failures
-
-    async def sweep(self) -> None:
-        """Removes the folders of what was deleted, one at a time; ends only by being cancelled."""
-        while True:
-            await self._sweep_wanted.wait()
-            self._sweep_wanted.clear()
-            await self.sweep_now()
-
-    async def sweep_now(self) -> None:
-        while self._doomed:
-            await asyncio.to_thread(self._files.remove, self._doomed.popleft())
 
     def close(self) -> None:
         """Closes every log; each is tried, the first failure is raised (LogStorageError)."""

@@ -2,15 +2,19 @@
 
 flights-0/                a partition, as in Kafka: segments, indexes, and
     partition.metadata    the id of its topic, so that a recreated topic never sees the old one's records
+flights-0.<id>-stray/     one that the controller does not name: what is not named was not deleted by that. Only an
+                          order to delete just this topic id removes records; the metadata may have lost the topic,
+                          or be an old copy of itself. Named again, it is taken in again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +22,15 @@ from broker.errors import LogDamaged
 from broker.limits import FILES_SYNCED_EACH_MAX
 from broker.log import layout
 from broker.log.disk import OS_DISK, Disk
+from broker.wire.vocabulary import TopicPartition
 
 PARTITION_METADATA: Final = "partition.metadata"
 
 _PARTITION_FOLDER = re.compile(r"[a-zA-Z0-9._-]+-\d+")
+_STRAY_FOLDER = re.compile(rf".+-(\d+)\.([0-9a-f]{{32}}){layout.STRAY}")
 _TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
+
+log = logging.getLogger(__name__)
 
 
 class PartitionFolders:
@@ -33,18 +41,22 @@ class PartitionFolders:
         self.disk = disk
 
     def prepare(self, topic: str, indexes: Sequence[int], topic_id: uuid.UUID) -> list[Path]:
-        """The folders of new partitions, empty or with what a creation of just this topic id left; durable when this
+        """The folders of new partitions, empty or with what was made under just this topic id; durable when this
         returns, by one wait for all of them where they are many. Raises OSError.
         """
         paths = [self.path / f"{topic}-{index}" for index in indexes]
         there = set(os.listdir(self.path))
+        strays = _strays(there)
         missing = []
-        for path in paths:
+        for path, index in zip(paths, indexes, strict=True):
             if path.name in there and _topic_id_in(path) == topic_id:
                 continue
-            if path.name in there:
-                shutil.rmtree(layout.retire(path, self.disk))
-            missing.append(path)
+            if path.name in there and (doomed := self.set_aside(path)) is not None:
+                shutil.rmtree(doomed)
+            if (stray := strays.get((topic_id, index))) is not None:
+                self._take_in_again(stray, path)
+            else:
+                missing.append(path)
         one_by_one = len(missing) <= FILES_SYNCED_EACH_MAX
         text = f"version: 0\ntopic_id: {topic_id}\n".encode()
         for path in missing:
@@ -60,21 +72,57 @@ class PartitionFolders:
         """The folder of a partition that the metadata has. It was durable before the metadata named it: where it is
         gone, so are its records, and an empty log in its place would hide that.
 
-        Raises LogDamaged.
+        Raises LogDamaged, OSError.
         """
         path = self.path / f"{topic}-{index}"
         if not path.exists():
-            raise LogDamaged(f"{path} is gone")
+            stray = _strays(os.listdir(self.path)).get((topic_id, index))
+            if stray is None:
+                raise LogDamaged(f"{path} is gone")
+            self._take_in_again(stray, path)
         if (found := _topic_id_in(path)) != topic_id:
             raise LogDamaged(f"{path / PARTITION_METADATA} names topic id {found}, the metadata {topic_id}")
         return path
 
-    def retire(self, topic: str, index: int) -> list[Path]:
-        """As PartitionLog.retire, for a partition whose log is not open; nothing where it has no folder. Raises
-        OSError.
+    def _take_in_again(self, stray: str, path: Path) -> None:
+        self.disk.replace(self.path / stray, path)
+        self.disk.fsync_directory(self.path)
+        log.warning("%s is taken in again as %s: the metadata has it", stray, path.name)
+
+    def set_aside(self, path: Path) -> Path | None:
+        """The folder of a partition that the metadata does not have; nothing has it open. Where it never had records it
+        gets a name under which it may be removed: that. Raises OSError.
         """
-        path = self.path / f"{topic}-{index}"
-        return [layout.retire(path, self.disk)] if path.exists() else []
+        if not path.is_dir():
+            raise NotADirectoryError(f"{path} is no folder")
+        if not layout.holds_records(path):
+            return layout.retire(path, self.disk)
+        stray = self.path / _stray_name(path.name, _topic_id_in(path) or uuid.uuid4())
+        if stray.exists():
+            stray = self.path / _stray_name(path.name, uuid.uuid4())
+        self.disk.replace(path, stray)
+        log.error(
+            "%s is not in the metadata, and its deletion was not ordered: its records are kept, and taken in again "
+            "when the metadata has its topic id again; where they are not wanted: rm -r %s",
+            path.name,
+            stray,
+        )
+        return None
+
+    def retire(self, deleted: Mapping[TopicPartition, uuid.UUID]) -> list[Path]:
+        """Of partitions that are not open, what there is of just these topic ids; under its new name it may be removed.
+        Raises OSError.
+        """
+        there = set(os.listdir(self.path))
+        strays, doomed = _strays(there), []
+        for where, topic_id in deleted.items():
+            name = f"{where.topic}-{where.partition}"
+            # What names no topic at all is damaged, and was this one's.
+            if name in there and _topic_id_in(self.path / name) in (topic_id, None):
+                doomed.append(layout.retire(self.path / name, self.disk))
+            if (stray := strays.get((topic_id, where.partition))) is not None:
+                doomed.append(layout.retire(self.path / stray, self.disk))
+        return doomed
 
     def existing(self) -> list[Path]:
         """Folders that hold a partition of a known topic id, and those that cannot be looked into. Raises OSError."""
@@ -91,19 +139,31 @@ class PartitionFolders:
         folders = [path for path in self.path.iterdir() if _PARTITION_FOLDER.fullmatch(path.name)]
         return sum(name.endswith(layout.LOG) for path in folders for name in _names_in(path))
 
-    def retire_leftovers(self, kept: Collection[tuple[uuid.UUID, int]], unreadable: Collection[str]) -> list[Path]:
-        """What deletions have left to be removed, and every partition but these, by topic id and index: what a change
-        that was cut off left, and what went elsewhere while this broker was away. Topics whose metadata is `unreadable`
-        keep what has their name. Raises OSError.
+    def set_aside_leftovers(self, kept: Collection[tuple[uuid.UUID, int]], unreadable: Collection[str]) -> list[Path]:
+        """Every partition but these, by topic id and index. Topics whose metadata is `unreadable` keep what has their
+        name. -> What may be removed: what never had records, and what deletions left. Raises OSError.
         """
         doomed = list(self.path.glob(f"*{layout.DELETED}"))
         for path in self.existing():
             name, _, index = path.name.rpartition("-")
             if name in unreadable:
                 continue
-            if (topic_id := _topic_id_in(path)) is not None and (topic_id, int(index)) not in kept:
-                doomed.append(layout.retire(path, self.disk))
+            topic_id = _topic_id_in(path)
+            if topic_id is not None and (topic_id, int(index)) not in kept:
+                empty = self.set_aside(path)
+                doomed += [] if empty is None else [empty]
         return doomed
+
+
+def _stray_name(folder: str, topic_id: uuid.UUID) -> str:
+    topic, _, index = folder.rpartition("-")
+    end = f"-{index}.{topic_id.hex}{layout.STRAY}"
+    return topic[: layout.NAME_CHARS_MAX - len(end)] + end
+
+
+def _strays(names: Iterable[str]) -> dict[tuple[uuid.UUID, int], str]:
+    found = [(name, stray) for name in names if (stray := _STRAY_FOLDER.fullmatch(name)) is not None]
+    return {(uuid.UUID(stray[2]), int(stray[1])): name for name, stray in found}
 
 
 def _topic_id_in(path: Path) -> uuid.UUID | None:

@@ -68,7 +68,7 @@ async def lone_broker(folder: Path, disk: Disk) -> AsyncIterator[LoneBroker]:
     store = EmbeddedMetadataStore.open(folder)
     files = PartitionFiles(PartitionFolders(folder, disk), clock, NODE, {})
     replicas = ReplicaManager(files, view, nobody_to_follow(), clock, NODE, lambda: store.broker_epoch)
-    controller = ClusterController(store, NODE, lambda broker: replicas, clock, random.Random(1), 1)
+    controller = ClusterController(store, NODE, lambda broker: replicas, lambda: 0, clock, random.Random(1), 1)
     await store.register_broker(BrokerRegistration(NODE, ()))
     running = asyncio.create_task(controller.run())
     try:

@@ -113,10 +113,8 @@ class RunningCluster:
 
     def told(self, topic: str, index: int = 0) -> PartitionState | None:
         """What all brokers that run tell of a partition; None while they differ."""
-        states = [
-            known.partitions[index] if (known := server.broker.view.topics.get(topic)) is not None else None
-            for server in self.servers.values()
-        ]
+        known = [server.broker.view.topics.get(topic) for server in self.servers.values()]
+        states = [None if of is None or index >= len(of.partitions) else of.partitions[index] for of in known]
         return states[0] if all(state == states[0] for state in states) else None
 
     async def led(self, topic: str, index: int = 0, *, among: Iterable[int] | None = None) -> int:

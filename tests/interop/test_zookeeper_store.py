@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -15,19 +15,26 @@ from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.cluster.contract import MetadataStoreContract, Open, elected, topic
+from tests.broker.cluster.hands_contract import HandsContract
 from tests.interop.servers import ZooKeeperServer
 
 SESSION_MS = 6000
 CONNECT_MS = 20_000
 
 
-@pytest.fixture
-async def open(zookeeper: ZooKeeperServer) -> AsyncIterator[Open]:
-    servers = f"{zookeeper.address}/test-{uuid.uuid4()}"
-    stores: list[MetadataStore] = []
+Connect = Callable[[], Awaitable[KazooZooKeeper]]
 
-    async def connect() -> KazooZooKeeper:
-        return await KazooZooKeeper.connect(servers, SESSION_MS, SystemClock(), CONNECT_MS)
+
+@pytest.fixture
+def connect(zookeeper: ZooKeeperServer) -> Connect:
+    """Into a chroot of its own."""
+    servers = f"{zookeeper.address}/test-{uuid.uuid4()}"
+    return lambda: KazooZooKeeper.connect(servers, SESSION_MS, SystemClock(), CONNECT_MS)
+
+
+@pytest.fixture
+async def open(connect: Connect) -> AsyncIterator[Open]:
+    stores: list[MetadataStore] = []
 
     async def open() -> MetadataStore:
         for store in stores:
@@ -42,6 +49,20 @@ async def open(zookeeper: ZooKeeperServer) -> AsyncIterator[Open]:
 
 class TestZooKeeper(MetadataStoreContract):
     pass
+
+
+class TestHands(HandsContract):
+    @pytest.fixture
+    async def store(self, connect: Connect) -> AsyncIterator[ZooKeeperMetadataStore]:
+        store = await ZooKeeperMetadataStore.open(connect, SystemClock())
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    async def hand(self, connect: Connect) -> AsyncIterator[KazooZooKeeper]:
+        hand = await connect()
+        yield hand
+        await hand.close()
 
 
 async def test_the_states_of_a_thousand_topics_are_read_and_written_in_few_transactions(open: Open) -> None:

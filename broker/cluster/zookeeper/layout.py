@@ -51,10 +51,9 @@ PERSISTENT_PATHS: Final = (
     "/admin",
     TOPIC_DELETIONS,
     ISR_CHANGES,
-    PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
 )
-"""What a broker makes where it is missing, parents first."""
+"""Parents first."""
 
 BROKER_VERSION: Final = 5
 TOPIC_VERSION: Final = 3
@@ -101,7 +100,7 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 def decode(data: bytes, path: str) -> dict[str, Any]:
     """Raises MetadataUnreadable, naming the znode."""
-    with _reading(path):
+    with reading(path):
         document = json.loads(data)
         if not isinstance(document, dict):
             raise TypeError(f"{document!r} is no JSON object")
@@ -109,7 +108,7 @@ def decode(data: bytes, path: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def reading(path: str) -> Iterator[None]:
     """Raises MetadataUnreadable for whatever is not as it should be in the document."""
     try:
         yield
@@ -128,7 +127,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    with _reading(CLUSTER_ID):
+    with reading(CLUSTER_ID):
         return str(decode(data, CLUSTER_ID)["id"])
 
 
@@ -158,7 +157,7 @@ def decode_broker(node_id: int, data: bytes) -> tuple[BrokerRegistration, int]:
     """With the Unix time of the registration in milliseconds."""
     path = broker(node_id)
     document = decode(data, path)
-    with _reading(path):
+    with reading(path):
         protocols = document.get("listener_security_protocol_map", {})
         endpoints = []
         for text in document["endpoints"]:
@@ -173,7 +172,7 @@ def decode_broker(node_id: int, data: bytes) -> tuple[BrokerRegistration, int]:
 
 def decode_node_id(name: str) -> int:
     """Of a znode under /brokers/ids."""
-    with _reading(f"{BROKER_IDS}/{name}"):
+    with reading(f"{BROKER_IDS}/{name}"):
         return int32(name)
 
 
@@ -205,7 +204,7 @@ def decode_topic(name: str, data: bytes) -> tuple[uuid.UUID, list[PartitionState
     """
     path = topic(name)
     document = decode(data, path)
-    with _reading(path):
+    with reading(path):
         assigned = {int(index): node_ids(replicas) for index, replicas in document["partitions"].items()}
         if not all(assigned.values()):
             raise ValueError("a partition has no replicas")
@@ -260,7 +259,7 @@ def decode_partition_state(
     """`assigned` with the leader, epochs and ISR of the znode."""
     path = partition_state(where)
     document = decode(data, path)
-    with _reading(path):
+    with reading(path):
         return PartitionState(
             leader=int32(document["leader"]),
             leader_epoch=int32(document["leader_epoch"]),
@@ -290,7 +289,7 @@ def encode_controller(node_id: int, now_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    with _reading(CONTROLLER):
+    with reading(CONTROLLER):
         return int(decode(data, CONTROLLER)["brokerid"])
 
 
@@ -299,7 +298,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    with _reading(CONTROLLER_EPOCH):
+    with reading(CONTROLLER_EPOCH):
         return int(data)
 
 
@@ -312,7 +311,7 @@ def encode_configs(values: Mapping[str, str]) -> bytes:
 
 def decode_configs(path: str, data: bytes) -> dict[str, str]:
     """An empty znode sets nothing."""
-    with _reading(path):
+    with reading(path):
         values = decode(data, path)["config"] if data else {}
         return {name: as_text(value) for name, value in values.items()}
 
@@ -324,7 +323,7 @@ def encode_config_change(path: str) -> bytes:
 def decode_config_change(data: bytes, path: str) -> str:
     """The ConfigResource.path; version 1 of Kafka before 0.10.1 names the resource in two fields."""
     document = decode(data, path)
-    with _reading(path):
+    with reading(path):
         if document["version"] == FIRST_VERSION:
             return f"{document['entity_type']}/{document['entity_name']}"
         return str(document["entity_path"])
@@ -341,7 +340,7 @@ def encode_partitions(asked: Collection[TopicPartition]) -> bytes:
 
 def decode_partitions(path: str, data: bytes) -> set[TopicPartition]:
     document = decode(data, path)
-    with _reading(path):
+    with reading(path):
         return {TopicPartition(str(each["topic"]), int(each["partition"])) for each in document["partitions"]}
 
 
@@ -355,7 +354,7 @@ def encode_reassignments(wanted: Mapping[TopicPartition, Iterable[int]]) -> byte
 
 def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     document = decode(data, REASSIGNMENTS)
-    with _reading(REASSIGNMENTS):
+    with reading(REASSIGNMENTS):
         listed = document["partitions"]
         return {TopicPartition(str(e["topic"]), int(e["partition"])): node_ids(e["replicas"]) for e in listed}
 
@@ -366,7 +365,7 @@ def encode_log_dir_event(node_id: int) -> bytes:
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    with _reading(LOG_DIR_EVENTS):
+    with reading(LOG_DIR_EVENTS):
         return int(decode(data, LOG_DIR_EVENTS)["broker"])
 
 
@@ -386,6 +385,6 @@ def decode_producer_ids(data: bytes) -> tuple[int, range]:
     if not data:
         return -1, range(0)
     document = decode(data, PRODUCER_ID_BLOCK)
-    with _reading(PRODUCER_ID_BLOCK):
+    with reading(PRODUCER_ID_BLOCK):
         first, last = int(document["block_start"]), int(document["block_end"])
         return int(document.get("broker", -1)), range(first, last + 1)

@@ -10,9 +10,9 @@ from broker.base.clock import Clock
 from broker.cluster.metadata import BrokerRegistration, Controller, LiveBroker
 from broker.cluster.metadata_store import MetadataUnreadable, NodeIdTaken
 from broker.cluster.zookeeper import layout
-from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode
-from broker.cluster.zookeeper.session import Check, Create, Delete, SetData, ZooKeeper
-from broker.cluster.zookeeper.topics import read_each
+from broker.cluster.zookeeper.errors import BadVersion, ConnectionLost, NodeExists, NoNode
+from broker.cluster.zookeeper.session import Check, Create, Delete, SetData, Watch, ZooKeeper
+from broker.cluster.zookeeper.topics import read_each, read_topics
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ async def register(zk: ZooKeeper, registration: BrokerRegistration, clock: Clock
         with contextlib.suppress(NodeExists):
             return (await zk.create(path, data, ephemeral=True))[1].czxid
         gone = asyncio.Event()
-        stat = await zk.exists(path, lambda event, gone=gone: gone.set())  # type: ignore[misc]  # its type is Watch
+        stat = await zk.exists(path, _setting(gone))
         if stat is None:
             continue
         if stat.ephemeral_owner == zk.session_id:
@@ -40,6 +40,25 @@ async def register(zk: ZooKeeper, registration: BrokerRegistration, clock: Clock
             raise NodeIdTaken(
                 f"broker {registration.node_id} is registered already, by session {stat.ephemeral_owner:#x}"
             ) from None
+
+
+async def unregistered(zk: ZooKeeper, node_id: int) -> None:
+    """Returns when this session's registration is not there any more. Raises SessionExpired."""
+    while True:
+        changed = asyncio.Event()
+        try:
+            await zk.wait_connected()
+            stat = await zk.exists(layout.broker(node_id), _setting(changed))
+        except ConnectionLost:
+            await asyncio.sleep(0)
+            continue
+        if stat is None or stat.ephemeral_owner != zk.session_id:
+            return
+        await changed.wait()
+
+
+def _setting(event: asyncio.Event) -> Watch:
+    return lambda _: event.set()
 
 
 async def read_brokers(zk: ZooKeeper) -> dict[int, LiveBroker]:
@@ -67,33 +86,43 @@ async def read_controller(zk: ZooKeeper) -> int | None:
     return layout.decode_controller(data)
 
 
-async def read_controller_epoch(zk: ZooKeeper) -> int:
-    data, _ = await zk.get(layout.CONTROLLER_EPOCH)
-    return layout.decode_controller_epoch(data)
+async def read_controller_epoch(zk: ZooKeeper) -> tuple[int, int | None]:
+    """The newest that is known, and the version of its znode. None: somebody removed that, and what the partitions were
+    written in is the newest that is left.
+    """
+    try:
+        data, stat = await zk.get(layout.CONTROLLER_EPOCH)
+    except NoNode:
+        states = [state for topic in (await read_topics(zk, None)).values() for state in topic.partitions]
+        return max((state.controller_epoch for state in states), default=0), None
+    return layout.decode_controller_epoch(data), stat.version
 
 
-async def elect(zk: ZooKeeper, node_id: int, clock: Clock) -> Controller | None:
+async def elect(zk: ZooKeeper, node_id: int, clock: Clock, after: int) -> Controller | None:
     """None: another one is. The epoch and the ephemeral znode come by one transaction, or neither does."""
     while True:
         # In this order: an epoch that was read first may be older than the holder.
         holder = await zk.exists(layout.CONTROLLER)
         if holder is not None and holder.ephemeral_owner != zk.session_id:
             return None
-        data, stat = await zk.get(layout.CONTROLLER_EPOCH)
-        epoch = layout.decode_controller_epoch(data)
-        if holder is not None:
+        newest, version = await read_controller_epoch(zk)
+        if holder is not None and version is not None and newest > after:
             # Ours: an earlier try was carried out, and its answer lost. While it lives nobody else moves the epoch.
-            return Controller(node_id, epoch, stat.version)
+            return Controller(node_id, newest, version)
+        epoch = max(newest, after) + 1
+        own = Create(layout.CONTROLLER, layout.encode_controller(node_id, clock.now_ms()), ephemeral=True)
+        data = layout.encode_controller_epoch(epoch)
+        path = layout.CONTROLLER_EPOCH
         try:
-            _, moved = await zk.multi(
+            await zk.multi(
                 [
-                    Create(layout.CONTROLLER, layout.encode_controller(node_id, clock.now_ms()), ephemeral=True),
-                    SetData(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(epoch + 1), stat.version),
+                    own if holder is None else Check(layout.CONTROLLER, holder.version),
+                    Create(path, data) if version is None else SetData(path, data, version),
                 ]
             )
-        except (NodeExists, BadVersion):
+        except (NodeExists, BadVersion, NoNode):
             continue  # another one was quicker: is it still there?
-        return Controller(node_id, epoch + 1, moved.version)
+        return Controller(node_id, epoch, 0 if version is None else version + 1)
 
 
 async def resign(zk: ZooKeeper, controller: Controller) -> None:

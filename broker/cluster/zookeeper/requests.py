@@ -18,6 +18,9 @@ from broker.wire.vocabulary import TopicPartition
 CONFIG_CHANGE_KEPT_MS: Final = 15 * 60 * 1000
 """For so long a broker that was cut off may find notifications of changed configs; Kafka's value."""
 
+PRODUCER_IDS_PER_MS: Final = 1000
+"""More than a cluster ever takes: they are taken a thousand at a time, by brokers that start or have used up theirs."""
+
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +50,8 @@ async def set_configs(zk: ZooKeeper, resource: ConfigResource, configs: Configs,
     try:
         await zk.multi(operations)
     except (BadVersion, NoNode, NodeExists) as refused:
+        if isinstance(refused, NoNode) and isinstance(operations[refused.operation or 0], Create):
+            raise  # what it was to be made in is missing
         raise MetadataConflict(f"configs of {resource.path} were changed since version {configs.version}") from refused
     await _sweep_config_changes(zk, now_ms)
     return changed
@@ -62,15 +67,23 @@ async def _sweep_config_changes(zk: ZooKeeper, now_ms: int) -> None:
             await zk.delete(path)
 
 
-async def allocate_producer_ids(zk: ZooKeeper, node_id: int, count: int) -> range:
-    """By compare-and-set. A block of which it is not known whether it was given out is not used."""
+async def allocate_producer_ids(zk: ZooKeeper, node_id: int, count: int, now_ms: int) -> range:
+    """By compare-and-set. A block of which it is not known whether it was given out is not used. Where somebody removed
+    what says which was the last, they go on far above: so many as fit below were never given out in so many years.
+    """
+    path = layout.PRODUCER_ID_BLOCK
     while True:
-        data, stat = await zk.get(layout.PRODUCER_ID_BLOCK)
-        _, last = layout.decode_producer_ids(data)
-        block = range(last.stop, last.stop + count)
+        first, version = now_ms * PRODUCER_IDS_PER_MS, None
+        with contextlib.suppress(NoNode):
+            data, stat = await zk.get(path)
+            first, version = layout.decode_producer_ids(data)[1].stop, stat.version
+        if version is None:
+            log.error("znode %s was removed by another hand; producer ids go on from %d", path, first)
+        block = range(first, first + count)
+        encoded = layout.encode_producer_ids(node_id, block)
         try:
-            await zk.set(layout.PRODUCER_ID_BLOCK, layout.encode_producer_ids(node_id, block), stat.version)
-        except BadVersion:
+            await (zk.create(path, encoded) if version is None else zk.set(path, encoded, version))
+        except (BadVersion, NodeExists, NoNode):
             continue
         return block
 

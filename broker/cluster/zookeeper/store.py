@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
+from uuid import UUID
 
 from broker.base.clock import Clock
 from broker.cluster.metadata import (
@@ -22,15 +23,15 @@ from broker.cluster.metadata import (
     ConfigResource,
     Configs,
     Controller,
+    DeletedTopic,
     LiveBroker,
     PartitionState,
     TopicState,
     Written,
-    new_cluster_id,
 )
 from broker.cluster.metadata_store import MetadataUnreadable
-from broker.cluster.zookeeper import layout, membership, requests, topics
-from broker.cluster.zookeeper.errors import ConnectionLost, NodeExists, NoNode, SessionExpired, ZooKeeperUnreachable
+from broker.cluster.zookeeper import deletions, foundation, membership, requests, topics
+from broker.cluster.zookeeper.errors import ConnectionLost, NoNode, SessionExpired, ZooKeeperUnreachable
 from broker.cluster.zookeeper.session import ZooKeeper, catch_up
 from broker.cluster.zookeeper.watching import Changes
 from broker.wire.vocabulary import TopicPartition
@@ -73,8 +74,8 @@ class ZooKeeperMetadataStore:
         store = cls(connect, await connect(), clock)
         try:
             if not may_be_new:
-                await store._asked(lambda zk, again: _read_cluster_id(zk))
-            store._cluster_id = await store._asked(lambda zk, again: _prepared(zk, cluster_id))
+                await store._asked(lambda zk, again: foundation.read_cluster_id(zk))
+            store._cluster_id = await store._asked(lambda zk, again: foundation.laid(zk, cluster_id))
             if cluster_id not in (None, store.cluster_id):
                 raise MetadataUnreadable(
                     f"ZooKeeper has cluster {store.cluster_id}, not {cluster_id}",
@@ -101,7 +102,10 @@ class ZooKeeperMetadataStore:
 
     async def run(self) -> None:
         while True:
-            await self._zk.run()
+            async with asyncio.TaskGroup() as tasks:
+                staying = tasks.create_task(self._stay_registered(self._zk))
+                await self._zk.run()
+                staying.cancel()
             await self._zk.close()
             zk = await self._connect_again()
             try:
@@ -110,7 +114,7 @@ class ZooKeeperMetadataStore:
                     await self._clock.sleep(CONNECT_PAUSE_S)
                     continue
                 if self._registration is not None:
-                    self._broker_epoch = await membership.register(zk, self._registration, self._clock)
+                    self._broker_epoch = await self._registered(zk, self._registration)
             except (ConnectionLost, SessionExpired):
                 await zk.close()
                 continue
@@ -127,6 +131,48 @@ class ZooKeeperMetadataStore:
     async def close(self) -> None:
         await self._zk.close()
 
+    async def _stay_registered(self, zk: ZooKeeper) -> None:
+        """Where somebody removed the registration it is made again, in a new epoch; until then the broker leads
+        nothing, for others may. Ends with the session. Raises NodeIdTaken.
+        """
+        while True:
+            async with self._opened:
+                await self._opened.wait_for(lambda: self._registered_by is zk)
+            registration = self._registration
+            assert registration is not None, "it was registered"
+            try:
+                await membership.unregistered(zk, registration.node_id)
+                self._registered_by = None
+                log.error("broker %d was taken off ZooKeeper by another hand; it registers anew", registration.node_id)
+                epoch = await self._registered(zk, registration)
+            except SessionExpired:
+                return
+            async with self._opened:
+                self._registered_by, self._broker_epoch = zk, epoch
+
+    async def _registered(self, zk: ZooKeeper, registration: BrokerRegistration) -> int:
+        """The new epoch. Raises NodeIdTaken, SessionExpired."""
+        while True:
+            try:
+                await zk.wait_connected()
+                return await membership.register(zk, registration, self._clock)
+            except NoNode:
+                await self._mended(zk)
+            except ConnectionLost:
+                await self._clock.sleep(CONNECT_PAUSE_S)
+
+    async def _mended(self, zk: ZooKeeper) -> None:
+        """Puts back what a cluster always has; waits for it where our cluster is not there. Raises SessionExpired."""
+        while True:
+            try:
+                await zk.wait_connected()
+                if await self._is_ours(zk):
+                    await foundation.mend(zk)
+                    return
+            except ConnectionLost:
+                pass  # asked again after the pause
+            await self._clock.sleep(CONNECT_PAUSE_S)
+
     async def _connect_again(self) -> ZooKeeper:
         while True:
             try:
@@ -139,7 +185,7 @@ class ZooKeeperMetadataStore:
         this broker has would be taken for leftovers.
         """
         try:
-            if (found := await _read_cluster_id(zk)) == self._cluster_id:
+            if (found := await foundation.read_cluster_id(zk)) == self._cluster_id:
                 return True
             told = f"cluster {self._cluster_id} is not in ZooKeeper any more, but {found}"
         except MetadataUnreadable as error:
@@ -163,7 +209,7 @@ class ZooKeeperMetadataStore:
         again = False
         while True:
             try:
-                return await ask(zk, again)
+                return await self._tried(zk, ask, again)
             except ConnectionLost:
                 again = True
                 left_s = give_up_at - self._clock.monotonic()
@@ -175,12 +221,30 @@ class ZooKeeperMetadataStore:
                 except TimeoutError:
                     raise ConnectionLost("no connection to ZooKeeper: it is not known what became of it") from None
 
+    async def _tried(self, zk: ZooKeeper, ask: Callable[[ZooKeeper, bool], Awaitable[T]], again: bool) -> T:
+        """Where a znode may rightly be missing, `ask` knows it: any other is put back, if it is one that holds nothing.
+        Raises MetadataUnreadable.
+        """
+        try:
+            return await ask(zk, again)
+        except NoNode as missing:
+            if not await self._is_ours(zk):
+                raise MetadataUnreadable(f"{self._told}: {missing}", hint=foundation.RESTORE) from missing
+        await foundation.mend(zk)
+        try:
+            return await ask(zk, True)
+        except NoNode as missing:
+            raise MetadataUnreadable(str(missing), hint=foundation.RESTORE) from missing
+
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def topics(self, names: Collection[str] | None = None) -> dict[str, TopicState]:
         if names is not None:
             await self._asked(lambda zk, again: catch_up(zk))
         return await self._asked(lambda zk, again: topics.read_topics(zk, names))
+
+    async def assignment_version(self, name: str) -> int | None:
+        return await self._asked(lambda zk, again: topics.read_assignment_version(zk, name))
 
     async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
         found = await self._asked(lambda zk, again: topics.read_states(zk, states))
@@ -195,14 +259,14 @@ class ZooKeeperMetadataStore:
 
     async def controller_epoch(self) -> int:
         await self._asked(lambda zk, again: catch_up(zk))
-        return await self._asked(lambda zk, again: membership.read_controller_epoch(zk))
+        return (await self._asked(lambda zk, again: membership.read_controller_epoch(zk)))[0]
 
     async def configs(self, resource: ConfigResource) -> Configs:
         return await self._asked(lambda zk, again: requests.read_configs(zk, resource))
 
     @contextlib.asynccontextmanager
     async def watch(self, *kinds: ChangeKind) -> AsyncIterator[AsyncIterator[Change]]:
-        changes = Changes(self._session, kinds)
+        changes = Changes(self._session, self._mended, kinds)
         await changes.begin()
         self._watching.add(changes)
         try:
@@ -214,11 +278,13 @@ class ZooKeeperMetadataStore:
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         epoch = await self._asked(lambda zk, again: membership.register(zk, registration, self._clock))
-        self._registration, self._registered_by, self._broker_epoch = registration, self._zk, epoch
+        async with self._opened:
+            self._registration, self._registered_by, self._broker_epoch = registration, self._zk, epoch
+            self._opened.notify_all()
         return epoch
 
-    async def elect_controller(self, node_id: int) -> Controller | None:
-        return await self._asked(lambda zk, again: membership.elect(zk, node_id, self._clock))
+    async def elect_controller(self, node_id: int, after: int = 0) -> Controller | None:
+        return await self._asked(lambda zk, again: membership.elect(zk, node_id, self._clock, after))
 
     async def resign_controller(self, controller: Controller) -> None:
         await self._asked(lambda zk, again: membership.resign(zk, controller))
@@ -238,7 +304,14 @@ class ZooKeeperMetadataStore:
         return topics.with_states(topic, written.states)
 
     async def delete_topic(self, controller: Controller, topic: TopicState) -> None:
-        await self._asked(lambda zk, again: topics.delete_topic(zk, controller, topic, again))
+        remembered = deletions.remembered(topic)
+        await self._asked(lambda zk, again: topics.delete_topic(zk, controller, topic, remembered, again))
+
+    async def deleted_topics(self) -> Mapping[UUID, DeletedTopic]:
+        return await self._asked(lambda zk, again: deletions.read_deleted_topics(zk))
+
+    async def set_deleted_topics(self, controller: Controller, changed: Collection[DeletedTopic]) -> None:
+        await self._asked(lambda zk, again: deletions.set_deleted_topics(zk, controller, changed))
 
     async def write_partition_states(
         self, controller: Controller, states: Mapping[TopicPartition, PartitionState]
@@ -264,7 +337,8 @@ class ZooKeeperMetadataStore:
         await self._asked(lambda zk, again: requests.tell_log_dir_failed(zk, node_id))
 
     async def allocate_producer_ids(self, node_id: int, count: int) -> range:
-        return await self._asked(lambda zk, again: requests.allocate_producer_ids(zk, node_id, count))
+        now_ms = self._clock.now_ms()
+        return await self._asked(lambda zk, again: requests.allocate_producer_ids(zk, node_id, count, now_ms))
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -293,28 +367,3 @@ class ZooKeeperMetadataStore:
 
     async def end_preferred_elections(self, controller: Controller) -> None:
         await self._asked(lambda zk, again: requests.end_preferred_elections(zk, controller))
-
-
-async def _prepared(zk: ZooKeeper, cluster_id: str | None) -> str:
-    """Makes the znodes that a cluster always has -> its id."""
-    for path in layout.PERSISTENT_PATHS:
-        with contextlib.suppress(NodeExists):
-            await zk.create(path)
-    with contextlib.suppress(NodeExists):
-        await zk.create(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(layout.FIRST_CONTROLLER_EPOCH))
-    with contextlib.suppress(NodeExists):
-        await zk.create(layout.CLUSTER_ID, layout.encode_cluster_id(cluster_id or new_cluster_id()))
-    return await _read_cluster_id(zk)
-
-
-async def _read_cluster_id(zk: ZooKeeper) -> str:
-    """Raises MetadataUnreadable, also where there is none."""
-    try:
-        data, _ = await zk.get(layout.CLUSTER_ID)
-    except NoNode:
-        raise MetadataUnreadable(
-            "ZooKeeper has no cluster, but this broker was in one",
-            hint="check the addresses and the chroot in zookeeper, or restore what ZooKeeper had; a broker that is to "
-            "begin a new cluster wants an empty data directory",
-        ) from None
-    return layout.decode_cluster_id(data)

@@ -93,6 +93,11 @@ async def _read_assignment(zk: ZooKeeper, name: str) -> TopicState | None:
     return TopicState(name, topic_id, tuple(states), values, stat.version, config_stat.version)
 
 
+async def read_assignment_version(zk: ZooKeeper, name: str) -> int | None:
+    stat = await zk.exists(layout.topic(name))
+    return None if stat is None else stat.version
+
+
 async def read_state(zk: ZooKeeper, where: TopicPartition, assigned: PartitionState) -> PartitionState | None:
     """None: nobody was elected yet, or the partition is gone."""
     try:
@@ -111,11 +116,9 @@ async def fenced(zk: ZooKeeper, controller: Controller, operations: Sequence[Ope
     """The answers to `operations`. Raises ControllerMoved; what they raise has their own place as `operation`."""
     try:
         return (await zk.multi([fence(controller), *operations]))[1:]
-    except BadVersion as refused:
-        if refused.operation == 0:
-            raise ControllerMoved(f"controller epoch {controller.epoch} is over") from refused
-        raise _placed(refused) from None
     except ZooKeeperError as refused:
+        if refused.operation == 0 and isinstance(refused, BadVersion | NoNode):
+            raise ControllerMoved(f"controller epoch {controller.epoch} is over") from refused
         raise _placed(refused) from None
 
 
@@ -165,8 +168,10 @@ async def _stands(zk: ZooKeeper, path: str, data: bytes, version: int) -> bool:
     return found == data and stat.version == version
 
 
-async def delete_topic(zk: ZooKeeper, controller: Controller, topic: TopicState, again: bool) -> None:
-    """Cut off, it leaves the wish to delete, and can be begun again."""
+async def delete_topic(
+    zk: ZooKeeper, controller: Controller, topic: TopicState, remembered: Sequence[Operation], again: bool
+) -> None:
+    """Cut off, it leaves the wish to delete, and can be begun again. `remembered` is done with its end."""
     path, wish = layout.topic(topic.name), layout.topic_deletion(topic.name)
     config_path = layout.config(f"topics/{topic.name}")
     if again and await zk.exists(path) is None:
@@ -176,7 +181,7 @@ async def delete_topic(zk: ZooKeeper, controller: Controller, topic: TopicState,
         await fenced(zk, controller, [Check(path, topic.version), *wished])
         await _delete_partitions(zk, controller, topic.name)
         there = [each for each in (config_path, wish) if await zk.exists(each)]
-        last = [Delete(path, topic.version), *(Delete(each) for each in there)]
+        last = [Delete(path, topic.version), *(Delete(each) for each in there), *remembered]
         await fenced(zk, controller, last)
     except (BadVersion, NoNode) as refused:
         raise MetadataConflict(f"topic {topic.name} was changed since version {topic.version}") from refused
@@ -227,8 +232,10 @@ class StateWriter:
         self._left = dict(states)
         self._written: dict[TopicPartition, PartitionState] = {}
         self._refused: set[TopicPartition] = set()
-        # Partitions whose own znode is there, though their state is not.
+        # Partitions whose own znode is there, though their state is not, and topics that lack the znode of them all:
+        # tools of old made the topic's alone.
         self._placed: set[TopicPartition] = set()
+        self._bare: set[str] = set()
 
     async def carry_on(self, zk: ZooKeeper, again: bool) -> Written:
         """Raises ControllerMoved."""
@@ -241,8 +248,12 @@ class StateWriter:
     async def _write_some(self, zk: ZooKeeper, some: Mapping[TopicPartition, PartitionState]) -> None:
         operations: list[Operation] = []
         owners: list[TopicPartition] = []
+        bare = set(self._bare)
         for where, state in some.items():
             own = self._operations(where, state)
+            if where.topic in bare:
+                bare.discard(where.topic)
+                own.insert(0, Create(layout.partitions(where.topic)))
             operations += own
             owners += [where] * len(own)
         try:
@@ -254,11 +265,13 @@ class StateWriter:
         except (BadVersion, NoNode, NodeExists) as refused:
             self._note_refused(operations, owners, refused)
             return
+        self._bare.clear()
         versions = {where: getattr(answer, "version", 0) for where, answer in zip(owners, answers, strict=False)}
         for where, version in versions.items():
             self._written[where] = replace(self._left.pop(where), version=version)
 
     def _operations(self, where: TopicPartition, state: PartitionState) -> list[Operation]:
+        """To make or change the state alone."""
         path, data = layout.partition_state(where), layout.encode_partition_state(state)
         if state.version != UNWRITTEN:
             return [SetData(path, data, state.version)]
@@ -275,6 +288,12 @@ class StateWriter:
         where = owners[at]
         if isinstance(refused, NodeExists) and operations[at].path == layout.partition(where):
             self._placed.add(where)
+            return
+        if isinstance(refused, NodeExists) and operations[at].path == layout.partitions(where.topic):
+            self._bare.discard(where.topic)
+            return
+        if isinstance(refused, NoNode) and operations[at].path == layout.partition(where):
+            self._bare.add(where.topic)
             return
         del self._left[where]
         self._refused.add(where)

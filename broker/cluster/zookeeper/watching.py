@@ -6,6 +6,7 @@ changed, and that is what is told.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -16,9 +17,12 @@ from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import ConnectionLost, NoNode, SessionExpired
 from broker.cluster.zookeeper.session import Watch, WatchEvent, ZooKeeper
+from broker.cluster.zookeeper.topics import read_each
 
 Session = Callable[[], Awaitable[ZooKeeper]]
 """The session, once there is one that is not over."""
+Mend = Callable[[ZooKeeper], Awaitable[None]]
+"""Puts back the znodes that a cluster always has. Raises SessionExpired."""
 
 _QUEUES: Final = {
     ChangeKind.ISR: layout.ISR_CHANGES,
@@ -36,8 +40,9 @@ log = logging.getLogger(__name__)
 class Changes(AsyncIterator[Change]):
     """`begin` first. Meant for one reader."""
 
-    def __init__(self, session: Session, kinds: Collection[ChangeKind]) -> None:
+    def __init__(self, session: Session, mend: Mend, kinds: Collection[ChangeKind]) -> None:
         self._session = session
+        self._mend = mend
         self._kinds = frozenset(kinds)
         self._ready: deque[Change] = deque()
         # Watches that have told, by what they watch, and changes that are told from outside.
@@ -46,6 +51,7 @@ class Changes(AsyncIterator[Change]):
         self._watched_topics: set[str] = set()
         self._watched_brokers: set[str] = set()
         self._last_config_change = ""
+        self._config_changes_made = 0
 
     async def begin(self) -> None:
         for kind in sorted(self._kinds, key=lambda kind: kind.value):
@@ -70,6 +76,9 @@ class Changes(AsyncIterator[Change]):
                 return await self._arm_on(zk, key)
             except (ConnectionLost, SessionExpired):
                 continue
+            except NoNode:
+                with contextlib.suppress(SessionExpired):
+                    await self._mend(zk)
 
     async def _arm_on(self, zk: ZooKeeper, key: Change) -> None:
         match key:
@@ -97,8 +106,9 @@ class Changes(AsyncIterator[Change]):
     async def _arm_children(self, zk: ZooKeeper, key: Change, path: str, watched: set[str]) -> set[str]:
         """Also the data of each child that was not watched yet -> all that are there."""
         names = set(await zk.children(path, self._watch(key)))
-        for name in sorted(names - watched):
-            await self._arm_data(zk, Change(key.kind, name), f"{path}/{name}", watched)
+        await read_each(
+            sorted(names - watched), lambda name: self._arm_data(zk, Change(key.kind, name), f"{path}/{name}", watched)
+        )
         if key.kind is ChangeKind.BROKERS:
             self._ready.append(key)
         return watched & names
@@ -106,11 +116,9 @@ class Changes(AsyncIterator[Change]):
     async def _arm_data(self, zk: ZooKeeper, key: Change, path: str, watched: set[str]) -> None:
         """One that is gone is not watched: its name shows up among the children when it comes again."""
         watched.discard(key.name)
-        try:
+        with contextlib.suppress(NoNode):
             await zk.get(path, self._watch(key))
-        except NoNode:
-            return
-        watched.add(key.name)
+            watched.add(key.name)
         self._ready.append(key if key.kind is ChangeKind.ASSIGNMENT else Change(key.kind))
 
     async def _arm_queue(self, zk: ZooKeeper, key: Change, path: str) -> None:
@@ -120,6 +128,11 @@ class Changes(AsyncIterator[Change]):
     async def _arm_configs(self, zk: ZooKeeper, key: Change) -> None:
         """The names of notifications rise; those that are new tell whose configs changed."""
         names = await zk.children(layout.CONFIG_CHANGES, self._watch(key))
+        stat = await zk.exists(layout.CONFIG_CHANGES)
+        if stat is not None and stat.czxid != self._config_changes_made:
+            # Their numbers begin anew; what was told meanwhile is not known.
+            self._last_config_change, self._config_changes_made = "", stat.czxid
+            self._ready.append(Change(ChangeKind.CONFIGS))
         for name in names:
             if name <= self._last_config_change:
                 continue

@@ -16,6 +16,7 @@ import pytest
 from broker.broker import Broker
 from broker.client.connection import Connection
 from broker.client.errors import ConnectionLost
+from broker.cluster import remote_broker
 from broker.cluster.metadata import PartitionState, TopicState
 from broker.cluster.order_messages import leader_and_isr_request
 from broker.cluster.orders import BrokerUnreachable, LeaderAndIsr, StaleBrokerEpoch, StaleController, UpdateMetadata
@@ -109,6 +110,25 @@ async def test_a_connection_that_breaks_is_told_and_opened_again(tmp_path: Path)
         line.up = True
         await remote.learn(order)
         assert len(line.opened) == 2
+
+
+async def test_an_order_that_is_not_answered_soon_is_given_again_and_carried_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Swallowed by the network, or longer under way than anybody waits: that cannot be told apart."""
+    assert remote_broker.ORDER_TIMEOUT_MS < 10_000
+    monkeypatch.setattr(remote_broker, "ORDER_TIMEOUT_MS", 50)
+    async with ordered_about(tmp_path) as (remote, line, order):
+        manager = line.broker.replicas
+        async with manager._applying:  # as while thousands of logs are opened
+            for asked in (1, 2):
+                with pytest.raises(BrokerUnreachable, match="did not answer LeaderAndIsr in time"):
+                    await remote.lead_and_follow(leading(order))
+                assert len(line.opened) == asked
+        assert await remote.lead_and_follow(leading(order)) == {}
+        partition = manager.partition("t", 0)
+        assert partition is not None
+        assert partition.leader_epoch == 5
 
 
 async def test_orders_go_by_one_connection_and_new_partitions_by_another(tmp_path: Path) -> None:

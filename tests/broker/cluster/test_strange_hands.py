@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from broker.cluster.zookeeper.session import Create, Delete, SetData
+from broker.controller.requests import NewTopic
 from tests.broker.cluster.fake_zookeeper import FakeZooKeeper
 from tests.broker.cluster.test_three_replicas import NODES, create, read_all
+from tests.broker.running import TIMEOUT_MS
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.broker.wire_client import batch_of
 
@@ -129,3 +132,153 @@ async def test_a_partition_whose_state_is_lost_is_not_made_anew(
         await produced(cluster, "b")
         async with cluster.clients() as clients:
             assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+
+
+async def test_a_broker_whose_registration_is_removed_comes_back_by_itself(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        await produced(cluster, "a")
+        for _ in range(2):
+            leader = await cluster.led("t")
+            epoch = cluster.broker(leader).broker_epoch
+            remove(cluster.zookeeper, f"/brokers/ids/{leader}")
+            await until(lambda leader=leader, epoch=epoch: cluster.broker(leader).broker_epoch > epoch)
+            await all_in_sync(cluster)
+        await produced(cluster, "b")
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("path", ["/brokers/ids", "/controller_epoch", "/config", "/admin", "/isr_change_notification"])
+async def test_what_is_removed_whole_is_there_again(tmp_path: Path, path: str) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        await produced(cluster, "a")
+        before = epoch_of(cluster)
+        remove(cluster.zookeeper, path)
+        await cluster.start(await another_controls(cluster))
+        await all_in_sync(cluster)
+        await produced(cluster, "b")
+        assert epoch_of(cluster) > before
+        async with cluster.clients() as clients:
+            await create(clients[1], "new")
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("path", ["/brokers", "/brokers/topics", "/brokers/topics/t"])
+async def test_topics_that_a_hand_removed_keep_their_records_and_go_on_when_they_are_put_back(
+    tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By hand, or because ZooKeeper was put back to a time before they were made."""
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        await produced(cluster, "a")
+        zookeeper = cluster.zookeeper
+        whole = {each: zookeeper.read(each).data for each in zookeeper.paths() if each.startswith("/brokers/topics/t")}
+        remove(zookeeper, path)
+        await until(lambda: len(list(tmp_path.glob("*/t-0.*-stray"))) == len(NODES))
+        assert "its deletion was not ordered" in caplog.text
+        await cluster.start(await another_controls(cluster))
+        for each, data in whole.items():
+            write(zookeeper, each, data)
+        await all_in_sync(cluster)
+        await produced(cluster, "b")
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+        assert not list(tmp_path.glob("*/*-stray"))
+
+
+async def test_what_was_deleted_goes_from_a_broker_that_was_away_when_it_is_back(tmp_path: Path) -> None:
+    """Also where another topic has its name by then, and another broker is the controller."""
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        await produced(cluster, "a")
+        await until(lambda: cluster.controller is not None)
+        away = next(node for node in NODES if node != cluster.controller)
+        await cluster.kill(away)
+        controller = cluster.broker(next(iter(cluster.servers))).controller
+        await controller.delete_topic("t", TIMEOUT_MS)
+        old = (tmp_path / str(away) / "t-0" / "partition.metadata").read_text()
+        made = await controller.create_topic(NewTopic("t", 1, 2), TIMEOUT_MS)
+        await produced(cluster, "b")
+        remembered = [path for path in cluster.zookeeper.paths() if path.startswith("/farshore/deleted_topics/")]
+        assert len(remembered) == 1
+        await cluster.start(await another_controls(cluster), away)
+        await until(lambda: cluster.zookeeper.find(remembered[0]) is None)
+        left = list((tmp_path / str(away)).rglob("partition.metadata"))
+        assert old not in [path.read_text() for path in left if path.parent.name.startswith("t-0")]
+        assert await cluster.led("t") in made.partitions[0].replicas
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["b"]
+
+
+def epoch_of(cluster: RunningCluster) -> int:
+    return max(cluster.broker(node).replicas.controller_epoch for node in cluster.servers)
+
+
+async def all_in_sync(cluster: RunningCluster) -> None:
+    await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == set(NODES))
+
+
+async def test_what_tools_of_old_write_is_done_at_once_and_garbage_there_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka's tools before 2.4 spoke to ZooKeeper alone."""
+    moves, elections = "/admin/reassign_partitions", "/admin/preferred_replica_election"
+    async with running_cluster(tmp_path, *NODES, auto_leader_rebalance_enable=False) as cluster:
+        await begun(cluster)
+        zookeeper = cluster.zookeeper
+        for path in (moves, elections):
+            write(zookeeper, path, b"{")
+            await until(lambda path=path: f"znode {path} cannot be read" in caplog.text)
+        await produced(cluster, "a")
+
+        unknown = '{"topic":"none","partition":0,"replicas":[1]},{"topic":"bad","partition":0,"replicas":[9]}'
+        known = '{"topic":"t","partition":0,"replicas":[3,1]}'
+        write(zookeeper, moves, f'{{"version":1,"partitions":[{unknown},{known}]}}'.encode())
+        await until(lambda: (state := cluster.told("t")) is not None and state.replicas == (3, 1))
+        await until(lambda: zookeeper.find(moves) is None)
+
+        state = cluster.told("t")
+        assert state is not None
+        await cluster.kill(3)
+        assert await cluster.led("t", among=[1]) == 1
+        await cluster.start(3)
+        await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == {1, 3})
+        write(zookeeper, elections, b'{"version":1,"partitions":[{"topic":"t","partition":0}]}')
+        assert await cluster.led("t", among=[3]) == 3
+        await until(lambda: zookeeper.find(elections) is None)
+
+        write(zookeeper, "/brokers/topics/old", b'{"version":1,"partitions":{"0":[2,1],"1":[1,3]}}')
+        for index in range(2):
+            await cluster.led("old", index)
+        write(zookeeper, "/brokers/topics/old", grown(zookeeper.read("/brokers/topics/old").data, "2", [3, 2]))
+        await cluster.led("old", 2)
+        await produced(cluster, "b")
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+
+
+async def test_what_tools_of_old_wrote_while_nobody_was_the_controller_is_done_too(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        await produced(cluster, "a")
+        await cluster.kill_all()
+        moves = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2]}]}'
+        write(cluster.zookeeper, "/admin/reassign_partitions", moves)
+        await cluster.start(*NODES)
+        await until(lambda: (state := cluster.told("t")) is not None and state.replicas == (2,))
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["a"]
+
+
+def grown(data: bytes, index: str, replicas: list[int]) -> bytes:
+    document = json.loads(data)
+    document["partitions"][index] = replicas
+    return json.dumps(document).encode()
+
+
+def remove(zookeeper: FakeZooKeeper, path: str) -> None:
+    """With all that is under it."""
+    under = [each for each in zookeeper.paths() if each == path or each.startswith(f"{path}/")]
+    zookeeper.write(zookeeper.connect(), [Delete(each) for each in reversed(under)])

@@ -28,6 +28,7 @@ from tests.broker.cluster.contract import (
     topic,
 )
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, Loss
+from tests.broker.cluster.hands_contract import HandsContract
 
 
 class Clock(ManualClock):
@@ -65,6 +66,16 @@ class TestZooKeeper(MetadataStoreContract):
             return stores[0]
 
         return open
+
+
+class TestHands(HandsContract):
+    @pytest.fixture
+    async def store(self, server: FakeZooKeeper) -> ZooKeeperMetadataStore:
+        return await opened(server)
+
+    @pytest.fixture
+    def hand(self, server: FakeZooKeeper) -> FakeSession:
+        return server.connect()
 
 
 async def test_two_brokers_elect_one_controller(server: FakeZooKeeper) -> None:

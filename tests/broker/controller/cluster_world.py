@@ -37,7 +37,7 @@ from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.controller.controller import ClusterController
 from broker.controller.leaders import LeaderBalance
-from broker.errors import BrokerError
+from broker.errors import BrokerError, LogStorageError
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.cluster.fake_zookeeper import FakeSession
 from tests.broker.controller.checked_zookeeper import CheckedZooKeeper, Judge, SimClock, Violation
@@ -53,7 +53,12 @@ class SimBroker:
         self.world = world
         self.node_id = node_id
         self.folders: set[tuple[UUID, int]] = set()
+        # Those that may have records, and of these those that were set aside.
+        self.used: set[tuple[UUID, int]] = set()
+        self.strays: set[tuple[UUID, int]] = set()
         self.broken: set[tuple[UUID, int]] = set()
+        # So many orders it refuses, whatever they say.
+        self.busy_orders = 0
         self.begin_life()
 
     def begin_life(self) -> None:
@@ -75,12 +80,16 @@ class SimBroker:
         if self.store is None or order.broker_epoch < self.store.broker_epoch:
             raise StaleBrokerEpoch(f"broker {self.node_id} has another life")
         self.controller_epoch = order.controller_epoch
+        if self.busy_orders:
+            self.busy_orders -= 1
+            raise LogStorageError("the disk is busy")
 
     def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
         must = self.world.judge.must
         self.check(order)
         if order.complete:
             named = {(order.topics[where.topic].topic_id, where.partition) for where in order.partitions}
+            self.strays |= (self.folders & self.used) - named
             self.folders &= named
             self.states = {where: known for where, known in self.states.items() if where in order.partitions}
         for where, state in order.partitions.items():
@@ -92,7 +101,12 @@ class SimBroker:
                 self.prepared[where] = topic_id
                 continue
             must(state.version != UNWRITTEN, f"{where}: ordered before it was written")
+            self.world.led_ids.add(topic_id)
             self.prepared.pop(where, None)
+            if folder in self.strays:
+                self.strays.discard(folder)
+                self.folders.add(folder)
+            self.used.add(folder)
             if folder not in self.folders:
                 must(self.node_id not in state.isr, f"{where}: broker {self.node_id} is in sync without a folder")
                 self.folders.add(folder)
@@ -109,6 +123,7 @@ class SimBroker:
         self.check(order)
         for where, leader_epoch in order.partitions.items():
             topic_id, known = order.topic_ids[where.topic], self.states.get(where)
+            self.strays.discard((topic_id, where.partition))
             if known is not None and known[0] == topic_id and known[1].leader_epoch <= leader_epoch:
                 del self.states[where]
                 self.folders.discard((topic_id, where.partition))
@@ -172,6 +187,8 @@ class World:
         self.brokers = {node: SimBroker(self, node) for node in range(brokers)}
         self.sessions: dict[int, FakeSession] = {}
         self.cut_ways: list[set[int]] = []
+        self.led_ids: set[UUID] = set()
+        """Of topics of which any partition was ever ordered."""
         self.orders: list[tuple[int, int, Order]] = []
         """Which were carried out, by which broker for which."""
         self._leaders: dict[tuple[TopicPartition, UUID, int], int] = {}
@@ -209,6 +226,7 @@ class World:
                         store,
                         broker.node_id,
                         lambda live: self._way(broker, live),
+                        lambda: broker.controller_epoch,
                         self.clock,
                         self.rng,
                         1,
@@ -347,6 +365,9 @@ class World:
         # What a refused growth made waits for the next one, or the next complete order.
         if broker.folders - {(topic_id, where.partition) for where, topic_id in broker.prepared.items()} != kept:
             return f"broker {broker.node_id} has folders of other partitions"
+        topic_ids = {topic.topic_id for topic in topics.values()}
+        if left := {stray for stray in broker.strays if stray[0] in self.led_ids - topic_ids}:
+            return f"broker {broker.node_id} still has of deleted topics {left}"
         known = {name: replace(topic, version=0, config_version=0) for name, topic in broker.view.topics.items()}
         if known != {name: replace(topic, version=0, config_version=0) for name, topic in topics.items()}:
             return f"broker {broker.node_id} tells clients something else than is true"

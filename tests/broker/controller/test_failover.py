@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
@@ -12,6 +13,7 @@ from broker.cluster.orders import StaleBrokerEpoch
 from broker.cluster.zookeeper.topics import PARTITIONS_AT_ONCE
 from broker.controller.controller import ClusterController
 from broker.controller.requests import NewTopic
+from broker.errors import BrokerError
 from tests.broker.cluster.fake_zookeeper import FakeSession, Loss
 from tests.broker.controller.checked_zookeeper import SESSION_MS
 from tests.broker.controller.cluster_world import World
@@ -87,6 +89,26 @@ async def test_a_broker_that_stops_in_order_leads_nothing_by_then(world: World) 
     assert topics["alone"].partitions[0].leader == 1
     await world.kill(1)
     await world.settle()
+
+
+@pytest.mark.parametrize("busy_orders", [1, 2, 3, 5])
+async def test_what_a_broker_refuses_for_a_moment_it_is_ordered_again_as_it_is_then(
+    world: World, busy_orders: int
+) -> None:
+    controller = controller_of(world)
+    node = world.brokers[0].view.controller
+    others = [broker for broker in world.brokers.values() if broker.node_id != node]
+    await controller.create_topic(NewTopic("t", 6, 3), 60_000)
+    await controller.create_topic(NewTopic("gone", 3, 3), 60_000)
+    await world.settle()
+    others[0].busy_orders = busy_orders
+    await world.kill(others[1].node_id)
+    world.pass_time(SESSION_MS)
+    with suppress(BrokerError):
+        await controller.delete_topic("gone", 1)
+    await world.settle()
+    assert others[0].busy_orders == 0
+    assert controller_of(world) is controller, "no election was needed for it"
 
 
 @pytest.mark.parametrize("steps", range(8))

@@ -38,7 +38,9 @@ class Unreachable:
 
 
 def queue_to(broker: Unreachable) -> BrokerQueue:
-    return BrokerQueue(2, broker, PausesAlone(), lambda: None, lambda node, failures: None)
+    return BrokerQueue(
+        2, broker, PausesAlone(), lambda: None, lambda node, failures: None, lambda order, refusals: None
+    )
 
 
 @pytest.mark.parametrize(("unreached_s", "told"), [(PATIENCE_S / 2, 0), (PATIENCE_S * 3, 1)])

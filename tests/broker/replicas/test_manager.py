@@ -16,7 +16,7 @@ from broker.cluster.metadata import NO_LEADER, Configs, PartitionState, TopicSta
 from broker.cluster.orders import LeaderAndIsr, StaleBrokerEpoch, StaleController, StopReplica, UpdateMetadata
 from broker.cluster.view import ClusterView
 from broker.log.disk import OS_DISK, Disk, OsDisk
-from broker.replicas.files import PartitionFiles
+from broker.replicas.files import NotNew, PartitionFiles
 from broker.replicas.manager import ReplicaManager
 from broker.topics.folders import PartitionFolders
 from broker.wire.errors import ErrorCode
@@ -101,6 +101,19 @@ async def test_a_new_partition_is_nobodys_until_it_is_written_who_leads(
     assert told == [(T0, 0), (T0, None)]
 
 
+async def test_an_order_that_comes_again_while_it_is_carried_out_is_carried_out_once(
+    tmp_path: Path, manager: ReplicaManager
+) -> None:
+    """The controller did not hear of it in time. Two logs in one folder would overwrite each other."""
+    new = topic(*[WAITING] * 20)
+    first, again = (asyncio.create_task(manager.lead_and_follow(order(new, new=True))) for _ in range(2))
+    assert await first == await again == {}
+    assert await manager.lead_and_follow(order(replace(new, partitions=(state(US),) * 20))) == {}
+    append(manager, "a")
+    assert len(list(tmp_path.glob("t-*"))) == 20
+    assert manager.topics["t"].partitions[0].log.log_end_offset == 1
+
+
 async def test_orders_of_before_are_refused(manager: ReplicaManager) -> None:
     led = await made_and_led(manager)
     assert await manager.lead_and_follow(order(replace(led, partitions=(state(OTHER, 5),)), epoch=3)) == {}
@@ -135,7 +148,57 @@ async def test_who_is_in_sync_and_has_no_folder_is_damaged_and_who_is_not_begins
     follower.close()
 
 
-async def test_a_complete_order_removes_what_it_does_not_name(tmp_path: Path, manager: ReplicaManager) -> None:
+async def test_what_no_order_names_is_kept_and_taken_in_again_or_deleted_by_order_alone(
+    tmp_path: Path, manager: ReplicaManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The metadata may have lost it, or be an old copy."""
+    led = await made_and_led(manager)
+    append(manager, "a")
+    stray = f"t-0.{led.topic_id.hex}-stray"
+    await manager.lead_and_follow(nothing())
+    assert (manager.topics, [path.name for path in tmp_path.iterdir()]) == ({}, [stray])
+    assert f"where they are not wanted: rm -r {tmp_path / stray}" in caplog.text
+    again = replace(led, partitions=(state(US, 1),))
+    assert await manager.lead_and_follow(order(again, complete=True)) == {}
+    assert manager.topics["t"].partitions[0].log.log_end_offset == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["t-0"]
+
+    another = topic(WAITING)
+    assert await manager.lead_and_follow(order(another, new=True)) == {}
+    assert await manager.lead_and_follow(order(replace(another, partitions=(state(US),)))) == {}
+    append(manager, "of another topic of that name")
+    assert {path.name for path in tmp_path.iterdir()} == {"t-0", stray}
+    assert await manager.stop(stop(led, leader_epoch=9)) == {}
+    await manager.removing.sweep()
+    assert [path.name for path in tmp_path.iterdir()] == ["t-0"]
+    assert manager.topics["t"].partitions[0].log.log_end_offset == 1
+
+
+async def test_what_was_set_aside_long_ago_is_no_new_partition(tmp_path: Path, manager: ReplicaManager) -> None:
+    led = await made_and_led(manager)
+    append(manager, "a")
+    await manager.lead_and_follow(nothing())
+    with pytest.raises(NotNew):
+        await manager.lead_and_follow(order(replace(led, partitions=(WAITING,)), new=True))
+    follower = replace(led, partitions=(state(OTHER, 1, isr=(OTHER,)),))
+    assert await manager.lead_and_follow(order(follower)) == {}
+    assert manager.topics["t"].partitions[0].log.log_end_offset == 1, "its leader says what of it is right"
+
+
+def test_a_stray_has_a_name_that_a_file_system_takes(tmp_path: Path) -> None:
+    folders, topic_id, name = PartitionFolders(tmp_path), uuid.uuid4(), "n" * 249
+    (path,) = folders.prepare(name, [12345], topic_id)
+    (path / "00000000000000000000.log").write_bytes(b"r")
+    assert folders.set_aside(path) is None
+    (stray,) = tmp_path.iterdir()
+    assert len(stray.name) <= 255
+    assert folders.find(name, 12345, topic_id) == path
+    assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_a_complete_order_removes_what_it_does_not_name_and_has_no_records(
+    tmp_path: Path, manager: ReplicaManager
+) -> None:
     await made_and_led(manager)
     await manager.lead_and_follow(order(topic(WAITING, name="prepared"), new=True))
     await manager.lead_and_follow(nothing(unreadable=frozenset({"t"})))
@@ -143,7 +206,7 @@ async def test_a_complete_order_removes_what_it_does_not_name(tmp_path: Path, ma
     assert manager.topics["t"].partitions[0].leading is not None
     await manager.lead_and_follow(nothing())
     assert (manager.topics, list(tmp_path.glob("*-0"))) == ({}, [])
-    await manager.sweep_now()
+    await manager.removing.sweep()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -76,7 +76,7 @@ async def test_many_partitions_cost_one_wait_and_nothing_in_the_loop(tmp_path: P
         await broker.delete("t")
         assert (disk.waits, disk.in_loop) == (2, 0)
         assert not list(tmp_path.glob("t-*")), "the name is free"
-        await broker.replicas.sweep_now()
+        await broker.replicas.removing.sweep()
         assert partition_folders(tmp_path) == 0
 
 
@@ -87,7 +87,7 @@ async def test_what_was_not_removed_before_a_stop_is_removed_after_the_next_star
             await broker.delete("t")
         assert partition_folders(tmp_path) == 6
     async with lone_broker(tmp_path, WatchedDisk()) as again:
-        sweeping = asyncio.create_task(again.replicas.sweep())
+        sweeping = asyncio.create_task(again.replicas.removing.run())
         async with asyncio.timeout(60):
             while partition_folders(tmp_path):
                 await asyncio.to_thread(tmp_path.stat)
@@ -118,7 +118,7 @@ async def test_one_name_is_changed_by_one_at_a_time(tmp_path: Path) -> None:
         assert isinstance(grown, UnknownTopic)
         assert not isinstance(again, BaseException)
         assert (await broker.create("t", 1)).topic_id != first.topic_id
-        await broker.replicas.sweep_now()
+        await broker.replicas.removing.sweep()
         assert partition_folders(tmp_path) == 4
 
 

@@ -1,0 +1,72 @@
+"""Topics that were deleted, and the brokers that still have to remove their records: znodes that only farshore has.
+
+Kafka keeps a topic until every broker has removed it. Here its name is free at once, and who was away is told later, by
+its id; what no deletion stands for is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection
+from typing import Final
+from uuid import UUID
+
+from broker.cluster.metadata import NO_TOPIC_ID, Controller, DeletedTopic, TopicState
+from broker.cluster.metadata_store import MetadataUnreadable
+from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.errors import NoNode
+from broker.cluster.zookeeper.session import Create, Delete, Operation, SetData, ZooKeeper
+from broker.cluster.zookeeper.topics import fenced, read_each
+from broker.cluster.zookeeper.values import as_text, int32, node_ids
+
+DELETED_TOPICS: Final = "/farshore/deleted_topics"
+OWN_PATHS: Final = ("/farshore", DELETED_TOPICS)
+"""Parents first."""
+
+log = logging.getLogger(__name__)
+
+
+def remembered(topic: TopicState) -> list[Operation]:
+    """To be written with the deletion's end."""
+    if topic.topic_id == NO_TOPIC_ID or not topic.partitions:
+        return []  # what cannot be read names no brokers: what they have is set aside
+    deleted = DeletedTopic.of(topic)
+    return [Create(_path(deleted.topic_id), _encode(deleted))]
+
+
+async def read_deleted_topics(zk: ZooKeeper) -> dict[UUID, DeletedTopic]:
+    """Those that can be read; of the others nothing is removed."""
+    found = await read_each(await zk.children(DELETED_TOPICS), lambda name: _read(zk, f"{DELETED_TOPICS}/{name}"))
+    return {topic.topic_id: topic for topic in found if topic is not None}
+
+
+async def set_deleted_topics(zk: ZooKeeper, controller: Controller, changed: Collection[DeletedTopic]) -> None:
+    for topic in changed:
+        path = _path(topic.topic_id)
+        with contextlib.suppress(NoNode):
+            await fenced(zk, controller, [SetData(path, _encode(topic)) if topic.nodes else Delete(path)])
+
+
+def _path(topic_id: UUID) -> str:
+    return f"{DELETED_TOPICS}/{topic_id}"
+
+
+def _encode(topic: DeletedTopic) -> bytes:
+    document = {"version": 1, "topic": topic.name, "partitions": topic.partitions, "brokers": sorted(topic.nodes)}
+    return layout.encode(document)
+
+
+async def _read(zk: ZooKeeper, path: str) -> DeletedTopic | None:
+    try:
+        data, _ = await zk.get(path)
+        document = layout.decode(data, path)
+        with layout.reading(path):
+            name, partitions = as_text(document["topic"]), int32(document["partitions"])
+            topic_id = UUID(path.rpartition("/")[2])
+            return DeletedTopic(name, topic_id, partitions, frozenset(node_ids(document["brokers"])))
+    except NoNode:
+        return None
+    except MetadataUnreadable as error:
+        log.error("%s: what was deleted with it stays on the brokers", error)  # noqa: TRY400 - foreseen
+        return None
