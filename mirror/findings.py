@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -44,7 +44,7 @@ class LinkFindingKind(StrEnum):
     GROUP_FAILED = "group_failed"
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"
-    """The worker lives, and could not look at the groups for longer than the limit."""
+    """The groups were not looked at for longer than the limit, or never."""
 
 
 _HOLD_STEPS = {
@@ -92,7 +92,7 @@ def link_findings(
     if look is None:
         return tuple(found)
     found += _of_fence(link, look)
-    found += [_held(hold) for hold in look.holds]
+    found += _of_holds(look.holds)
     found += [_left_to_silent(link, *left) for left in look.left_to]
     stopped = entries.open_gaps().keys() if entries is not None else set()
     found += [
@@ -144,13 +144,12 @@ def _of_groups(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
     looked_at_ms, owner = entries.groups.looked_at_ms, entries.owner
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
         return
-    if link.groups and looked_at_ms is not None and owner is not None:
-        age_ms = owner.at_ms - looked_at_ms  # both by the worker's clock
-        if age_ms > GROUPS_NOT_SEEN_AFTER_MS:
-            text = f"no group was looked at for {human_seconds(age_ms / 1000)}"
-            yield LinkFinding(
-                LinkFindingKind.GROUPS_NOT_SEEN, None, None, text, "see event=group_failed in the mirror's output"
-            )
+    if link.groups and owner is not None:
+        age_ms = None if looked_at_ms is None else owner.at_ms - looked_at_ms  # both by the worker's clock
+        if age_ms is None or age_ms > GROUPS_NOT_SEEN_AFTER_MS:
+            since = "yet" if age_ms is None else f"for {human_seconds(age_ms / 1000)}"
+            step = "if it stays so, see event=group_failed in the mirror's output"
+            yield LinkFinding(LinkFindingKind.GROUPS_NOT_SEEN, None, None, f"no group was looked at {since}", step)
     for group, entry in entries.groups.waiting().items():
         if entry.failure:
             step = f"farshore group describe --link {link.name} --group {group}"
@@ -171,6 +170,16 @@ def _stopped(link: Link, gap: Gap) -> LinkFinding:
     text = f"{gap.kind.value}: {gap.detail}" if gap.detail else gap.kind.value
     command = next_command(link.name, gap)
     return LinkFinding(LinkFindingKind.PARTITION_STOPPED, gap.topic, gap.partition, text, command)
+
+
+def _of_holds(holds: Sequence[Hold]) -> Iterable[LinkFinding]:
+    """Each, but those that nobody looked at yet in one: a worker that begins has all of them before it."""
+    waiting = [hold for hold in holds if hold.reason is HoldReason.NOT_TAKEN_IN]
+    yield from (_held(hold) for hold in holds if len(waiting) < 2 or hold.reason is not HoldReason.NOT_TAKEN_IN)
+    if len(waiting) > 1:
+        text = f"{HoldReason.NOT_TAKEN_IN.value}: {len(waiting)} partitions, the first {waiting[0].topic}-"
+        text += f"{waiting[0].partition}: the mirror has not looked at them yet"
+        yield LinkFinding(LinkFindingKind.PARTITION_HELD, None, None, text, "")
 
 
 def _held(hold: Hold) -> LinkFinding:

@@ -87,9 +87,17 @@ def merge_holds(link: Link, seen: TopicsSeen, entries: StateEntries, now_ms: int
             continue
         if key in entries.holds:
             found[key] = entries.holds[key]
-        elif key not in entries.checkpoints:
+        elif not _is_taken_in(entries, key):
             found[key] = Hold(*key, HoldReason.NOT_TAKEN_IN, "", now_ms)
     return tuple(found[key] for key in sorted(found, key=_place) if key not in stopped)
+
+
+def _is_taken_in(entries: StateEntries, key: tuple[str, int]) -> bool:
+    """Whether the owner looked at the partition: of one that begins, what the worker before it found is not yet so."""
+    checkpoint, owner = entries.checkpoints.get(key), entries.owner
+    if checkpoint is None or owner is None:
+        return False
+    return checkpoint.writer == owner.writer or not owner.is_worker
 
 
 def _partitions(seen: TopicsSeen) -> Iterable[tuple[str, int]]:

@@ -56,9 +56,10 @@ class LinkStatus:
 
     `worker` is the one whose heartbeat stands in the link's state, "" where none does; `heartbeat_age_ms` is by the
     clock of who looked. `partition_lags` begins with the partitions that stand still. `groups_waiting` are the groups
-    with an offset that is not carried over, those that failed as a whole among them; while one was never synced there
-    is no `oldest_group_sync_at_ms`. `holds` are the partitions, or whole topics, that should be mirrored and are not,
-    beside those at gaps; None while a site does not answer.
+    with an offset that is not carried over, those that failed as a whole among them; nothing is known of groups before
+    the link first looked at them, and while one was never synced there is no `oldest_group_sync_at_ms`. `holds` are the
+    partitions, or whole topics, that should be mirrored and are not, beside those at gaps; None while a site does not
+    answer.
     """
 
     link: str
@@ -73,7 +74,7 @@ class LinkStatus:
     lag_bytes: int | None
     lag_seconds: float | None
     lag_is_estimated: bool
-    partitions_stopped: int
+    partitions_stopped: int | None
     partitions_held: int | None
     worker: str
     heartbeat_at_ms: int | None
@@ -81,11 +82,11 @@ class LinkStatus:
     restarts: int
     restart_reason: str
     last_seen_at_ms: int | None
-    groups: int
-    groups_waiting: int
-    groups_failed: int
+    groups: int | None
+    groups_waiting: int | None
+    groups_failed: int | None
     groups_looked_at_ms: int | None
-    groups_never_synced: int
+    groups_never_synced: int | None
     oldest_group_sync_at_ms: int | None
     findings: tuple[LinkFinding, ...]
     holds: tuple[Hold, ...] | None
@@ -142,6 +143,7 @@ def summarise(
     checkpoints = entries.checkpoints.values() if entries is not None else ()
     groups = entries.groups if entries is not None else GroupSyncs()
     synced = groups.synced_at_ms
+    groups_known = entries is not None and not (link.groups and groups.looked_at_ms is None and not groups.names)
     return LinkStatus(
         link=link.name,
         source=link.source.name,
@@ -155,7 +157,7 @@ def summarise(
         lag_bytes=_known(sum, [lag.lag_bytes for lag in lags]) if amounts_known else None,
         lag_seconds=_known(max, [0.0, *(lag.lag_seconds for lag in lags)]) if amounts_known else None,
         lag_is_estimated=any(lag.lag_bytes_estimated or lag.lag_records_estimated for lag in lags),
-        partitions_stopped=len(stopped),
+        partitions_stopped=None if entries is None else len(stopped),
         partitions_held=None if holds is None else len(holds),
         worker=heartbeat.worker,
         heartbeat_at_ms=heartbeat.at_ms,
@@ -163,11 +165,11 @@ def summarise(
         restarts=owner.restarts if owner is not None else 0,
         restart_reason=owner.restart_reason if owner is not None else "",
         last_seen_at_ms=max((checkpoint.observed_at_ms for checkpoint in checkpoints), default=None),
-        groups=len(groups.names),
-        groups_waiting=len(groups.waiting()),
-        groups_failed=sum(bool(entry.failure) for entry in groups.by_group.values()),
+        groups=len(groups.names) if groups_known else None,
+        groups_waiting=len(groups.waiting()) if groups_known else None,
+        groups_failed=sum(bool(entry.failure) for entry in groups.by_group.values()) if groups_known else None,
         groups_looked_at_ms=groups.looked_at_ms,
-        groups_never_synced=len(groups.names - synced.keys()),
+        groups_never_synced=len(groups.names - synced.keys()) if groups_known else None,
         oldest_group_sync_at_ms=min(synced.values(), default=None) if groups.names <= synced.keys() else None,
         findings=link_findings(link, answers, entries, look, heartbeat, trouble),
         holds=holds,

@@ -50,7 +50,9 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 @click.option("--all", "every_partition", is_flag=True, help="Show partitions without a finding, and past gaps, too.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until interrupted.")
 @click.option("--until", "goal", type=GoalOption(), help="Wait until every link is `healthy`, or its `lag<5s`.")
-@click.option("--timeout", "timeout_ms", type=Duration(1), default="60s", show_default=True, help="Of --until.")
+@click.option(
+    "--timeout", "timeout_ms", type=Duration(1), default="60s", show_default=True, help="How long --until waits."
+)
 @output_option
 @click.pass_obj
 def status(
@@ -69,6 +71,8 @@ def status(
     if watch and goal is not None:
         raise click.UsageError("--watch never ends and --until does: give one of them")
     links = (context.link(link_name),) if link_name else context.links()
+    if goal is not None and not links:
+        raise click.UsageError("--until waits for links, and the file has none")
     heartbeats = HeartbeatWatch(SystemClock())
     if watch:
         run_async(_watch(links, heartbeats, output, every_partition), service=True)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from broker.base.durations import DurationInvalid, human_seconds, parse_duration_ms
+from deploy.cli.tables import counted
 from mirror.status import LinkCondition, LinkStatus
 
 HEALTHY = "healthy"
@@ -21,7 +22,8 @@ _MIRRORING = frozenset({LinkCondition.RUNNING, LinkCondition.RESTARTING})
 class Goal:
     """A state of all links: without a finding, or where `lag_below_ms` is given, with a known lag below it.
 
-    A lag counts only while a worker lives and no partition stands still: otherwise it will not stay so.
+    A lag counts only while a worker lives and no partition stands still or waits to be taken in: otherwise it will not
+    stay so.
     """
 
     text: str
@@ -38,7 +40,7 @@ class Goal:
         if self.lag_below_ms is None:
             return not status.findings
         in_time = status.lag_seconds is not None and status.lag_seconds * 1000 < self.lag_below_ms
-        return in_time and status.condition in _MIRRORING
+        return in_time and status.condition in _MIRRORING and not status.partitions_held
 
     def _lacks(self, status: LinkStatus) -> str:
         if self.lag_below_ms is None:
@@ -46,6 +48,8 @@ class Goal:
             return f"{first} and {len(others)} more" if others else first
         if status.condition not in _MIRRORING:
             return status.condition.value
+        if status.lag_seconds is not None and status.partitions_held:
+            return f"{counted(status.partitions_held, 'partition')} not taken in, or held"
         return "lag unknown" if status.lag_seconds is None else f"lag {human_seconds(status.lag_seconds)}"
 
 

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 from broker.wire.vocabulary import NO_LEADER
 from mirror.looking import merge_holds
-from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, LinkRun, Owner, RunState, Writer
+from mirror.offsets.entries import (
+    OPERATION_PREFIX,
+    Checkpoint,
+    Gap,
+    GapKind,
+    GapStatus,
+    LinkRun,
+    Owner,
+    RunState,
+    Writer,
+)
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End
 from mirror.offsets.state import StateEntries
@@ -35,6 +45,17 @@ def test_what_is_mirrored_is_not_named() -> None:
 def test_what_no_worker_has_begun_with_is_named() -> None:
     entries = replace(MIRRORED, checkpoints={("a", 1): checkpoint(1)})
     assert merge_holds(LINK, BOTH, entries, NOW_MS) == (Hold("a", 0, HoldReason.NOT_TAKEN_IN, "", NOW_MS),)
+
+
+def test_what_an_earlier_worker_found_is_not_yet_so_for_one_that_begins() -> None:
+    later = Writer(WRITER.producer_id, WRITER.epoch + 1)
+    entries = replace(MIRRORED, owner=Owner(later, "host:2", 1))
+    begun = Hold("a", 0, HoldReason.NOT_TAKEN_IN, "", NOW_MS)
+    assert merge_holds(LINK, BOTH, entries, NOW_MS) == (begun, replace(begun, partition=1))
+    taken = replace(entries, checkpoints={**entries.checkpoints, ("a", 0): replace(checkpoint(0), writer=later)})
+    assert merge_holds(LINK, BOTH, taken, NOW_MS) == (replace(begun, partition=1),)
+    command = replace(MIRRORED, owner=Owner(later, f"{OPERATION_PREFIX}resume-1", 1))
+    assert merge_holds(LINK, BOTH, command, NOW_MS) == (), "a command takes nothing in: it is silent, which is found"
 
 
 def test_where_nobody_may_mirror_or_ever_did_there_is_nothing_to_name() -> None:

@@ -177,10 +177,42 @@ def test_groups_that_nobody_looks_at_are_a_finding(age_ms: int, told: bool) -> N
         assert (LinkFindingKind.GROUPS_NOT_SEEN in {finding.kind for finding in found}) == expected
 
 
+def test_groups_that_nobody_looked_at_yet_are_unknown_and_a_finding() -> None:
+    """A worker has just begun: 0 groups would be said of a site that has a hundred."""
+    link = replace(LINK, groups=("app",))
+
+    def found(of: Link, groups: GroupSyncs) -> tuple[int | None, int | None, set[LinkFindingKind]]:
+        entries = replace(state(), groups=groups)
+        look = LinkLook(LagReport((), {}), ())
+        status = summarise(of, (True, True), entries, look, judge_heartbeat(entries.owner, 2), "")
+        return status.groups, status.groups_waiting, {finding.kind for finding in status.findings}
+
+    assert found(link, GroupSyncs()) == (None, None, {LinkFindingKind.GROUPS_NOT_SEEN})
+    assert found(link, GroupSyncs(times=GroupSyncTimes(looked_at_ms=1))) == (0, 0, set())
+    assert found(LINK, GroupSyncs()) == (0, 0, set()), "it carries none"
+
+
+def test_many_partitions_that_are_not_taken_in_yet_are_one_finding() -> None:
+    waiting = [Hold("flights", at, HoldReason.NOT_TAKEN_IN, "", 1) for at in range(1_000)]
+    held = Hold("orders", 0, HoldReason.NO_LEADER_AT_SOURCE, "", 1)
+    status = summarise(
+        LINK,
+        (True, True),
+        state(),
+        LinkLook(LagReport((), {}), (*waiting, held)),
+        judge_heartbeat(state().owner, 2),
+        "",
+    )
+    assert [finding.topic for finding in status.findings] == ["orders", None]
+    assert "not_taken_in: 1000 partitions, the first flights-0" in status.findings[1].detail
+    assert status.partitions_held == 1_001
+
+
 def test_a_link_that_never_proved_anything_was_never_seen() -> None:
-    for found in (None, state()):
+    for found, none in ((None, None), (state(), 0)):
         status = seen(found, None)
-        assert (status.last_seen_at_ms, status.groups, status.oldest_group_sync_at_ms) == (None, 0, None)
+        assert (status.last_seen_at_ms, status.oldest_group_sync_at_ms) == (None, None)
+        assert (status.groups, status.groups_waiting, status.partitions_stopped) == (none, none, none)
 
 
 def test_every_gap_is_told_also_those_that_are_decided() -> None:

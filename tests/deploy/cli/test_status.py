@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import click
 import pytest
@@ -27,6 +28,7 @@ LAGGING = PartitionLag(
 )  # fmt: skip
 EVEN = PartitionLag("flights", 0, "flights", 9, 9, 9, 0, 0, False, 0, False, 0.0, 0.0, None)
 BLIND = PartitionLag("orders", 1, "orders", 9, 19, 9, 10, 10, True, None, True, None, None, None)
+NOT_YET = Hold("flights", 0, HoldReason.NOT_TAKEN_IN, "", AT_MS)
 GAP = Gap(
     "bookings-confirmed-v2", 11, GapKind.TARGET_TRUNCATED, 12_345_678_901, 5, 4, GapStatus.STOPPED, AT_MS,
     "the target's log ends at 123456, up to 12345678901 was acknowledged",
@@ -34,13 +36,18 @@ GAP = Gap(
 
 
 def status(
-    *lags: PartitionLag, gaps: tuple[Gap, ...] = (), age_ms: int = 0, restarts: int = 0, holds: tuple[Hold, ...] = ()
+    *lags: PartitionLag,
+    gaps: tuple[Gap, ...] = (),
+    age_ms: int = 0,
+    restarts: int = 0,
+    holds: tuple[Hold, ...] = (),
+    link: Link = LINK,
 ) -> LinkStatus:
     owner = Owner(Writer(7, 3), "mirror-0.frankfurt.example.com:4711", AT_MS, restarts, "KafkaError: no leader")
     recorded = {(gap.topic, gap.partition, gap.source_from, gap.kind): gap for gap in gaps}
-    entries = StateEntries(LINK, exists=True, owner=owner, gaps=recorded)
+    entries = StateEntries(link, exists=True, owner=owner, gaps=recorded)
     return summarise(
-        LINK, (True, True), entries, LinkLook(LagReport(lags, {}), holds), judge_heartbeat(owner, AT_MS + age_ms), ""
+        link, (True, True), entries, LinkLook(LagReport(lags, {}), holds), judge_heartbeat(owner, AT_MS + age_ms), ""
     )
 
 
@@ -113,6 +120,9 @@ def test_what_is_unknown_is_said_in_both_forms(capsys: pytest.CaptureFixture[str
         ("lag<5s", status(EVEN, gaps=(GAP,)), False),
         ("lag<5s", status(EVEN, age_ms=600_000), False),
         ("lag<5s", status(EVEN, restarts=7), True),
+        ("healthy", status(EVEN, holds=(NOT_YET,)), False),
+        ("lag<5s", status(EVEN, holds=(NOT_YET,)), False),
+        ("healthy", status(EVEN, link=replace(LINK, groups=(".*",))), False),
     ],
 )
 def test_a_goal_is_reached_by_what_is_known(goal: str, found: LinkStatus, reached: bool) -> None:
