@@ -34,8 +34,8 @@ CANARY_INTERVAL_MS = SECOND_MS
 CANARY_DEADLINE_MS = 30 * SECOND_MS
 # A late record that still has not arrived after this long is lost, also when the link's map cannot prove it.
 CANARY_LOST_AFTER_MS = 10 * MINUTE_MS
-# How often the link's map is asked whether the mirror has passed the late records.
-CANARY_PROOF_INTERVAL_MS = 5 * SECOND_MS
+# How often the link's state is asked whether its target was promoted, and whether the mirror has passed late records.
+CANARY_LOOK_INTERVAL_MS = 2 * SECOND_MS
 CANARY_TOPIC_WAIT_MS = 60 * SECOND_MS
 CANARY_RETRY_MIN_MS = 250
 CANARY_RETRY_MAX_MS = 10 * SECOND_MS
@@ -53,6 +53,6 @@ CANARY_LATENCY_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 assert AUDIT_WINDOW_MIN_MS <= AUDIT_WINDOW_DEFAULT_MS
 assert CANARY_INTERVAL_MS < CANARY_DEADLINE_MS < CANARY_LOST_AFTER_MS
-assert CANARY_PROOF_INTERVAL_MS < CANARY_DEADLINE_MS
+assert CANARY_LOOK_INTERVAL_MS < CANARY_DEADLINE_MS
 assert CANARY_RETRY_MIN_MS < CANARY_RETRY_MAX_MS <= CANARY_DEADLINE_MS
 assert CANARY_LATENCY_BUCKETS_SECONDS[-1] * SECOND_MS >= CANARY_DEADLINE_MS

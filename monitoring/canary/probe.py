@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, describe_topics
-from mirror.api import Link, StateReader, load_partial_state
+from mirror.api import Link, LinkState, RunState, StateReader, load_partial_state
 from monitoring import limits
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge
@@ -45,6 +45,8 @@ class CanaryProbe:
         self._observe = observe
         self._changed = asyncio.Event()
         self._state = StateReader(link)
+        self.is_promoted = False
+        """Whether the target was promoted, as it was last seen: nothing is mirrored, so nothing is sent."""
         self._position: int | None = None
         """At the target: all records before it were seen."""
         # aiokafka logs each reconnection attempt; what matters of them is in the judge's counts.
@@ -53,9 +55,16 @@ class CanaryProbe:
     async def prepare(self) -> None:
         """Make the canary's topic at the source, and wait until the mirror has made it at the target.
 
-        Raises CanaryNotMirrored when it does not appear, and what the mirror's client raises for a site that is down.
+        Raises CanaryNotMirrored when it does not appear, also since the link's target was promoted, and what the
+        mirror's client raises for a site that is down.
         """
         topic = self.link.canary_topic
+        async with Cluster(self.link.target, client_id=CLIENT_ID) as target:
+            if _is_promoted(await load_partial_state(self.link, target, self._state)):
+                raise CanaryNotMirrored(
+                    f"nothing is mirrored along link {self.link.name}: {self.link.target.name} was promoted",
+                    f"to mirror again: farshore link resume --link {self.link.name}",
+                )
         async with Cluster(self.link.source, client_id=CLIENT_ID) as source:
             if topic not in await describe_topics(source, [topic]):
                 wanted = NewTopic(topic, partitions=1, configs=TOPIC_CONFIGS)
@@ -77,13 +86,14 @@ class CanaryProbe:
     async def run(self, duration_ms: int | None = None, tick: Callable[[], None] = lambda: None) -> None:
         """Write for `duration_ms` and wait for what is under way, or for ever; `tick` is called after each record.
 
-        Troubles of a site do not end it: they are what it is there to see. Call `prepare` first. Raises CanaryError,
-        with nothing written, where the target's topic may not be read at all.
+        Troubles of a site do not end it: they are what it is there to see. While the link's target is promoted nothing
+        is written: nobody would carry it. Call `prepare` first. Raises CanaryError, with nothing written, where the
+        target's topic may not be read at all.
         """
         in_place = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
-                helpers = [group.create_task(self._read_for_ever(in_place)), group.create_task(self._prove_for_ever())]
+                helpers = [group.create_task(self._read_for_ever(in_place)), group.create_task(self._look_for_ever())]
                 await in_place.wait()
                 async with asyncio.TaskGroup() as writers:
                     await self._write(writers, duration_ms, tick)
@@ -104,29 +114,35 @@ class CanaryProbe:
                 async with asyncio.timeout(limits.CANARY_INTERVAL_MS / 1000):
                     await self._changed.wait()
             self.judge.expire(self._clock_ms())
-        await self._prove()
+        await self._look()
 
-    async def _prove_for_ever(self) -> None:
+    async def _look_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(limits.CANARY_PROOF_INTERVAL_MS / 1000)
-            await self._prove()
+            await asyncio.sleep(limits.CANARY_LOOK_INTERVAL_MS / 1000)
+            await self._look()
 
-    async def _prove(self) -> None:
-        """Ask the link's map, where a record is overdue, whether the mirror has gone past it.
+    async def _look(self) -> None:
+        """See whether the target was promoted; where a record is overdue, whether the mirror has gone past it."""
+        try:
+            async with Cluster(self.link.target, client_id=CLIENT_ID) as target:
+                state = await load_partial_state(self.link, target, self._state)
+            self.is_promoted = _is_promoted(state)
+            if self.is_promoted:
+                self.judge.strand()
+            elif self.judge.overdue_records:
+                await self._prove(state)
+        except (FarshoreError, OSError):
+            return  # nothing is known or proved: the records stay late
+
+    async def _prove(self, state: LinkState) -> None:
+        """Ask the link's map whether the mirror has gone past what is overdue. Raises FarshoreError, OSError.
 
         What the map says holds for what has been read to the end that it speaks of, and no further; and not where
         the source's offsets are in doubt: a position in a topic that is gone says nothing about the one that is there.
         """
-        if not self.judge.overdue_records:
-            return
         topic = self.link.canary_topic
-        try:
-            async with Cluster(self.link.target, client_id=CLIENT_ID) as target:
-                state = await load_partial_state(self.link, target, self._state)
-            async with Cluster(self.link.source, client_id=CLIENT_ID) as source:
-                topics = await describe_topics(source, [topic])
-        except (FarshoreError, OSError):
-            return  # nothing is proved: the records stay late
+        async with Cluster(self.link.source, client_id=CLIENT_ID) as source:
+            topics = await describe_topics(source, [topic])
         if topic not in topics or (topic, 0) in state.entries.doubts(topics):
             return
         end = state.map.mirrored_end(topic, 0)
@@ -137,41 +153,48 @@ class CanaryProbe:
         loop = asyncio.get_running_loop()
         producer: Any = None
         started = loop.time()
-        sequence = 0
+        beats = sequence = 0
         sends: set[asyncio.Task[None]] = set()
         try:
             while duration_ms is None or (loop.time() - started) * 1000 < duration_ms:
-                if producer is None:
-                    candidate = AIOKafkaProducer(
-                        bootstrap_servers=self.link.source.bootstrap_servers,
-                        client_id=CLIENT_ID,
-                        acks="all",
-                        enable_idempotence=True,
-                        request_timeout_ms=limits.CANARY_DEADLINE_MS,
-                    )
-                    try:
-                        await candidate.start()
-                        producer = candidate
-                    except (KafkaError, OSError):
-                        await _close(candidate)
-                record = CanaryRecord(self.judge.run, sequence, self._clock_ms())
-                self.judge.sending(record)
-                sequence += 1
-                if producer is None:
-                    self.judge.refused(record)
-                else:
-                    task = writers.create_task(self._send(producer, record))
-                    sends.add(task)
-                    task.add_done_callback(sends.discard)
+                if producer is None and not self.is_promoted:
+                    producer = await self._producer()
+                if not self.is_promoted:
+                    record = CanaryRecord(self.judge.run, sequence, self._clock_ms())
+                    self.judge.sending(record)
+                    sequence += 1
+                    if producer is None:
+                        self.judge.refused(record)
+                    else:
+                        task = writers.create_task(self._send(producer, record))
+                        sends.add(task)
+                        task.add_done_callback(sends.discard)
                 self.judge.expire(self._clock_ms())
                 tick()
-                pause_ms = limits.CANARY_INTERVAL_MS * sequence - (loop.time() - started) * 1000
+                beats += 1
+                pause_ms = limits.CANARY_INTERVAL_MS * beats - (loop.time() - started) * 1000
                 await asyncio.sleep(max(0.0, pause_ms / 1000))
             if sends:
                 await asyncio.wait(sends)
         finally:
             if producer is not None:
                 await _close(producer)
+
+    async def _producer(self) -> Any:
+        """None while the source does not answer."""
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.link.source.bootstrap_servers,
+            client_id=CLIENT_ID,
+            acks="all",
+            enable_idempotence=True,
+            request_timeout_ms=limits.CANARY_DEADLINE_MS,
+        )
+        try:
+            await producer.start()
+        except (KafkaError, OSError):
+            await _close(producer)
+            return None
+        return producer
 
     async def _send(self, producer: Any, record: CanaryRecord) -> None:
         key, value = encode(record)
@@ -226,6 +249,11 @@ class CanaryProbe:
         if latency_ms is not None:
             self._observe(latency_ms / 1000)
         self._changed.set()
+
+
+def _is_promoted(state: LinkState) -> bool:
+    run = state.entries.run
+    return run is not None and run.state is RunState.PROMOTED
 
 
 def _consumer(bootstrap_servers: str) -> Any:

@@ -4,7 +4,8 @@ A run judges its own records and no other's. A record that was acknowledged at t
 deadline is *late*: the mirror may be behind. It is *lost* when that is proved, because the mirror's position is behind
 it and all that was mirrored has been looked through, or when a much longer time is over. A second arrival is a
 *duplicate*. An arrival with a lower sequence than one that was seen before is an *order break*. A record whose write
-was not acknowledged may arrive or not: neither is a finding.
+was not acknowledged may arrive or not: neither is a finding. Nor is a record that was under way when the link's target
+was promoted: it is *stranded*, and comes when the link is resumed, or never.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class CanaryReport:
     """Counts since the start. Latencies are from the moment of writing to the sight at the target, in milliseconds.
 
     `late_records` did not arrive within the deadline and are not lost, whether they came since or not; those that did
-    not come yet are the `overdue_records`, which `waiting_records` counts, too.
+    not come yet are the `overdue_records`, which `waiting_records` counts, too. `stranded_records` were under way when
+    the link's target was promoted: nothing is said of them.
     """
 
     link: str
@@ -36,6 +38,7 @@ class CanaryReport:
     late_records: int
     duplicate_records: int
     order_breaks: int
+    stranded_records: int
     latency_p50_ms: float | None
     latency_p99_ms: float | None
     latency_max_ms: float | None
@@ -59,7 +62,7 @@ class _Flight:
 class CanaryJudge:
     """Keeps the score of one run on one link. All times are milliseconds since 1970 and passed in.
 
-    `overdue_ever` and `lost_ever` count records that once were so, and never fall.
+    `overdue_ever`, `lost_ever` and `stranded_ever` count records that once were so, and never fall.
     """
 
     def __init__(
@@ -74,12 +77,14 @@ class CanaryJudge:
         self.run = run
         self.overdue_ever = 0
         self.lost_ever = 0
+        self.stranded_ever = 0
         self._deadline_ms = deadline_ms
         self._lost_after_ms = lost_after_ms
         self._highest = -1
         self._waiting: dict[int, _Flight] = {}
         self._unacknowledged: dict[int, int] = {}
         self._lost: dict[int, int] = {}
+        self._stranded: set[int] = set()
         self._sent = 0
         self._refused = 0
         self._received = 0
@@ -108,6 +113,9 @@ class CanaryJudge:
         """A record arrived at the target. Returns its latency in milliseconds if it is a first arrival of ours."""
         if record.run != self.run:
             return None  # another canary's, before us or beside us, keeps its own score
+        if record.sequence in self._stranded:
+            self._stranded.discard(record.sequence)
+            return None
         flight = self._waiting.pop(record.sequence, None)
         sent_ms = flight.sent_ms if flight is not None else self._unacknowledged.pop(record.sequence, None)
         if sent_ms is None and record.sequence in self._lost:
@@ -123,6 +131,14 @@ class CanaryJudge:
         latency_ms = max(0, at_ms - sent_ms)
         self._latencies.append(latency_ms)
         return latency_ms
+
+    def strand(self) -> None:
+        """The link's target was promoted: nobody carries what is under way, and of it nothing is promised."""
+        under_way = self._waiting.keys() | self._unacknowledged.keys()
+        self._stranded |= under_way
+        self.stranded_ever += len(under_way)
+        self._waiting.clear()
+        self._unacknowledged.clear()
 
     def passed(self, source_next: int) -> None:
         """The mirror's position is `source_next`, and everything it has brought has been `seen`: the rest is lost."""
@@ -174,6 +190,7 @@ class CanaryJudge:
             self.overdue_ever - lost,
             self._duplicates,
             self._order_breaks,
+            self.stranded_ever,
             percentile(latencies, 0.50),
             percentile(latencies, 0.99),
             float(max(latencies)) if latencies else None,

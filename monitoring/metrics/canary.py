@@ -43,6 +43,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[CanaryJudge, CanaryReport], int]], ..
     ("lost_records", "Canary records that the mirror went past, or that never came.", lambda judge, _: judge.lost_ever),
     ("late_records", "Canary records that did not arrive within the deadline.", lambda judge, _: judge.overdue_ever),
     ("duplicate_records", "Canary records that arrived more than once.", lambda _, report: report.duplicate_records),
+    ("stranded_records", "Canary records that were under way at a promotion.", lambda judge, _: judge.stranded_ever),
     ("order_breaks", "Canary records that arrived after a later one.", lambda _, report: report.order_breaks),
 )
 

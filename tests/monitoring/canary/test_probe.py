@@ -17,13 +17,14 @@ from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics, delete_records
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, TopicIds
+from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, LinkRun, RunState, TopicIds
 from mirror.offsets.fence import fence_link
 from mirror.offsets.intervals import End
 from mirror.offsets.state_writer import StateLog, ensure_own_topics
 from monitoring.canary.probe import CanaryProbe
 from monitoring.canary.record import CanaryRecord, encode
 from monitoring.canary.verdict import CanaryJudge, CanaryReport
+from monitoring.errors import CanaryNotMirrored
 from tests.interop.servers import FarshoreBroker
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -119,6 +120,36 @@ async def short_run(link: Link) -> CanaryReport:
     judge = CanaryJudge(link.name, uuid.uuid4().hex, deadline_ms=500)
     await CanaryProbe(link, judge, now_ms).run(2_000)
     return judge.report()
+
+
+async def test_nothing_is_sent_along_a_link_whose_target_was_promoted(bootstrap: str) -> None:
+    """Nobody would carry it: the promoted link's lag would grow by a record each second, and all be called late."""
+    link = looped_link("promoted", bootstrap)
+    judge = CanaryJudge(link.name, "me")
+    arrived = asyncio.Event()
+    probe = CanaryProbe(link, judge, now_ms, observe=lambda _: arrived.set())
+    beats = asyncio.Queue[int]()
+    async with asyncio.timeout(120), Cluster(link.target) as target:
+        await probe.prepare()
+        await ensure_own_topics(target, link)
+        log = StateLog(target, link, (await fence_link(target, link)).writer)
+        running = asyncio.create_task(probe.run(tick=lambda: beats.put_nowait(judge.report().sent_records)))
+        try:
+            await arrived.wait()
+            await log.append([LinkRun(RunState.PROMOTED, "op", now_ms())])
+            while not probe.is_promoted:
+                await beats.get()
+            sent = [await beats.get() for _ in range(3)][1:]
+            assert sent[0] == sent[1], "beats go by, and nothing is sent"
+            with pytest.raises(CanaryNotMirrored, match="west was promoted") as refused:
+                await CanaryProbe(link, CanaryJudge(link.name, "other"), now_ms).prepare()
+            assert refused.value.hint == f"to mirror again: farshore link resume --link {link.name}"
+            await log.append([LinkRun(RunState.RUNNING, "op", now_ms())])
+            while await beats.get() == sent[0]:
+                continue
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
 
 
 async def test_a_copy_that_arrives_while_it_runs_is_a_duplicate(bootstrap: str) -> None:

@@ -54,6 +54,24 @@ def test_a_record_is_late_after_the_deadline_and_lost_only_when_the_mirror_has_p
     assert (report.lost_records, report.late_records, report.overdue_records, report.holds) == (1, 1, 1, False)
 
 
+def test_what_was_under_way_at_a_promotion_is_neither_late_nor_lost_nor_a_duplicate_when_it_comes() -> None:
+    judge = judge_with(3)
+    judge.seen(record(0), 5)
+    judge.sending(record(3, 3))
+    judge.strand()
+    judge.acknowledged(record(3), FIRST_OFFSET + 3)
+    judge.expire(LOST_AFTER_MS * 2)
+    judge.passed(FIRST_OFFSET + 9)
+    report = judge.report()
+    assert (report.stranded_records, report.late_records, report.lost_records, report.waiting_records) == (3, 0, 0, 0)
+    assert report.holds
+    assert judge.seen(record(2), LOST_AFTER_MS * 2) is None
+    report = judge.report()
+    assert (report.received_records, report.duplicate_records, report.order_breaks) == (1, 0, 0)
+    judge.seen(record(2), LOST_AFTER_MS * 2)
+    assert judge.report().duplicate_records == 1, "the second copy of one is"
+
+
 def test_what_no_map_can_prove_is_lost_after_the_long_limit() -> None:
     judge = judge_with(1)
     judge.expire(LOST_AFTER_MS)
