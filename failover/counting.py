@@ -1,19 +1,21 @@
-"""The records of a loss, counted by reading what a source that answers still has of it."""
+"""The records of a loss, counted by reading what a source that answers still has of it, and their times."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.fanout import both
 from broker.client.log import read_batches
 from broker.client.offsets import list_each_offset
 from broker.wire.errors import WireError
-from broker.wire.records import decode_records
+from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
+from failover.edges import Span, first_records, last_records
 from failover.limits import COUNT_MS, COUNTED_AT_ONCE
 from failover.losses import PartitionLoss, with_end
 
@@ -63,3 +65,28 @@ async def _records(source: Cluster, where: TopicPartition, start: int, end: int)
         else:
             records += sum(start <= record.offset < end for record in decode_records(batch))
     return records
+
+
+async def with_edges(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
+    """The statements with the times of their first and last records, where these could be read within COUNT_MS."""
+    spans = {
+        TopicPartition(loss.topic, loss.partition): Span(loss.first_offset, loss.end_offset)
+        for loss in losses
+        if loss.first_offset is not None and loss.end_offset is not None
+    }
+    with suppress(ClientError, TimeoutError):  # the source went in the meantime: then the times cannot be known
+        async with asyncio.timeout(COUNT_MS / 1000):
+            firsts, lasts = await both(first_records(source, spans), last_records(source, spans))
+            return tuple(
+                replace(
+                    loss,
+                    first_timestamp_ms=_timestamp(firsts.get(TopicPartition(loss.topic, loss.partition))),
+                    last_timestamp_ms=_timestamp(lasts.get(TopicPartition(loss.topic, loss.partition))),
+                )
+                for loss in losses
+            )
+    return tuple(losses)
+
+
+def _timestamp(found: Record | Exception | None) -> int | None:
+    return found.timestamp if isinstance(found, Record) else None

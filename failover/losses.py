@@ -85,24 +85,34 @@ def with_end(loss: PartitionLoss, source_end: int | None) -> PartitionLoss:
 
 @dataclass(frozen=True, slots=True)
 class LossTotal:
-    """The sum over partitions, and whether more may be lost; `records` is None where those of one were not counted."""
+    """The sum over partitions, and whether more may be lost; `records` is None where those of one were not counted.
+
+    Where it is not exact, what was written after `seen_at_ms`, the last look at the source's end of any partition, is
+    not in it, and of `unseen_partitions` nothing is known. As of `stated_at_ms`.
+    """
 
     offsets: int
     records: int | None
     partitions_with_loss: int
     certainty: Certainty
+    seen_at_ms: int | None = None
+    unseen_partitions: int = 0
+    stated_at_ms: int | None = None
 
 
-def total_loss(losses: Iterable[PartitionLoss]) -> LossTotal:
+def total_loss(losses: Iterable[PartitionLoss], stated_at_ms: int | None = None) -> LossTotal:
     """Sum the statements; one partition that is not exact makes the sum a lower bound."""
-    offsets = partitions = 0
+    offsets = partitions = unseen = 0
     records: int | None = 0
     certainty = Certainty.EXACT
+    seen_at_ms: list[int] = []
     for loss in losses:
         offsets += loss.offsets or 0
         partitions += bool(loss.offsets) and loss.records != 0
+        unseen += loss.certainty is Certainty.UNKNOWN
         if loss.offsets is not None:
             records = None if records is None or loss.records is None else records + loss.records
         if loss.certainty is not Certainty.EXACT:
             certainty = Certainty.AT_LEAST
-    return LossTotal(offsets, records, partitions, certainty)
+            seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
+    return LossTotal(offsets, records, partitions, certainty, max(seen_at_ms, default=None), unseen, stated_at_ms)

@@ -21,7 +21,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import BrokerAnswer, SiteFinding, call_site
-from failover.counting import count_losses
+from failover.counting import count_losses, with_edges
 from failover.errors import CutShort, GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.journal import FINISHED, Journal, is_unfinished
 from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS, TAKEN_OVER_S
@@ -42,7 +42,6 @@ from failover.plan import (
 from failover.snapshot import Snapshot
 from failover.verification import (
     VerificationDifference,
-    edge_timestamps,
     unfenced,
     verify_ends,
     verify_groups,
@@ -192,7 +191,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
         differences=differences,
         journal=str(journal.path),
         group_totals=group_totals(moves),
-        loss=total_loss(losses),
+        loss=total_loss(losses, sites.now_ms()),
         left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
     )
     journal.record(FINISHED, to_document(result))
@@ -326,11 +325,7 @@ async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss
     if sites.source is None:
         return losses
     shared = {TopicPartition(view.topic, view.partition) for view in snapshot.partitions if view.has_local_writers}
-    stated = []
-    for loss in await count_losses(sites.source, losses, shared):
-        if loss.records != 0 and loss.certainty is Certainty.EXACT:
-            with suppress(ClientError):  # the source went in the meantime: then the timestamps cannot be known
-                first, last = await edge_timestamps(sites.source, loss)
-                loss = replace(loss, first_timestamp_ms=first, last_timestamp_ms=last)
-        stated.append(loss)
-    return tuple(stated)
+    counted = await count_losses(sites.source, losses, shared)
+    dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
+    edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
+    return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)

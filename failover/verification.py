@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from broker.client.cluster import Cluster
-from broker.client.log import read_records
+from broker.client.errors import ClientError
+from broker.client.fanout import both
+from broker.wire.errors import WireError
 from broker.wire.records import Record
-from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from failover.losses import PartitionLoss
+from broker.wire.vocabulary import TopicPartition
+from failover.edges import Span, last_records
 from failover.plan import GroupMove, MoveKind, active_at_source
 from failover.snapshot import PartitionView, Snapshot
-
-COMMITTED: Final = IsolationLevel.READ_COMMITTED
-"""What the mirror carries, so that only that is at both sites."""
 
 
 class DifferenceKind(StrEnum):
@@ -103,10 +101,11 @@ async def verify_ends(
 ) -> list[VerificationDifference]:
     """Nothing came to the source after the fence, and each partition's last record is the same at both sites.
 
-    Where the target has writers of its own, its last record may be theirs: there only the offsets are compared.
+    Where the target has writers of its own, its last record may be theirs: there only the offsets are compared. Raises
+    ClientError, WireError for a partition that cannot be read.
     """
-    differences = []
     at_fence = {(view.topic, view.partition): view for view in fenced.partitions}
+    differences, compared = [], []
     for view in after.partitions:
         fence_view = at_fence.get((view.topic, view.partition))
         mirrored = fence_view.mirrored_source_next if fence_view else None
@@ -117,49 +116,37 @@ async def verify_ends(
                 )
             )
         elif view.source_end and not view.has_local_writers:  # with those, the last records need not be the same
-            differences += await _compare_last(view, source, target)
+            compared.append(view)
+    return [*differences, *await _compare_last(compared, source, target)]
+
+
+async def _compare_last(
+    views: Sequence[PartitionView], source: Cluster, target: Cluster
+) -> list[VerificationDifference]:
+    here, there = await both(
+        last_records(source, {TopicPartition(v.topic, v.partition): Span(0, v.source_end or 0) for v in views}),
+        last_records(target, {TopicPartition(v.target_topic, v.partition): Span(0, v.target_end or 0) for v in views}),
+    )
+    differences = []
+    for view in views:
+        ours = here[TopicPartition(view.topic, view.partition)]
+        theirs = there[TopicPartition(view.target_topic, view.partition)]
+        for record in (ours, theirs):
+            if isinstance(record, ClientError | WireError):
+                raise record
+        if isinstance(ours, Record) and not (isinstance(theirs, Record) and same_content(ours, theirs)):
+            differences.append(
+                VerificationDifference(
+                    DifferenceKind.LAST_RECORD,
+                    view.topic,
+                    view.partition,
+                    ours.offset,
+                    theirs.offset if isinstance(theirs, Record) else None,
+                )
+            )
     return differences
-
-
-async def _compare_last(view: PartitionView, source: Cluster, target: Cluster) -> list[VerificationDifference]:
-    here = await last_record(source, TopicPartition(view.topic, view.partition), view.source_end or 0)
-    there = await last_record(target, TopicPartition(view.target_topic, view.partition), view.target_end or 0)
-    if here is None or (there is not None and same_content(here, there)):
-        return []
-    return [
-        VerificationDifference(
-            DifferenceKind.LAST_RECORD, view.topic, view.partition, here.offset, there.offset if there else None
-        )
-    ]
 
 
 def same_content(one: Record, other: Record) -> bool:
     """Whether two records are equal in everything but their offset."""
     return (one.key, one.value, one.timestamp, one.headers) == (other.key, other.value, other.timestamp, other.headers)
-
-
-async def last_record(cluster: Cluster, at: TopicPartition, end: int) -> Record | None:
-    """The last committed record before `end`: markers, offset gaps and aborted records behind it are stepped over."""
-    span = 1
-    while end > 0:
-        start = max(0, end - span)
-        records = [record async for record in read_records(cluster, at, start, end, COMMITTED)]
-        if records:
-            return records[-1]
-        if start == 0:
-            return None
-        span *= 8
-    return None
-
-
-async def edge_timestamps(source: Cluster, loss: PartitionLoss) -> tuple[int | None, int | None]:
-    """Timestamps of the first and the last record of a loss, from a source that answers."""
-    if loss.first_offset is None or loss.end_offset is None:
-        return None, None
-    at = TopicPartition(loss.topic, loss.partition)
-    first: int | None = None
-    async for record in read_records(source, at, loss.first_offset, loss.end_offset, COMMITTED):
-        first = record.timestamp
-        break
-    last = await last_record(source, at, loss.end_offset)
-    return first, last.timestamp if last and last.offset >= loss.first_offset else None

@@ -15,13 +15,14 @@ import click
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from deploy.cli import failover_tables as display
-from deploy.cli.parameters import GroupName, Moment
+from deploy.cli.next_steps import conditions_of, links_back, next_steps
+from deploy.cli.parameters import Duration, GroupName, Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.contact import CLIENT_ID, reach
 from failover.errors import GroupsRead, NotDrained, NotMovable
 from failover.journal import Journal, sole_operation
 from failover.operation import Sites, carry_out, mark_interrupted, stated_losses
-from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
+from failover.plan import GateRefusal, Operation, OperationPlan, RefusalReason, plan_failover, plan_switchover
 from failover.to_datetime import moves_to
 from mirror.api import Link
 
@@ -65,11 +66,10 @@ def common_options(command: Any) -> Any:
 @common_options
 @click.option(
     "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=1),
-    default=60.0,
+    "timeout_ms",
+    type=Duration(1_000),
+    default="60s",
     show_default=True,
-    metavar="SECONDS",
     help="How long to wait for the mirror to drain.",
 )
 def switchover(
@@ -81,7 +81,7 @@ def switchover(
     dry_run: bool,
     yes: bool,
     output: str,
-    timeout_s: float,
+    timeout_ms: int,
 ) -> None:
     """Move to the target site as planned: stop, drain, translate, move the groups, verify.
 
@@ -100,7 +100,7 @@ def switchover(
                 left_groups=left_groups,
                 set_back_groups=set_back_groups,
             )
-            return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_s)
+            return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_ms / 1000)
 
     raise SystemExit(run_async(main()))
 
@@ -207,5 +207,7 @@ async def _decide(
         raise
     finally:
         journal.close()
-    display.print_result(result, output)
+    back = links_back(sites.link, app.links())
+    conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
+    display.print_result(result, next_steps(result, sites.link, back, conditions), output)
     return ExitCode.DONE if result.verified else ExitCode.ERROR

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import click
 
 from broker.base.documents import iso_time, to_document
+from broker.base.durations import human_seconds
+from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
@@ -118,7 +121,7 @@ def reason_of(refusal: GateRefusal) -> tuple[str, str]:
     return message.format(subject=subject), hint.format(subject=shlex.quote(subject))
 
 
-def headline(total: LossTotal) -> str:
+def headline(total: LossTotal, source: str) -> str:
     """The loss in one line."""
     where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
     missing = f"{counted(total.offsets, 'offset')}{where}, which are at most as many records"
@@ -126,7 +129,17 @@ def headline(total: LossTotal) -> str:
         missing = f"{counted(total.records, 'record')}{where}"
     if total.certainty is Certainty.EXACT:
         return f"only at the source: {missing}"
-    return f"lost: at least {missing}; what was written after the source was last seen cannot be known"
+    if total.seen_at_ms is None:
+        return f"lost: how much cannot be known: where the partitions at {source} ended was never seen"
+    seen = iso_time(total.seen_at_ms)
+    if total.stated_at_ms is not None:
+        seen += f", {human_seconds((total.stated_at_ms - total.seen_at_ms) / 1000)} ago"
+    known = f"at least {missing}" if total.offsets else f"nothing of what was seen at {source}"
+    unseen = f"; of {counted(total.unseen_partitions, 'partition')} nothing is known" if total.unseen_partitions else ""
+    return (
+        f"lost: {known}, and whatever was written at {source} after it was last seen ({seen}): "
+        f"how much that is cannot be known from here{unseen}"
+    )
 
 
 def print_plan(plan: OperationPlan, output: str) -> None:
@@ -156,7 +169,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
             said = "answered" if answer.answered else answer.error
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
             click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
-    click.echo(headline(plan.loss), err=to_stderr)
+    click.echo(headline(plan.loss, snapshot.source), err=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
         click.echo(
@@ -212,10 +225,10 @@ def ask(plan: OperationPlan, yes: bool, output: str) -> None:
         raise
 
 
-def print_result(result: OperationResult, output: str) -> None:
-    """The result on stdout."""
+def print_result(result: OperationResult, steps: Sequence[NextStep], output: str) -> None:
+    """The result on stdout, with the loss in words and what to do next."""
     if output != Output.TABLE:
-        emit(result, output)
+        emit({**to_document(result), "summary": headline(result.loss, result.source), "next": steps}, output)
         return
     emit(_with_loss(result.losses), output, columns=LOSS_COLUMNS, title="Only at the source")
     if result.moves:
@@ -228,9 +241,14 @@ def print_result(result: OperationResult, output: str) -> None:
             click.echo(GROUPS_NOT_FENCED, err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
+    click.echo(headline(result.loss, result.source), err=True)
     verdict = "verified" if result.verified else "NOT VERIFIED"
     click.echo(
         f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "
         f"journal: {result.journal}",
         err=True,
     )
+    for step in steps:
+        click.echo(f"next: {step.what}" + (f": {step.command}" if step.command else ""))
+        if step.toml:
+            click.echo("\n" + textwrap.indent(step.toml, "  ") + "\n")

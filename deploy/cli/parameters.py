@@ -89,18 +89,21 @@ class GapOption(click.ParamType[GapName]):
 
 
 class Duration(click.ParamType[int]):
-    """A click type that gives milliseconds, at least `at_least_ms`."""
+    """A click type that gives milliseconds, at least `at_least_ms`, of `30s`, `2m` or `30`, which is seconds."""
 
     name = "duration"
 
     def __init__(self, at_least_ms: int) -> None:
         self._at_least_ms = at_least_ms
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "SECONDS|30s|2m"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         try:
-            duration_ms = parse_duration_ms(str(value))
+            duration_ms = parse_duration_ms(f"{value}s" if str(value).isdecimal() else str(value))
         except DurationInvalid as error:
             self.fail(str(error), param, ctx)
         if duration_ms < self._at_least_ms:

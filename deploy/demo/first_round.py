@@ -143,8 +143,12 @@ async def prove_translation(stage: Stage, east: Cluster, west: Cluster) -> None:
 
 def content(site: str, rows: Counter[int]) -> SiteContent:
     """What a site has, against every flight. Pure."""
-    lost = sum(row not in rows for row in range(FLIGHTS_COUNT))
-    return SiteContent(site, rows.total(), lost, sum(count - 1 for count in rows.values()))
+    return SiteContent(site, rows.total(), *lost_and_repeated(rows))
+
+
+def lost_and_repeated(rows: Counter[int]) -> tuple[int, int]:
+    """Of all flights, by row number: how many are not there, and how many are there once more. Pure."""
+    return sum(row not in rows for row in range(FLIGHTS_COUNT)), rows.total() - len(rows)
 
 
 def translation_proof(
@@ -198,5 +202,5 @@ async def _row_at(cluster: Cluster, partition: int, offset: int) -> int | None:
 
 def continuity(before: GroupRead, after: GroupRead) -> GroupContinuity:
     """What the group read at both sites together, against every flight. Pure."""
-    both = content("both", Counter(before.rows) + Counter(after.rows))
-    return GroupContinuity(len(before.rows), len(after.rows), both.lost_records, both.repeated_records)
+    read = Counter(before.rows) + Counter(after.rows)
+    return GroupContinuity(len(before.rows), len(after.rows), *lost_and_repeated(read))

@@ -127,6 +127,8 @@ class DemoResult:
     groups: list[GroupProof] = field(default_factory=list)
     continuity: GroupContinuity | None = None
     losses: list[LossProof] = field(default_factory=list)
+    stated_loss: str = ""
+    """In the words of `farshore failover`."""
     takeover_seconds: float = 0.0
     audit_seconds: float = 0.0
     audit_verdict: str = ""

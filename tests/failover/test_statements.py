@@ -145,7 +145,7 @@ def test_plans_say_what_they_do_from_what_they_saw() -> None:
     assert switchover.steps == (OperationStep.DRAIN, fence, groups, check)
     assert switchover.by_offset_map
     assert switchover.losses == (state_loss(VIEW, NOW_MS),)
-    assert switchover.loss == LossTotal(10, None, 1, Certainty.EXACT)
+    assert switchover.loss == LossTotal(10, None, 1, Certainty.EXACT, stated_at_ms=NOW_MS)
     failover = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True)
     assert (failover.operation, failover.snapshot) == (Operation.FAILOVER, SNAPSHOT)
     assert failover.steps == (fence, groups, check)

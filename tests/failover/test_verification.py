@@ -13,25 +13,21 @@ from aiokafka import AIOKafkaProducer
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
-from broker.client.producers import add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.site import Site
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
-from failover.losses import Certainty, PartitionLoss
 from failover.plan import GroupMove, MoveKind
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.verification import (
     DifferenceKind,
     VerificationDifference,
-    edge_timestamps,
-    last_record,
     same_content,
     verify_ends,
     verify_groups,
 )
 from tests.broker.running import running_broker
-from tests.mirror.harness import eventually, make_topic, write
+from tests.mirror.harness import make_topic, write
 
 HERE = TopicPartition("flights", 1)
 THERE = TopicPartition("east.flights", 1)
@@ -68,22 +64,6 @@ async def two_sites(folder: Path) -> AsyncIterator[Sites]:
         await make_topic(target, THERE.topic, 2)
         await write(source, HERE, RECORDS)
         yield Sites(source, target)
-
-
-async def leave_markers(cluster: Cluster, where: TopicPartition, count: int) -> int:
-    """Write so many markers of transactions that hold nothing -> the log's end behind them."""
-    before = (await log_end_offsets(cluster, [where]))[where]
-    for number in range(count):
-        name = f"fence-{number}"
-        producer = await init_producer_id(cluster, name)
-        assert not await add_partitions_to_txn(cluster, name, producer, [where])
-        await end_txn(cluster, name, producer, commit=False)
-
-    async def written() -> bool:
-        return (await log_end_offsets(cluster, [where]))[where] == before + count
-
-    await eventually(written, "the markers")
-    return before + count
 
 
 def move(target_offset: int | None, topic: str = "flights", partition: int = 0, group: str = "analysts") -> GroupMove:
@@ -143,18 +123,6 @@ async def test_what_came_to_the_source_after_the_fence_is_left_behind(tmp_path: 
         assert await sites.verify(snapshot(), snapshot(view(5, 5, 5))) == [born_later]
 
 
-@pytest.mark.parametrize("markers", [0, 1, 7, 8, 11])
-async def test_markers_behind_the_last_record_are_stepped_over(tmp_path: Path, markers: int) -> None:
-    async with two_sites(tmp_path) as sites:
-        end = await leave_markers(sites.source, HERE, markers)
-        last = await last_record(sites.source, HERE, end)
-        assert last is not None
-        assert (last.offset, last.value) == (4, b"v4")
-        earlier = await last_record(sites.source, HERE, 3)
-        assert earlier is not None
-        assert earlier.offset == 2
-
-
 @pytest.mark.parametrize("aborted", [1, 9])
 async def test_aborted_records_behind_the_last_one_are_stepped_over(tmp_path: Path, aborted: int) -> None:
     """The mirror leaves them out, and so do those who read what is committed."""
@@ -173,21 +141,3 @@ async def test_aborted_records_behind_the_last_one_are_stepped_over(tmp_path: Pa
         assert (await log_end_offsets(sites.source, [HERE]))[HERE] == end
         as_mirrored = snapshot(view(end, end, 5))
         assert await sites.verify(as_mirrored, as_mirrored) == []
-
-
-async def test_a_log_without_records_has_no_last_one(tmp_path: Path) -> None:
-    async with two_sites(tmp_path) as sites:
-        empty = TopicPartition(HERE.topic, 0)
-        assert await last_record(sites.source, empty, 0) is None
-        assert await last_record(sites.source, empty, await leave_markers(sites.source, empty, 3)) is None
-
-
-async def test_the_times_of_a_loss_are_those_of_its_first_and_last_record(tmp_path: Path) -> None:
-    async with two_sites(tmp_path) as sites:
-        end = await leave_markers(sites.source, HERE, 2)
-        loss = PartitionLoss(*HERE, Certainty.EXACT, end - 2, None, 2, end)
-        assert await edge_timestamps(sites.source, loss) == (1_002, 1_004)
-        assert await edge_timestamps(sites.source, replace(loss, first_offset=4)) == (1_004, 1_004)
-        assert await edge_timestamps(sites.source, replace(loss, first_offset=5)) == (None, None)
-        for unknown in (replace(loss, first_offset=None), replace(loss, end_offset=None)):
-            assert await edge_timestamps(sites.source, unknown) == (None, None)

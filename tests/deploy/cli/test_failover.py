@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -11,17 +12,23 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from broker.base.children import die_with_parent
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import ExitCode
 from tests.interop.servers import FarshoreBroker, wait_until
+from tests.mirror.harness import read_all, write
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60.0
+FLIGHTS = TopicPartition("flights", 0)
 CONFIG = """
 state_dir = "state"
 [sites.east]
@@ -45,6 +52,26 @@ class Shell:
     folder: Path
     east: FarshoreBroker
     west: FarshoreBroker
+    services: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def begin(self, line: str) -> None:
+        """Start a service; it ends with the shell."""
+        self.services.append(
+            subprocess.Popen(
+                self.argv(line),
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+        )
+
+    def close(self) -> None:
+        for service in self.services:
+            service.terminate()
+        for service in self.services:
+            service.wait(DEADLINE_S)
 
     def argv(self, line: str) -> list[str]:
         return [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml"), *line.split()]
@@ -111,26 +138,35 @@ def two_sites(folder: Path) -> Iterator[Shell]:
         (folder / "farshore.toml").write_text(CONFIG.format(east=east.bootstrap, west=west.bootstrap))
         shell = Shell(folder, east, west)
         shell.run("topic create --site east --topic flights --partitions 1 --config retention.ms=-1", ExitCode.DONE)
-        mirror = subprocess.Popen(
-            shell.argv("mirror run"),
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=die_with_parent,
-        )
+        shell.begin("mirror run")
         try:
             wait_until(lambda: _mirrored(shell), DEADLINE_S, "the mirror to carry the topic")
             yield shell
         finally:
-            mirror.terminate()
-            mirror.wait(DEADLINE_S)
+            shell.close()
 
 
 def _mirrored(shell: Shell) -> bool:
     plan = shell.start("switchover --dry-run -o json")
     stdout, _ = plan.communicate(timeout=DEADLINE_S)
     return plan.returncode == ExitCode.DONE and json.loads(stdout)["losses"] != []
+
+
+def append_records(site: FarshoreBroker, value: str, count: int) -> None:
+    async def append_all() -> None:
+        async with Cluster(Site("site", site.bootstrap)) as cluster:
+            for _ in range(count):
+                await write(cluster, FLIGHTS, [Record(0, 1_700_000_000_000, None, value.encode())])
+
+    asyncio.run(append_all())
+
+
+def values_at(site: FarshoreBroker) -> list[str]:
+    async def read() -> list[str]:
+        async with Cluster(Site("site", site.bootstrap)) as cluster:
+            return [(record.value or b"").decode() for record in await read_all(cluster, FLIGHTS)]
+
+    return asyncio.run(read())
 
 
 def test_a_wrong_use_is_exit_code_2(shell: Shell) -> None:
@@ -165,7 +201,16 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
     assert "--yes" in refused.stderr
     document = json.loads(refused.stdout)
     assert [refusal["reason"] for refusal in document["refusals"]] == ["no_consent"]
-    assert document["loss"] == {"offsets": 0, "records": 0, "partitions_with_loss": 0, "certainty": "exact"}
+    stated_at = document["loss"].pop("stated_at")
+    assert stated_at == document["snapshot"]["taken_at"]
+    assert document["loss"] == {
+        "offsets": 0,
+        "records": 0,
+        "partitions_with_loss": 0,
+        "certainty": "exact",
+        "seen_at": None,
+        "unseen_partitions": 0,
+    }
     assert shell.journals == before
 
 
@@ -220,9 +265,29 @@ def test_a_switchover_that_is_verified_is_exit_code_0_with_its_document(own_shel
     journal = own_shell.folder / result["journal"]
     assert journal in own_shell.journals
     assert journal.stat().st_mtime >= started - 1
-    again = own_shell.run("switchover --yes", ExitCode.REFUSED)
+    again = own_shell.run("switchover --yes --link east-west", ExitCode.REFUSED)
     assert "already moved" in again.stderr
     assert "farshore link resume" in again.stderr
+    follow_to_the_end(own_shell, result["next"])
+
+
+def follow_to_the_end(shell: Shell, steps: list[dict[str, str]]) -> None:
+    """Do what a switchover says is next: records go back, then the applications, and the link runs as before."""
+    assert shell.west.bootstrap in steps[0]["what"]
+    append_records(shell.west, "west", 3)
+    for step in steps:
+        if step["toml"]:
+            file = shell.folder / "farshore.toml"
+            file.write_text(f"{file.read_text()}\n{step['toml']}\n")
+        command = step["command"].removeprefix("farshore ")
+        if command.startswith("mirror run"):
+            shell.begin(command)
+            wait_until(lambda: values_at(shell.east) == ["west"] * 3, DEADLINE_S, "west's records to be at east")
+        elif command:
+            shell.run(f"{command} --yes", ExitCode.DONE)
+    append_records(shell.east, "east", 2)
+    wait_until(lambda: values_at(shell.west) == ["west"] * 3 + ["east"] * 2, DEADLINE_S, "east's records to be at west")
+    assert values_at(shell.east) == ["west"] * 3 + ["east"] * 2
 
 
 def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -> None:
@@ -235,3 +300,15 @@ def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -
     assert [loss["certainty"] for loss in result["losses"]] == ["at_least"]
     assert result["losses"][0]["seen_at"] is not None
     assert (result["loss"]["records"], result["loss"]["certainty"]) == (0, "at_least")
+    assert result["loss"]["seen_at"] == result["losses"][0]["seen_at"]
+    assert result["summary"].startswith(
+        "lost: nothing of what was seen at east, and whatever was written at east after"
+    )
+    assert [step["command"] for step in result["next"]] == [
+        "",
+        "farshore status --link east-west --all",
+        "",
+        "farshore mirror run --link west-east",
+        "farshore switchover --link west-east",
+        "farshore link resume --link east-west",
+    ]

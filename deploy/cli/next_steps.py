@@ -1,0 +1,84 @@
+"""How to go on after a switchover or failover, and how to come back: sentences, each with the command that does it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from failover.operation import OperationResult
+from failover.plan import Operation
+from mirror.api import Link, LinkCondition
+from mirror.offsets.state import read_entries
+from mirror.status import condition_of
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to do next: by a command, by lines that are added to farshore.toml, or without farshore ("")."""
+
+    what: str
+    command: str = ""
+    toml: str = ""
+
+
+def links_back(link: Link, links: Sequence[Link]) -> tuple[Link, ...]:
+    """The declared links from its target to its source."""
+    ends = (link.target.name, link.source.name)
+    return tuple(other for other in links if (other.source.name, other.target.name) == ends)
+
+
+async def conditions_of(links: Sequence[Link]) -> dict[str, LinkCondition]:
+    """Of each link, by its state; unknown where its target does not answer."""
+    found = dict.fromkeys((link.name for link in links), LinkCondition.UNKNOWN)
+    for link in links:
+        try:
+            async with Cluster(link.target, client_id="farshore-cli") as target:
+                found[link.name] = condition_of(await read_entries(link, target))
+        except FarshoreError:
+            continue
+    return found
+
+
+def next_steps(
+    result: OperationResult, link: Link, back: Sequence[Link], conditions: dict[str, LinkCondition]
+) -> tuple[NextStep, ...]:
+    """`conditions`: of the links back, by their names. Pure."""
+    here, there = link.source.name, link.target.name
+    if not result.verified:
+        return (NextStep("it was not verified: when what was found is seen to, run the same command again, here"),)
+    steps = [NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}")]
+    lost = result.operation is Operation.FAILOVER
+    if lost:
+        what = f"when {here} is back, before a producer is: what only it has is the lag of the link"
+        steps.append(NextStep(what, f"farshore status --link {link.name} --all"))
+    carried = f"{'then, ' if lost else ''}so that {here} gets what is written at {there}"
+    names = [one.name for one in back]
+    for name in names:
+        verb = "link resume" if conditions.get(name) is LinkCondition.PROMOTED else "mirror run"
+        steps.append(NextStep(f"{carried}, unless link {name} runs", f"farshore {verb} --link {name}"))
+    if not back and link.topic_names == "same":
+        name = f"{there}-{here}"
+        names = [f"{name}-back" if name == link.name else name]
+        steps.append(NextStep(f"{carried}, add a link to farshore.toml", toml=_table_back(link, names[0])))
+        steps.append(NextStep("and run its mirror", f"farshore mirror run --link {names[0]}"))
+    for name in names:
+        stop = f"to come back to {here}: stop producers and consumers at {there}"
+        steps.append(NextStep(stop, f"farshore switchover --link {name}"))
+    steps.append(NextStep(f"then let {there} follow {here} again", f"farshore link resume --link {link.name}"))
+    return tuple(steps)
+
+
+def _table_back(link: Link, name: str) -> str:
+    """The link the other way; what it says of names and groups is what the link itself says."""
+    written = {
+        "name": name,
+        "source": link.target.name,
+        "target": link.source.name,
+        "topics": link.topics,
+        "topic_names": link.topic_names,
+        "groups": link.groups,
+    }
+    return "\n".join(["[[links]]", *(f"{key} = {json.dumps(value)}" for key, value in written.items())])
