@@ -54,6 +54,21 @@ class DataDirectory:
             raise DataDirectoryError(f"data directory {path} is in use by another broker") from error
         return cls(path, lock_fd)
 
+    @staticmethod
+    def is_in_use(path: Path) -> bool:
+        """Whether a broker runs in this directory now."""
+        try:
+            lock_fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(lock_fd)
+        return False
+
     def close(self) -> None:
         """Unlocks. May be called again."""
         if self._lock_fd >= 0:

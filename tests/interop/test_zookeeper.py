@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.base.clock import SystemClock
+from broker.cluster.zookeeper import kazoo_session
 from broker.cluster.zookeeper.errors import ConnectionLost, SessionExpired, ZooKeeperUnreachable
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
 from broker.cluster.zookeeper.session import WatchKind, ZooKeeper
@@ -114,7 +115,9 @@ async def test_a_paused_server_ends_the_deadline_before_the_session(tmp_path: Pa
             assert await again.exists("/live") is None
 
 
-async def test_an_ensemble_loses_a_server_and_the_session_goes_on(tmp_path: Path) -> None:
+async def test_an_ensemble_loses_a_server_and_the_session_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with ZooKeeperEnsemble(tmp_path) as ensemble:
         async with sessions(ensemble.address) as connect:
             zk = await connect()
@@ -130,6 +133,10 @@ async def test_an_ensemble_loses_a_server_and_the_session_goes_on(tmp_path: Path
             stat = await zk.exists("/live")
             assert stat is not None
             assert stat.ephemeral_owner == zk.session_id
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert {record.name for record in told} == {kazoo_session.__name__}, "kazoo's own lines are many"
+    assert [" broke; " in record.getMessage() for record in told] == [True, False] * (len(told) // 2)
+    assert all(record.getMessage().endswith(" answers again") for record in told[1::2])
 
 
 async def test_many_requests_while_no_server_is_found_do_not_stop_the_event_loop(tmp_path: Path) -> None:
@@ -158,7 +165,7 @@ async def test_a_session_that_is_connected_again_first_catches_up(
             zk = await connect()
             await zk.create("/live")
             # From before the kill on: the session may be connected again before `start` has returned.
-            with caplog.at_level(logging.DEBUG, "kazoo.client"):
+            with caplog.at_level(logging.DEBUG, kazoo_session.kazoos_log.name):
                 server.kill9()
                 server.start()
                 async with asyncio.timeout(WAIT_S):

@@ -9,6 +9,7 @@ a session ends with its expiry: a lock that is held only for the moment of queue
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -46,6 +47,11 @@ from broker.cluster.zookeeper.session import (
     WatchKind,
     catch_up,
 )
+
+log = logging.getLogger(__name__)
+kazoos_log = logging.getLogger(f"{__name__}.kazoo")
+kazoos_log.setLevel(logging.ERROR)
+"""Its warnings tell of each try to connect; that ZooKeeper is away, and is back, is told here, once."""
 
 HEARTBEATS_PER_SESSION: Final = 6
 REQUESTS_AT_ONCE: Final = 32
@@ -92,10 +98,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
 class KazooZooKeeper:
     """Use `connect`."""
 
-    def __init__(self, client: KazooClient, connection: _Connection, chroot: str, clock: Clock) -> None:
+    def __init__(self, client: KazooClient, connection: _Connection, servers: tuple[str, str], clock: Clock) -> None:
+        """`servers`: the hosts, and the chroot."""
         self._client = client
         self._connection = connection
-        self._chroot = chroot
+        self._hosts, self._chroot = servers
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -107,6 +114,7 @@ class KazooZooKeeper:
         # Shared with kazoo's connection thread: held for the moment of queueing a request, and of noting the end.
         self._queueing = threading.Lock()
         self._ended = False
+        self._is_away = False
 
     @classmethod
     async def connect(
@@ -117,9 +125,11 @@ class KazooZooKeeper:
         Raises ZooKeeperUnreachable.
         """
         hosts, slash, chroot = servers.partition("/")
-        client = KazooClient(hosts=hosts, timeout=session_timeout_ms / 1000, connection_retry=RECONNECTING)
+        client = KazooClient(
+            hosts=hosts, timeout=session_timeout_ms / 1000, connection_retry=RECONNECTING, logger=kazoos_log
+        )
         connection = client._connection = _Connection(client, client._conn_retry.copy(), logger=client.logger)
-        self = cls(client, connection, (slash + chroot).rstrip("/"), clock)
+        self = cls(client, connection, (hosts, (slash + chroot).rstrip("/")), clock)
         client.add_listener(self._state_in_thread)
         asked_at = clock.boottime()
         try:
@@ -229,7 +239,7 @@ class KazooZooKeeper:
             self._client.close()
         except kazoo_errors.WriterNotClosedException:
             # A server that does not answer holds the connection's thread a little longer; it ends by itself.
-            self._client.logger.warning("a ZooKeeper connection is slow to close")
+            log.warning("a ZooKeeper connection is slow to close")
 
     async def _make_chroot(self) -> None:
         path = ""
@@ -276,7 +286,7 @@ class KazooZooKeeper:
         elif state == KazooState.CONNECTED:
             # Before all else: another server may lag behind what was done by the last one.
             self._client.sync_async("/")
-            self._in_loop(self._connected.set)
+            self._in_loop(self._reconnected)
         else:
             self._in_loop(self._disconnected)
 
@@ -286,10 +296,20 @@ class KazooZooKeeper:
         except RuntimeError:
             return  # the loop is closed: nobody waits any more
 
+    def _reconnected(self) -> None:
+        if self._is_away:
+            log.warning("ZooKeeper at %s answers again", self._hosts)
+        self._is_away = False
+        self._connected.set()
+
     def _disconnected(self) -> None:
         """Also what kazoo still has in its queue, and would send with the next connection, has an unknown outcome
         now.
         """
+        if not self._is_away and not self._ended:
+            told = "the connection to ZooKeeper at %s broke; once the session is over, this broker leads nothing"
+            log.warning(told, self._hosts)
+        self._is_away = True
         self._connected.clear()
         for future in self._waiting:
             if not future.done():

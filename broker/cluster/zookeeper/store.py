@@ -122,6 +122,7 @@ class ZooKeeperMetadataStore:
                 await zk.close()
                 raise
             self._told = ""
+            log.warning("ZooKeeper answers: this broker has a new session, the one before is over")
             async with self._opened:
                 self._zk = self._registered_by = zk
                 self._opened.notify_all()
