@@ -2,6 +2,7 @@
 
 DeployError
 ├── ConfigError         the configuration file cannot be used (exit 2)
+├── AlreadyRuns         brokers of a cluster on this machine run, which was to be started
 ├── PortTaken           another program listens where a cluster on this machine would
 ├── ServiceFailed       a process on this machine did not start, or not in time
 │   └── ServiceDied     a process on this machine ended by itself
@@ -20,6 +21,10 @@ class DeployError(FarshoreError):
 
 class ConfigError(DeployError):
     """farshore.toml is missing, unreadable, or says something that cannot be."""
+
+
+class AlreadyRuns(DeployError):
+    """A broker of the cluster that was to be started on this machine runs."""
 
 
 class PortTaken(DeployError):

@@ -29,9 +29,13 @@ COMMANDS: dict[str, CommandPlace] = {
     "broker": CommandPlace("deploy.cli.broker", "broker", "Run a broker."),
     "mirror": CommandPlace("deploy.cli.mirror", "mirror_group", "Run the mirror."),
     "status": CommandPlace("deploy.cli.status", "status", "Show links, lag and what needs a decision."),
-    "cluster": CommandPlace("deploy.cli.cluster", "cluster_group", "Describe and verify the brokers of a site."),
+    "cluster": CommandPlace(
+        "deploy.cli.cluster",
+        "cluster_group",
+        "Start a local cluster; describe and verify a site's brokers.",
+    ),
     "topic": CommandPlace("deploy.cli.topic", "topic_group", "List, create, describe and delete topics."),
-    "link": CommandPlace("deploy.cli.link", "link_group", "List, describe and resume links."),
+    "link": CommandPlace("deploy.cli.link", "link_group", "List, describe, resume and retry links."),
     "offsets": CommandPlace("deploy.cli.offsets", "offsets_group", "Translate offsets between sites."),
     "group": CommandPlace("deploy.cli.group", "group_group", "List and describe consumer groups."),
     "switchover": CommandPlace(
@@ -43,7 +47,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),
     "monitor": CommandPlace("deploy.cli.monitor", "monitor_group", "Serve metrics to Prometheus."),
     "audit": CommandPlace("deploy.cli.audit", "audit_group", "Prove with Spark that both sites are equal."),
-    "chaos": CommandPlace("deploy.cli.chaos", "chaos_group", "Break the network on purpose and check the promises."),
+    "chaos": CommandPlace("deploy.cli.chaos", "chaos_group", "Run faults on purpose, check the promises, clean up."),
 }
 
 

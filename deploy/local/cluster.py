@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import signal
 from collections.abc import Callable, Sequence
@@ -12,8 +13,9 @@ from typing import Final
 
 from broker.base.address import parse_address
 from broker.client.site import Site
+from broker.data_dir import DataDirectory
 from deploy.config import load
-from deploy.errors import ConfigError, PortTaken, ServiceDied
+from deploy.errors import AlreadyRuns, ConfigError, PortTaken, ServiceDied
 from deploy.local.brokers import (
     STOP_TIMEOUT_S,
     ZOOKEEPER,
@@ -26,7 +28,7 @@ from deploy.local.brokers import (
     zookeeper_member,
 )
 from deploy.local.processes import Processes, port_answers, port_is_free, services
-from deploy.tools.zookeeper import CLIENT_PORT, HOST
+from deploy.tools.zookeeper import CLIENT_PORT, HOST, command
 
 SITE: Final = "local"
 FILE: Final = "farshore.toml"
@@ -47,7 +49,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
-    """A line of what `cluster start` prints."""
+    """A line of what `cluster start` prints. `pid` is None where the broker has ended since."""
 
     node_id: int
     rack: str
@@ -78,14 +80,31 @@ class LocalCluster:
     def pid_file(self, broker: LocalBroker) -> Path:
         return self.folder / f"{broker.name}.pid"
 
+    def pid(self, broker: LocalBroker) -> int | None:
+        """Of a broker that `cluster start` runs; None of one that does not run, or was started by hand."""
+        try:
+            pid = int(self.pid_file(broker).read_text(encoding="utf-8"))
+            os.kill(pid, 0)
+        except PermissionError:
+            return pid  # somebody else's
+        except (OSError, ValueError):
+            return None
+        return pid
+
+    def write_file(self) -> None:
+        """Makes the folder, unless it is there. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.file.exists():
+            self.file.write_text(site_tables(SITE, self.brokers, self.zookeeper), encoding="utf-8")
+
     def start_again(self, broker: LocalBroker) -> str:
         """The command that starts a broker of it, from any folder."""
         return shlex.join(("farshore", "--config", str(self.file), *broker.run))
 
 
 def cluster_in(folder: Path, wanted: Wanted) -> LocalCluster:
-    """The cluster that the folder has, or a new one, whose file is written. Raises ConfigError where the folder has
-    another one than is wanted, OSError.
+    """The cluster that the folder has, or a new one, of which nothing is written. Raises ConfigError where the folder
+    has another one than is wanted.
     """
     folder = folder.resolve()  # what is printed is typed elsewhere
     if (folder / FILE).exists():
@@ -99,10 +118,7 @@ def cluster_in(folder: Path, wanted: Wanted) -> LocalCluster:
         raise ConfigError(
             f"port {zookeeper_port} would be a broker's and ZooKeeper's", "give another --base-port or --zookeeper-port"
         )
-    cluster = LocalCluster(folder, local_brokers(SITE, ports, "broker"), zookeeper_port)
-    folder.mkdir(parents=True, exist_ok=True)
-    cluster.file.write_text(site_tables(SITE, cluster.brokers, cluster.zookeeper), encoding="utf-8")
-    return cluster
+    return LocalCluster(folder, local_brokers(SITE, ports, "broker"), zookeeper_port)
 
 
 def _read(folder: Path) -> LocalCluster:
@@ -130,16 +146,31 @@ def _check_wanted(cluster: LocalCluster, wanted: Wanted) -> None:
             raise ConfigError(f"the cluster in {cluster.folder} has {what} {has}, not {asked}", hint)
 
 
-def refuse_taken_ports(cluster: LocalCluster) -> None:
-    """Raises PortTaken, naming whose each would be."""
+def refuse_taken(cluster: LocalCluster) -> None:
+    """Raises AlreadyRuns where brokers of this cluster run, PortTaken where another program listens on their ports."""
+    running = [each for each in cluster.brokers if DataDirectory.is_in_use(cluster.folder / each.name)]
+    by_hand = [each for each in running if cluster.pid(each) is None]
+    if by_hand:
+        named = " and ".join(f"broker {each.node_id} ({each.address})" for each in by_hand)
+        raise AlreadyRuns(
+            f"{named} of this cluster runs already, started by hand: its folder {cluster.folder / by_hand[0].name} is "
+            "in use",
+            "stop it where it was started (Ctrl-C, or kill it), then start the cluster again: it has that broker too",
+        )
+    if running:
+        named = ", ".join(f"broker {each.node_id} is process {cluster.pid(each)}" for each in running)
+        raise AlreadyRuns(
+            f"the cluster in {cluster.folder} runs already: {named}",
+            f"use it: farshore --config {cluster.file} cluster describe --site {SITE}; Ctrl-C stops it where it runs",
+        )
     listeners = {cluster.zookeeper_port: "ZooKeeper"} | {
         each.port: f"broker {each.node_id}" for each in cluster.brokers
     }
     taken = [f"{HOST}:{port} ({whose})" for port, whose in listeners.items() if not port_is_free(port)]
     if taken:
         raise PortTaken(
-            f"another program listens on {', '.join(taken)}: is a cluster running already?",
-            "stop it, or start one in another --dir with --base-port and --zookeeper-port",
+            f"another program listens on {', '.join(taken)}",
+            "stop it, or start a cluster in another --dir with --base-port and --zookeeper-port",
         )
 
 
@@ -147,10 +178,13 @@ async def run_cluster(
     cluster: LocalCluster, say: Callable[[str], None], ready: Callable[[Sequence[RunningBroker], Sequence[str]], None]
 ) -> None:
     """Starts everything and waits for ever; everything ends with it, the brokers in order. `say` is told of brokers
-    that end by themselves, in a line each; `ready` is called once, with what is not as it should be. Raises PortTaken,
-    ToolsError, ServiceFailed.
+    that end by themselves, in a line each; `ready` is called once, with what is not as it should be. Raises
+    AlreadyRuns, PortTaken, ToolsError, with nothing written; ServiceFailed, OSError.
     """
-    refuse_taken_ports(cluster)
+    refuse_taken(cluster)
+    member = zookeeper_member(cluster.folder, cluster.zookeeper_port)
+    command(member)  # where Java is missing, nothing is begun
+    cluster.write_file()
     by_name = {broker.name: broker for broker in cluster.brokers}
     zookeeper_died: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -163,11 +197,13 @@ async def run_cluster(
         say(f"broker {broker.node_id} {how_ended(exit_code)}; it starts again by: {cluster.start_again(broker)}")
 
     async with services(cluster.file, cluster.folder, COLUMNS, on_end) as processes:
-        await start_zookeeper(processes, zookeeper_member(cluster.folder, cluster.zookeeper_port))
+        await start_zookeeper(processes, member)
         try:
             await start_brokers(processes, cluster.brokers)
+            for broker in cluster.brokers:
+                _write_pid(cluster, broker, processes)
             lacking = await whole(Site(SITE, cluster.bootstrap_servers), len(cluster.brokers), WHOLE_PATIENCE_S)
-            ready([_noted(cluster, broker, processes) for broker in cluster.brokers], lacking)
+            ready([_running(broker, processes) for broker in cluster.brokers], lacking)
             exit_code = await zookeeper_died
             raise ServiceDied(
                 f"ZooKeeper {how_ended(exit_code)}, so the cluster stops; {processes.log_tail(ZOOKEEPER)}"
@@ -176,12 +212,14 @@ async def run_cluster(
             await asyncio.shield(_stop_brokers(cluster, processes, say))
 
 
-def _noted(cluster: LocalCluster, broker: LocalBroker, processes: Processes) -> RunningBroker:
-    """Its process id is in a file, too, for scripts. None: it has ended since."""
-    pid = processes.pid(broker.name)
-    if pid is not None:
+def _write_pid(cluster: LocalCluster, broker: LocalBroker, processes: Processes) -> None:
+    """For scripts, and for a start that finds the broker running."""
+    if (pid := processes.pid(broker.name)) is not None:
         cluster.pid_file(broker).write_text(f"{pid}\n", encoding="utf-8")
-    return RunningBroker(broker.node_id, broker.rack, broker.address, pid)
+
+
+def _running(broker: LocalBroker, processes: Processes) -> RunningBroker:
+    return RunningBroker(broker.node_id, broker.rack, broker.address, processes.pid(broker.name))
 
 
 async def _stop_brokers(cluster: LocalCluster, processes: Processes, say: Callable[[str], None]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from deploy.cli.root import COMMANDS, CommandPlace, cli, config_option_first
+from tests.deploy.cli.commands import command_of, leaves
 
 FILE = """
 [sites.east]
@@ -26,6 +27,12 @@ source = "east"
 target = "west"
 topics = [".*"]
 """
+
+
+TIMES = ("timeout_ms", "duration_ms", "window_ms")
+TIME_OPTIONS = ("--timeout", "--duration", "--window")
+CLUSTER_LOOKS = ("brokers", "controller")
+"""Parts of what `cluster describe` tells."""
 
 
 @pytest.fixture
@@ -55,6 +62,29 @@ def test_every_listed_command_is_there(name: str) -> None:
     assert command.name == name
     answer = CliRunner().invoke(cli, [name, "--help"])
     assert answer.exit_code == 0, answer.output
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if isinstance(command_of(name), click.Group)])
+def test_the_short_help_of_a_group_names_what_is_in_it(name: str) -> None:
+    group = command_of(name)
+    assert isinstance(group, click.Group)
+    if name != "cluster" and len(group.commands) == 1:
+        return
+    said = COMMANDS[name].help.lower()
+    assert [verb for verb in group.commands if verb not in said and verb not in CLUSTER_LOOKS] == []
+
+
+@pytest.mark.parametrize("words", sorted(leaves()))
+def test_a_time_is_given_in_the_same_forms_everywhere(words: tuple[str, ...]) -> None:
+    times = [option for option in leaves()[words].params if option.name in TIMES]
+    assert {str(option.name).removesuffix("_ms") for option in times} == {
+        str(option.opts[0]).strip("-") for option in leaves()[words].params if option.opts[0] in TIME_OPTIONS
+    }
+    for option in times:
+        context = click.Context(leaves()[words])
+        converted = [option.type.convert(text, option, context) for text in ("30", "30s", "2m")]
+        assert converted == [30_000, 30_000, 120_000]
+        assert option.make_metavar(context) == "SECONDS|30s|2m"
 
 
 def test_an_interrupt_while_a_command_is_imported_is_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

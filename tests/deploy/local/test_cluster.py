@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -10,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from broker.data_dir import DataDirectory
 from deploy.config import load
-from deploy.errors import ConfigError, PortTaken
-from deploy.local.cluster import LocalCluster, Wanted, cluster_in, how_ended, refuse_taken_ports
+from deploy.errors import AlreadyRuns, ConfigError, PortTaken
+from deploy.local.brokers import LocalBroker
+from deploy.local.cluster import LocalCluster, Wanted, cluster_in, how_ended, refuse_taken, run_cluster
 from deploy.local.processes import port_is_free
+from deploy.tools.errors import ToolsError
 from tests.ports import free_port
 
 
 def test_a_folder_gets_a_file_that_every_command_reads(tmp_path: Path) -> None:
     cluster = cluster_in(tmp_path / "c", Wanted())
+    cluster.write_file()
     read = load(cluster.file)
     assert read.site("local").bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
     configs = [read.broker_config("local", node_id) for node_id in (1, 2, 3)]
@@ -29,6 +34,7 @@ def test_a_folder_gets_a_file_that_every_command_reads(tmp_path: Path) -> None:
 
 def test_a_folder_is_found_again_as_it_is(tmp_path: Path) -> None:
     made = cluster_in(tmp_path, Wanted(4, 19_092, 12_181))
+    made.write_file()
     assert cluster_in(tmp_path, Wanted()) == made
     assert cluster_in(tmp_path, Wanted(4, 19_092, 12_181)) == made
     assert (made.zookeeper_port, [broker.port for broker in made.brokers]) == (12_181, [*range(19_092, 19_096)])
@@ -43,14 +49,22 @@ def test_a_folder_is_found_again_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_another_cluster_than_the_folder_has_is_refused(tmp_path: Path, wanted: Wanted, told: str) -> None:
-    cluster_in(tmp_path, Wanted())
+    cluster_in(tmp_path, Wanted()).write_file()
     with pytest.raises(ConfigError, match=told):
         cluster_in(tmp_path, wanted)
 
 
-def test_one_port_for_two_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+async def test_a_start_that_is_refused_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "c"
     with pytest.raises(ConfigError, match="port 2181 would be a broker's and ZooKeeper's"):
-        cluster_in(tmp_path, Wanted(base_port=2180))
+        cluster_in(folder, Wanted(base_port=2180))
+    cluster = new_cluster(folder)
+    with listening(cluster.zookeeper_port), pytest.raises(PortTaken):
+        await run_cluster(cluster, pytest.fail, never_ready)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ToolsError, match="Java"):
+        await run_cluster(cluster, pytest.fail, never_ready)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -64,16 +78,48 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_taken_port_is_named_with_whose_it_would_be(tmp_path: Path) -> None:
     cluster = new_cluster(tmp_path)
-    refuse_taken_ports(cluster)
+    refuse_taken(cluster)
     with listening(cluster.brokers[1].port), pytest.raises(PortTaken, match=rf"{cluster.brokers[1].port} \(broker 2\)"):
-        refuse_taken_ports(cluster)
+        refuse_taken(cluster)
     with listening(cluster.zookeeper_port), pytest.raises(PortTaken, match=r"\(ZooKeeper\)"):
-        refuse_taken_ports(cluster)
+        refuse_taken(cluster)
+
+
+def test_a_broker_of_the_cluster_that_runs_is_no_other_program(tmp_path: Path) -> None:
+    cluster = new_cluster(tmp_path)
+    second = cluster.brokers[1]
+    with running(cluster, second):
+        by_hand = rf"broker 2 \({second.address}\) of this cluster runs already, started by hand"
+        with pytest.raises(AlreadyRuns, match=by_hand) as refused:
+            refuse_taken(cluster)
+        assert "Ctrl-C" in refused.value.hint
+        cluster.pid_file(second).write_text(f"{os.getpid()}\n")
+        with pytest.raises(AlreadyRuns, match=rf"runs already: broker 2 is process {os.getpid()}"):
+            refuse_taken(cluster)
+        cluster.pid_file(second).write_text("999999999\n")  # of a start that was killed
+        with pytest.raises(AlreadyRuns, match=by_hand):
+            refuse_taken(cluster)
+    refuse_taken(cluster)
 
 
 def test_how_a_broker_ended_is_said() -> None:
     assert how_ended(-signal.SIGKILL) == "was killed (SIGKILL)"
     assert how_ended(1) == "ended with 1"
+
+
+def never_ready(*_: object) -> None:
+    pytest.fail("it was refused")
+
+
+@contextmanager
+def running(cluster: LocalCluster, broker: LocalBroker) -> Iterator[None]:
+    """The broker's folder and port, taken as they are while it runs."""
+    held = DataDirectory.open(cluster.folder / broker.name)
+    try:
+        with listening(broker.port):
+            yield
+    finally:
+        held.close()
 
 
 @contextmanager
