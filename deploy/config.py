@@ -21,6 +21,7 @@ from broker.config import BrokerConfig, cluster_defaults
 from deploy.errors import ConfigError
 from deploy.tables import FileModel, LinkTable, SiteTable
 from deploy.topology import connect, topology_problems
+from mirror.fleet.settings import FleetAccess, FleetSettings
 from mirror.link import Link
 
 LISTENERS: Final = ("listen", "inter_broker_listen")
@@ -139,6 +140,25 @@ class Configuration:
             **given,
         )
 
+    def fleet(self) -> FleetAccess | None:
+        """Where the fleet of this file's workers agrees; None: each worker runs what it is told. Raises ConfigError."""
+        table = self.model.fleet
+        if table is None:
+            return None
+        password = None
+        if table.password_file is not None:
+            try:
+                password = self.path(table.password_file).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise _config_error(self.file, [f"fleet.password_file: cannot be read: {error}"]) from error
+        files = {
+            name: str(self.path(path))
+            for name in ("tls_ca_file", "tls_cert_file", "tls_key_file")
+            if (path := getattr(table, name)) is not None
+        }
+        settings = FleetSettings(table.prefix, table.lease_seconds, table.without_etcd_seconds)
+        return FleetAccess(tuple(map(parse_address, table.etcd)), settings, table.user, password, **files)
+
     def option_defaults(self) -> dict[str, Any]:
         """Defaults of command-line options that the file gives, as click's `default_map`."""
         monitor = {"listen": self.model.monitor.listen}
@@ -182,6 +202,9 @@ class FileContext:
 
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         return self.configuration.broker_config(site, node_id)
+
+    def fleet(self) -> FleetAccess | None:
+        return self.configuration.fleet()
 
 
 def load(file: Path) -> Configuration:

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from broker.base.address import AddressInvalid, parse_address
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
+from mirror.fleet.settings import DEFAULT_PREFIX, LEASE_SECONDS_MIN, WITHOUT_ETCD_SECONDS
 from mirror.link import TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
@@ -120,6 +121,30 @@ class LinkTable(Table):
     groups: tuple[Regex, ...] = ()
 
 
+class FleetTable(Table):
+    """The etcd through which any number of `farshore mirror run` share the links."""
+
+    etcd: tuple[AddressText, ...] = Field(min_length=1)
+    prefix: str = Field(DEFAULT_PREFIX, pattern=r"^/(.+/)?$")
+    lease_seconds: int = Field(LEASE_SECONDS_MIN, ge=LEASE_SECONDS_MIN, le=3600)
+    without_etcd_seconds: int = Field(WITHOUT_ETCD_SECONDS, ge=0)
+    user: str | None = None
+    password_file: Path | None = None
+    tls_ca_file: Path | None = None
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _pairs(self) -> FleetTable:
+        if (self.user is None) != (self.password_file is None):
+            raise ValueError("user and password_file belong together: write both or none")
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file belong together: write both or none")
+        if self.tls_cert_file is not None and self.tls_ca_file is None:
+            raise ValueError("tls_ca_file is missing: without it nothing is encrypted")
+        return self
+
+
 class MonitorTable(Table):
     """Defaults of `farshore monitor run`."""
 
@@ -138,5 +163,6 @@ class FileModel(Table):
     state_dir: Path = DEFAULT_STATE_DIR
     sites: dict[Annotated[str, Field(pattern=NAME_PATTERN)], SiteTable] = Field(min_length=1)
     links: tuple[LinkTable, ...] = ()
+    fleet: FleetTable | None = None
     monitor: MonitorTable = Field(default_factory=MonitorTable)
     audit: AuditTable = Field(default_factory=AuditTable)

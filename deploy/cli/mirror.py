@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+
 import click
 
+from broker.base.clock import SystemClock
 from broker.wire.buffers import keep_freed_memory
 from deploy.cli.terminal import AppContext, run_async
+from mirror.fleet.keys import OfferedLink, WorkerRecord
+from mirror.fleet.member import FleetCoordinator
+from mirror.fleet.settings import FleetAccess
+from mirror.link import Link
+from mirror.worker.events import lines_of
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.service import run_links
+from mirror.worker.startup import worker_name
 
 
 @click.group("mirror")
@@ -17,11 +29,56 @@ def mirror_group() -> None:
 
 @mirror_group.command("run")
 @click.option("--link", "link_names", metavar="LINK", multiple=True, help="Only this link; may be given again.")
+@click.option("--worker", metavar="NAME", help="In a fleet: this worker's name (default: HOST:PID).")
+@click.option(
+    "--weight",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="NUMBER",
+    help="In a fleet: 2 takes twice the load.",
+)
+@click.option(
+    "--near", metavar="SITE", multiple=True, help="In a fleet: links to this site run here rather than elsewhere."
+)
 @click.pass_obj
-def run_command(context: AppContext, link_names: tuple[str, ...]) -> None:
-    """Mirror until stopped (SIGTERM, Ctrl-C): all links of farshore.toml, or those named."""
+def run_command(
+    context: AppContext, link_names: tuple[str, ...], worker: str | None, weight: float | None, near: tuple[str, ...]
+) -> None:
+    """Mirror until stopped (SIGTERM, Ctrl-C): all links of farshore.toml, or those named.
+
+    With a [fleet] table in the file, any number of these share the links: each link is run by one of them, and by
+    another when that one is gone.
+    """
     links = tuple(context.link(name) for name in dict.fromkeys(link_names)) or context.links()
     if not links:
         raise click.UsageError("there is no link in farshore.toml: add a [[links]] table")
+    fleet = context.fleet()
+    if fleet is None and (worker is not None or weight is not None or near):
+        raise click.UsageError("there is no [fleet] table in farshore.toml: leave out --worker, --weight and --near")
     keep_freed_memory(WorkerLimits().in_flight_max_bytes)
-    run_async(run_links(links), service=True)
+    if fleet is None:
+        run_async(run_links(links), service=True)
+        return
+    for site in near:
+        context.site(site)
+    offer = WorkerRecord(
+        links={link.name: OfferedLink(target=link.target.name, declared=_declared(link)) for link in links},
+        weight=weight or 1.0,
+        near=near,
+        since_ms=SystemClock().now_ms(),
+    )
+    run_async(_run_in_fleet(links, fleet, worker or worker_name(), offer), service=True)
+
+
+async def _run_in_fleet(links: Sequence[Link], fleet: FleetAccess, name: str, offer: WorkerRecord) -> None:
+    from mirror.fleet.etcd.store import open_etcd
+
+    clock = SystemClock()
+    tell = lines_of(sys.stderr, clock, worker=name)
+    async with open_etcd(fleet, clock) as store:
+        await run_links(links, coordinator=FleetCoordinator(store, name, offer, clock, tell, fleet.settings))
+
+
+def _declared(link: Link) -> str:
+    """The same for all files that say the same of the link; how sites are reached may differ from place to place."""
+    said = [link.source.name, link.target.name, sorted(link.topics), link.topic_names, sorted(link.groups)]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]

@@ -30,6 +30,7 @@ from broker.client.site import Site
 from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
 from failover.errors import GateRefused
+from mirror.fleet.settings import FleetAccess
 from mirror.link import Link
 
 T = TypeVar("T")
@@ -85,6 +86,10 @@ class AppContext(Protocol):
         ...
 
     def links(self) -> tuple[Link, ...]: ...
+
+    def fleet(self) -> FleetAccess | None:
+        """Where the workers of this file agree on who runs what; None: they know nothing of each other."""
+        ...
 
 
 def audit_directory(context: AppContext) -> Path:

@@ -49,13 +49,18 @@ class EventSink(Protocol):
 
 
 def line_sink(stream: TextIO, clock: Clock, link: str) -> EventSink:
-    """Events as lines: time, link, event, then the fields; values are quoted as in JSON where anything in them would
-    not stay a word, or acts on a terminal.
+    """Events as lines: time, link, event, then the fields."""
+    return lines_of(stream, clock, link=link)
+
+
+def lines_of(stream: TextIO, clock: Clock, **of: str) -> Callable[..., None]:
+    """A sink for any events that writes time, what they are `of`, event, then the fields; values are quoted as in JSON
+    where anything in them would not stay a word, or acts on a terminal.
     """
 
-    def write(event: Event, /, **fields: object) -> None:
+    def write(event: StrEnum, /, **fields: object) -> None:
         at = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-        words = [f"time={at}", f"link={link}", f"event={event.value}"]
+        words = [f"time={at}", *(f"{name}={_quoted(value)}" for name, value in of.items()), f"event={event.value}"]
         words += [f"{name}={_quoted(value)}" for name, value in fields.items()]
         stream.write(" ".join(words) + "\n")
         stream.flush()

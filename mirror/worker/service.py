@@ -17,8 +17,9 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, SiteInvalid
 from broker.wire.errors import WireError
-from mirror.coordinator.embedded import EmbeddedCoordinator
-from mirror.coordinator.model import Coordinator
+from mirror.coordinator.embedded import EmbeddedCoordinator, Unconditional
+from mirror.coordinator.model import Coordinator, Permit, Unit
+from mirror.coordinator.serving import serve_shares
 from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import RunState
@@ -66,45 +67,53 @@ async def run_links(
     """
     settings = settings or WorkerSettings()
     by_name = {link.name: link for link in links}
-    coordinator = coordinator or EmbeddedCoordinator(tuple(by_name))
+    coordinator = coordinator or EmbeddedCoordinator(Unit(name) for name in by_name)
     ended: list[FarshoreError] = []
     faults: list[Exception] = []
 
-    async def run_one(link: Link) -> None:
-        sink = settings.sink(link.name)
-        try:
-            await run_link(link, settings)
-        except FarshoreError as error:
-            sink(Event.STOPPED, reason=type(error).__name__, detail=str(error), hint=error.hint)
-            ended.append(error)
-        except Exception as error:  # noqa: BLE001 a fault of ours in one link must not end the others; raised below
-            sink(Event.STOPPED, reason=type(error).__name__, detail="".join(traceback.format_exception(error)))
-            faults.append(error)
+    async with coordinator.member() as member:
 
-    async with coordinator.member() as membership, asyncio.TaskGroup() as tasks:
-        for name in membership.assigned_links:
-            tasks.create_task(run_one(by_name[name]))
+        async def run_unit(unit: Unit) -> None:
+            sink = settings.sink(unit.link)
+            while True:
+                try:
+                    await run_link(by_name[unit.link], settings, member.permit(unit))
+                except FarshoreError as error:
+                    sink(Event.STOPPED, reason=type(error).__name__, detail=str(error), hint=error.hint)
+                    if not await member.goes_on_after(unit, error):
+                        ended.append(error)
+                        return
+                except Exception as error:  # noqa: BLE001 a fault of ours in one link must not end the others; raised below
+                    sink(Event.STOPPED, reason=type(error).__name__, detail="".join(traceback.format_exception(error)))
+                    if not await member.goes_on_after(unit, error):
+                        faults.append(error)
+                        return
+
+        await serve_shares(member, run_unit)
     if faults:
         raise faults[0]
     if ended:
         raise ended[0]
 
 
-async def run_link(link: Link, settings: WorkerSettings) -> None:
+async def run_link(link: Link, settings: WorkerSettings, permit: Permit | None = None) -> None:
     """Run one link until another worker fences it (raises LinkFenced), its state is damaged, or it is cancelled.
+
+    No session begins without the `permit` (None: of who is alone).
 
     While the target is promoted it waits: a service that ended then would be restarted in a loop by its supervisor,
     and would be gone when an operator resumes the link.
     """
     limits, clock, tell = settings.limits, settings.clock, settings.sink(link.name)
     pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
-    attempts = Attempts(limits, clock)
+    attempts, permit = Attempts(limits, clock), permit or Unconditional()
     while True:
+        await permit.wait()
         started = clock.monotonic()
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
         async with asyncio.TaskGroup() as tasks:
-            session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts))
+            session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts, permit))
         error = session.result()
         if clock.monotonic() - started > limits.healthy_after_ms / 1000:
             pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
@@ -127,7 +136,7 @@ async def run_link(link: Link, settings: WorkerSettings) -> None:
 
 
 async def _run_session(
-    link: Link, settings: WorkerSettings, tell: EventSink, restarts: Restarts, attempts: Attempts
+    link: Link, settings: WorkerSettings, tell: EventSink, restarts: Restarts, attempts: Attempts, permit: Permit
 ) -> SessionEnd:
     """One session -> why it ended. Anything but SESSION_ENDS is a fault of ours, and raised."""
     try:
@@ -135,12 +144,12 @@ async def _run_session(
             target = Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock)
             await sites.enter_async_context(target)
             if restarts.count:
-                await wait_for_source(link, target, restarts, settings.limits.heartbeat_interval_ms)
+                await wait_for_source(link, target, restarts, settings.limits.heartbeat_interval_ms, permit)
             source = Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock)
             await sites.enter_async_context(source)
             passage = Passage(link, source, target)
             holds, patience_ms = Holds(attempts, settings.clock), settings.limits.compare_patience_ms
-            opened = await open_link(link, source, target, passage, tell, restarts, holds, patience_ms)
+            opened = await open_link(link, source, target, passage, tell, restarts, holds, patience_ms, permit)
             session = Session(passage, (source, target), opened, settings.limits, tell)
             _tell_start(session, opened)
             for gap in opened.passed:

@@ -12,6 +12,7 @@ from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
 from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
+from mirror.coordinator.model import Permit
 from mirror.errors import LinkInvalid, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
@@ -102,8 +103,10 @@ async def open_link(
     restarts: Restarts,
     holds: Holds,
     patience_ms: int,
+    permit: Permit,
 ) -> Opened:
-    """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, TargetTaken, StateDamaged, ClientError.
+    """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, TargetTaken, StateDamaged, ClientError, and
+    UnitNotHeld where the `permit` does not hold any more when the link is about to be fenced.
 
     A partition that cannot be taken in now is put into `holds`, and holds up no other; nor does one whose logs take
     longer to compare than about `patience_ms`, which is put into `holds.late`.
@@ -125,6 +128,7 @@ async def open_link(
         for where, there in partition_pairs(topics.mirrored).items()
         if where not in holds.current or is_at_source(holds.current[where])  # the fence reaches the target alone
     }
+    permit.check()
     claim, fence = await _take_over(link, target, pairs, restarts, holds)
     writer = fence.writer
     entries = await read_entries(link, target)

@@ -14,6 +14,7 @@ from broker.base.address import AddressInvalid
 from broker.base.clock import Clock
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from mirror.coordinator.model import Permit
 from mirror.limits import HEARTBEAT_INTERVAL_MS, HEARTBEAT_MAX_AGE_MS
 from mirror.link import Link
 from mirror.offsets.state import read_entries
@@ -26,11 +27,13 @@ SOURCE_PROBE_MS: Final = 4_000
 assert SOURCE_PROBE_MS + 2 * HEARTBEAT_INTERVAL_MS < HEARTBEAT_MAX_AGE_MS, "a probe between two heartbeats is no death"
 
 
-async def wait_for_source(link: Link, target: Cluster, restarts: Restarts, heartbeat_interval_ms: int) -> None:
+async def wait_for_source(
+    link: Link, target: Cluster, restarts: Restarts, heartbeat_interval_ms: int, permit: Permit
+) -> None:
     """Return when the source answers; at once where the link's last owner is not this worker.
 
     The state is fenced once more, since how far the session before had written is not known. Raises LinkPromoted,
-    LinkFenced, StateDamaged, ClientError (of the target).
+    LinkFenced, StateDamaged, ClientError (of the target), UnitNotHeld.
     """
     if await _answers(link, target.clock):
         return
@@ -38,6 +41,7 @@ async def wait_for_source(link: Link, target: Cluster, restarts: Restarts, heart
     refuse_promoted(entries)
     if entries.owner is None or entries.owner.worker != worker_name():
         return
+    permit.check()
     claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
     while not await _answers(link, target.clock):
         await target.clock.sleep(heartbeat_interval_ms / 1000)

@@ -2,49 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from broker.base.clock import SystemClock
 from mirror.coordinator.embedded import EmbeddedCoordinator
-from mirror.coordinator.model import Coordinator
+from mirror.coordinator.model import Coordinator, Member, Share, Unit
 from mirror.errors import LinkFenced
+from mirror.fleet.errors import WorkerNameTaken
+from mirror.fleet.etcd.store import open_etcd
+from mirror.fleet.member import FleetCoordinator
+from mirror.fleet.settings import FleetSettings
+from mirror.fleet.store import FleetStore
+from tests.mirror.fleet.etcd_server import EtcdServer
+from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
+from tests.mirror.fleet.workers import offer_of
 
-Make = Callable[[Sequence[str]], Coordinator]
+LINKS = ("east-west", "west-east")
+UNITS = frozenset(Unit(link) for link in LINKS)
+WAIT_S = 30.0
+SETTINGS = FleetSettings(lease_seconds=1, settle_seconds=0.1, retry_seconds=0.05)
 
-
-@pytest.fixture(params=[EmbeddedCoordinator])
-def make(request: pytest.FixtureRequest) -> Make:
-    """Makes a coordinator of some links; each implementation is a parameter."""
-    made: Make = request.param
-    return made
-
-
-async def test_a_single_member_gets_every_link(make: Make) -> None:
-    async with make(["east-west", "west-east"]).member() as membership:
-        assert set(membership.assigned_links) == {"east-west", "west-east"}
-
-
-async def test_every_joining_has_a_later_epoch(make: Make) -> None:
-    coordinator = make(["east-west"])
-    async with coordinator.member() as first:
-        pass
-    async with coordinator.member() as second:
-        assert second.epoch > first.epoch
+Join = Callable[[Sequence[str]], AbstractAsyncContextManager[Member]]
+"""Another worker with these links joins; of the embedded coordinator, the same one again."""
 
 
-async def test_leaving_by_an_error_gives_the_links_back(make: Make) -> None:
-    coordinator = make(["east-west"])
-    with pytest.raises(ZeroDivisionError):
-        async with coordinator.member():
+def fleet_member(store: FleetStore, name: str, links: Sequence[str]) -> AbstractAsyncContextManager[Member]:
+    coordinator: Coordinator = FleetCoordinator(
+        store, name, offer_of(links), SystemClock(), lambda _event, **_fields: None, SETTINGS
+    )
+    return coordinator.member()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    server = EtcdServer(Path(tmp_path_factory.mktemp("etcd")), election_ms=300)
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["embedded", "fleet in memory", "fleet on etcd"])
+def join(request: pytest.FixtureRequest) -> Join:
+    """Each implementation is a parameter."""
+    numbers = iter(range(100))
+    if request.param == "embedded":
+        coordinators: dict[tuple[str, ...], EmbeddedCoordinator] = {}
+
+        def join_embedded(links: Sequence[str]) -> AbstractAsyncContextManager[Member]:
+            made = coordinators.setdefault(tuple(links), EmbeddedCoordinator(map(Unit, links)))
+            return made.member()
+
+        return join_embedded
+    if request.param == "fleet in memory":
+        etcd = FakeEtcd(SystemClock())
+        return lambda links: fleet_member(FakeStore(etcd), f"worker-{next(numbers)}", links)
+    server: EtcdServer = request.getfixturevalue("server")
+
+    @asynccontextmanager
+    async def join_real(links: Sequence[str]):  # noqa: ANN202 a fixture's inner word
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(open_etcd(server.access(), SystemClock()))
+            yield await stack.enter_async_context(fleet_member(store, f"worker-{next(numbers)}", links))
+
+    return join_real
+
+
+async def share_that(member: Member, fits: Callable[[Share], bool]) -> Share:
+    """The first share that does. TimeoutError when none comes."""
+    async with asyncio.timeout(WAIT_S):
+        async for share in member.shares():
+            if fits(share):
+                return share
+    raise AssertionError("no such share comes")
+
+
+async def test_a_single_member_gets_every_unit(join: Join) -> None:
+    async with join(LINKS) as member:
+        assert await share_that(member, bool) <= UNITS
+        assert await share_that(member, lambda share: share == UNITS)
+        for unit in UNITS:
+            async with asyncio.timeout(WAIT_S):
+                await member.permit(unit).wait()
+            member.permit(unit).check()
+
+
+async def test_leaving_gives_the_units_to_the_next(join: Join) -> None:
+    for _ in range(2):
+        async with join(LINKS) as member:
+            await share_that(member, lambda share: share == UNITS)
+
+
+async def test_leaving_by_an_error_gives_the_units_back(join: Join) -> None:
+    async def fail() -> None:
+        async with join(LINKS) as member:
+            await share_that(member, lambda share: share == UNITS)
             raise ZeroDivisionError
-    async with coordinator.member() as membership:
-        assert membership.assigned_links == ("east-west",)
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    async with join(LINKS) as member:
+        await share_that(member, lambda share: share == UNITS)
 
 
-async def test_two_members_never_share_a_link() -> None:
-    coordinator = EmbeddedCoordinator(["east-west"])
-    async with coordinator.member():
-        with pytest.raises(LinkFenced):
-            async with coordinator.member():
-                raise AssertionError("a second member got in")
+async def test_two_members_never_share_a_unit(join: Join) -> None:
+    async with join(LINKS) as first:
+        await share_that(first, lambda share: share == UNITS)
+        try:
+            async with join(LINKS) as second:
+                left = await share_that(first, lambda share: len(share) == 1)
+                (moved,) = UNITS - left
+                assert moved not in await share_that(second, lambda _share: True), "the first runs it still"
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await second.permit(moved).wait()
+                await first.released(moved)
+                assert await share_that(second, bool) == {moved}
+                assert await share_that(first, lambda _share: True) == left
+        except LinkFenced:
+            assert isinstance(first, object), "the embedded coordinator has one member at a time"
+
+
+async def test_a_name_is_given_once() -> None:
+    etcd = FakeEtcd(SystemClock())
+    async with fleet_member(FakeStore(etcd), "one", LINKS) as first:
+        await share_that(first, bool)
+        with pytest.raises(WorkerNameTaken, match="one"):
+            async with fleet_member(FakeStore(etcd), "one", LINKS) as second:
+                await share_that(second, bool)

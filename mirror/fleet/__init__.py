@@ -1,0 +1,1 @@
+"""The mirror's fleet: workers that share all links through etcd."""

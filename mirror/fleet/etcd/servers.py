@@ -1,0 +1,123 @@
+"""Which of etcd's servers is asked, and what it means when one does not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import etcd3
+import grpc
+
+from mirror.fleet.errors import StoreRefused, StoreUnreachable
+from mirror.fleet.etcd.requests import CALL_TIMEOUT_S
+from mirror.fleet.settings import FleetAccess
+
+T = TypeVar("T")
+
+CHANNEL_OPTIONS: Final = (
+    # grpc would wait for ever longer, up to two minutes, before it dials a server again.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # A connection that was cut without a word. etcd closes those that ask more often than every five seconds.
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+)
+REFUSALS: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+
+
+class Servers:
+    """Which server is asked: the first of the list until it fails, then the next. Used by several threads."""
+
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._lock = threading.Lock()
+        self._at = 0
+        self._clients: dict[int, etcd3.Etcd3Client] = {}
+        self._calls: dict[Any, int] = {}
+        """Watches that run, by their server: one that does not answer others ends them, too."""
+        self._closed = False
+
+    def any_of(self, ask: Callable[[etcd3.Etcd3Client], T]) -> T:
+        """Ask, if need be each server once."""
+        for _ in self._access.servers[1:]:
+            with suppress(StoreUnreachable):
+                return self.first(ask)
+        return self.first(ask)
+
+    def first(self, ask: Callable[[etcd3.Etcd3Client], T]) -> T:
+        """Ask one server once. Raises StoreUnreachable, StoreRefused."""
+        at = self._at
+        with self._failing(at):
+            return ask(self._client(at))
+
+    def watch(self, open_call: Callable[[etcd3.Etcd3Client], Any], use: Callable[[Any], None]) -> None:
+        """A call that goes on until it is cancelled, or its server fails."""
+        at = self._at
+        with self._failing(at):
+            call = open_call(self._client(at))
+            with self._lock:
+                self._calls[call] = at
+            try:
+                use(call)
+            finally:
+                with self._lock:
+                    del self._calls[call]
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            clients = [*self._clients.values()]
+        for client in clients:
+            client.close()
+
+    def _client(self, at: int) -> etcd3.Etcd3Client:
+        with self._lock:
+            if self._closed:
+                raise StoreUnreachable("the store was closed")
+            if at in self._clients:
+                return self._clients[at]
+        access, server = self._access, self._access.servers[at]
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        made = etcd3.Etcd3Client(  # logs in, which may take its time
+            host,
+            server.port,
+            ca_cert=access.tls_ca_file,
+            cert_cert=access.tls_cert_file,
+            cert_key=access.tls_key_file,
+            timeout=CALL_TIMEOUT_S,
+            user=access.user,
+            password=access.password,
+            grpc_options=CHANNEL_OPTIONS,
+        )
+        with self._lock:
+            if self._closed or at in self._clients:
+                made.close()
+            return self._clients.setdefault(at, made)
+
+    @contextmanager
+    def _failing(self, at: int) -> Iterator[None]:
+        """Turns errors of grpc into ours, and makes the next server the one that is asked."""
+        try:
+            yield
+        except grpc.RpcError as error:
+            code, detail = error.code(), error.details() or ""
+            self._leave(at, forget=code is grpc.StatusCode.UNAUTHENTICATED)
+            server = self._access.servers[at]
+            if code in REFUSALS or (code is grpc.StatusCode.INVALID_ARGUMENT and "auth" in detail):
+                raise StoreRefused(f"etcd at {server}: {detail}") from error
+            raise StoreUnreachable(f"etcd at {server}: {code.name.lower()}: {detail}") from error
+        except ValueError as error:  # grpc's word for a channel that was closed meanwhile
+            raise StoreUnreachable(f"etcd at {self._access.servers[at]}: {error}") from error
+
+    def _leave(self, at: int, forget: bool) -> None:
+        with self._lock:
+            if forget:  # a login ends after a while
+                self._clients.pop(at, None)
+            if self._at == at:
+                self._at = (at + 1) % len(self._access.servers)
+            calls = [call for call, server in self._calls.items() if server == at]
+        for call in calls:
+            call.cancel()

@@ -1,0 +1,93 @@
+"""The fleet's keys in the store, below its prefix, and what stands in them.
+
+workers/NAME    a worker that lives (under its lease): what it offers to run. The worker whose key was made first
+                leads: it writes the plan, in commits that name the revision at which its key was made.
+plan/UNIT       the worker that is to run the unit
+held/UNIT       who runs it now (under that worker's lease); only where it is not there, the planned one puts it
+drained/NAME    a worker of this name is to run nothing
+rebalance       an operator wants the load to be shared out anew, at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mirror.coordinator.model import Unit
+
+WORKERS: Final = "workers/"
+PLAN: Final = "plan/"
+HELD: Final = "held/"
+DRAINED: Final = "drained/"
+REBALANCE: Final = "rebalance"
+
+
+class _Written(BaseModel):
+    """A newer farshore may write more keys than this one knows."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class OfferedLink(_Written):
+    """A link as a worker's file declares it. `declared` is the same where two files say the same of it."""
+
+    target: str
+    declared: str
+
+
+class WorkerRecord(_Written):
+    """What stands in a worker's key. `near` are sites."""
+
+    links: Mapping[str, OfferedLink]
+    weight: float = 1.0
+    near: tuple[str, ...] = ()
+    since_ms: int = 0
+
+
+class HolderRecord(_Written):
+    """What stands in a held unit's key. `joined` is the revision at which the holder's worker key was made."""
+
+    worker: str
+    joined: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetKeys:
+    """The names of the keys below a prefix, which ends with a slash."""
+
+    prefix: str
+
+    def worker(self, name: str) -> str:
+        return f"{self.prefix}{WORKERS}{name}"
+
+    def plan(self, unit: Unit) -> str:
+        return f"{self.prefix}{PLAN}{unit.link}"
+
+    def held(self, unit: Unit) -> str:
+        return f"{self.prefix}{HELD}{unit.link}"
+
+    def drained(self, name: str) -> str:
+        return f"{self.prefix}{DRAINED}{name}"
+
+    @property
+    def rebalance(self) -> str:
+        return f"{self.prefix}{REBALANCE}"
+
+
+def read_worker(value: str) -> WorkerRecord | None:
+    """None where no farshore wrote it."""
+    try:
+        return WorkerRecord.model_validate_json(value)
+    except ValidationError:
+        return None
+
+
+def read_holder(value: str) -> HolderRecord | None:
+    """None where no farshore wrote it."""
+    try:
+        return HolderRecord.model_validate_json(value)
+    except ValidationError:
+        return None

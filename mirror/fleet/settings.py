@@ -1,0 +1,45 @@
+"""What a worker of a fleet is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.base.address import Address
+
+DEFAULT_PREFIX: Final = "/farshore/fleet/"
+LEASE_SECONDS_MIN: Final = 2
+"""etcd grants no less where its election timeout is the default, a second."""
+WITHOUT_ETCD_SECONDS: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    prefix: str = DEFAULT_PREFIX
+    """Of all keys; it ends with a slash. Fleets with different prefixes know nothing of each other."""
+    lease_seconds: int = LEASE_SECONDS_MIN
+    """A worker that is not heard of for so long is gone, and others take over what it ran."""
+    without_etcd_seconds: int = WITHOUT_ETCD_SECONDS
+    """So long a worker whose lease could not be renewed goes on with the sessions that run. It opens none meanwhile,
+    and if others have taken over what it ran, their fences end its sessions."""
+    settle_seconds: float = 5.0
+    """Nothing that runs is moved for balance before the fleet's workers were the same for so long."""
+    retry_seconds: float = 0.5
+    again_after_seconds: float = 1.0
+    """A unit that ended by an error is begun anew after this, then after twice as long each time."""
+    again_after_max_seconds: float = 60.0
+    name_wait_leases: int = 3
+    """So many leases a worker waits for an earlier one of its name to be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAccess:
+    """Where a fleet's etcd is, and as whom it is spoken to. Files are paths of PEM files."""
+
+    servers: tuple[Address, ...]
+    settings: FleetSettings
+    user: str | None = None
+    password: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None

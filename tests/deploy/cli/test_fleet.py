@@ -1,0 +1,185 @@
+"""Several `farshore mirror run` of one file share its links through etcd, and go on without one that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker.base.children import die_with_parent
+from broker.client.cluster import Cluster
+from broker.client.log import append
+from broker.client.site import Site
+from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
+from deploy.cli.root import cli
+from deploy.cli.terminal import ExitCode
+from tests.interop.servers import FarshoreBroker
+from tests.mirror.fleet.etcd_server import EtcdServer
+from tests.mirror.harness import eventually, make_topic, read_all
+
+ROOT = Path(__file__).resolve().parents[3]
+LINKS = ("red", "blue")
+SITES = """
+[sites.east]
+bootstrap_servers = "{east}"
+[sites.west]
+bootstrap_servers = "{west}"
+"""
+FLEET = """
+[fleet]
+etcd = ["{etcd}"]
+"""
+LINK = """
+[[links]]
+name = "{name}"
+source = "east"
+target = "west"
+topics = ["{name}"]
+"""
+
+
+class Fleet:
+    """Two sites, an etcd, two links with a topic each, and workers as processes."""
+
+    def __init__(self, folder: Path, east: FarshoreBroker, west: FarshoreBroker, etcd: EtcdServer) -> None:
+        self.folder, self.etcd = folder, etcd
+        self.east, self.west = Site("east", east.bootstrap), Site("west", west.bootstrap)
+        self.config = folder / "farshore.toml"
+        links = "".join(LINK.format(name=name) for name in LINKS)
+        sites = SITES.format(east=east.bootstrap, west=west.bootstrap)
+        self.config.write_text(sites + FLEET.format(etcd=etcd.address) + links)
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.written: dict[str, list[bytes]] = {name: [] for name in LINKS}
+
+    def start(self, name: str) -> None:
+        command = [sys.executable, "-m", "deploy.cli", "--config", str(self.config), "mirror", "run", "--worker", name]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.workers[name] = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
+            )
+
+    def kill9(self, name: str) -> None:
+        worker = self.workers.pop(name)
+        worker.kill()
+        worker.wait()
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.kill()
+            worker.wait()
+
+    def holders(self) -> dict[str, str]:
+        """Who runs which link, as etcd has it."""
+        lines = iter(self.etcd.ctl("get", "--prefix", "/farshore/fleet/held/").splitlines())
+        return {key.rsplit("/", 1)[1]: json.loads(value)["worker"] for key, value in zip(lines, lines, strict=True)}
+
+    async def write(self, east: Cluster, count: int) -> None:
+        for name in LINKS:
+            first = len(self.written[name])
+            values = [b"%s-%d" % (name.encode(), first + n) for n in range(count)]
+            records = [Record(n, east.clock.now_ms(), b"k", value) for n, value in enumerate(values)]
+            await append(east, TopicPartition(name, 0), encode_batch(records))
+            self.written[name] += values
+
+    async def read(self, west: Cluster, name: str) -> list[bytes | None]:
+        if name not in (await west.metadata([name])).topics:
+            return []
+        return [record.value for record in await read_all(west, TopicPartition(name, 0))]
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    etcd = EtcdServer(tmp_path / "etcd")
+    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
+        etcd.start()
+        made = Fleet(tmp_path, east, west, etcd)
+        try:
+            yield made
+        finally:
+            made.close()
+            etcd.close()
+
+
+async def test_workers_share_links_and_take_over_from_one_that_is_killed(fleet: Fleet) -> None:
+    async with Cluster(fleet.east) as east, Cluster(fleet.west) as west:
+        for name in LINKS:
+            await make_topic(east, name)
+
+        async def all_mirrored() -> bool:
+            return all([len(await fleet.read(west, name)) >= len(fleet.written[name]) for name in LINKS])
+
+        async def shared() -> bool:
+            await fleet.write(east, 3)
+            return sorted(fleet.holders().values()) == ["one", "two"]
+
+        await fleet.write(east, 3)
+        fleet.start("one")
+        await eventually(all_mirrored, "the first worker to run both links")
+        assert set(fleet.holders().values()) == {"one"}
+        fleet.start("two")
+        await eventually(shared, "the second worker to be given a link")
+        await eventually(all_mirrored, "both to run theirs")
+        gone = fleet.holders()["red"]
+        fleet.kill9(gone)
+        killed_s = time.monotonic()
+        await fleet.write(east, 1)
+        before = len(fleet.written["red"])
+
+        async def taken_over() -> bool:
+            return len(await fleet.read(west, "red")) >= before
+
+        await eventually(taken_over, "the other worker to take over")
+        (left,) = {"one", "two"} - {gone}
+        print(f"from kill -9 to the first record: {time.monotonic() - killed_s:.2f} s")
+        await fleet.write(east, 5)
+        await eventually(all_mirrored, "all to be mirrored")
+        assert set(fleet.holders().values()) == {left}
+        for name in LINKS:
+            assert await fleet.read(west, name) == fleet.written[name], "nothing lost, nothing twice, in order"
+    assert "Traceback" not in fleet.log("one") + fleet.log("two")
+    assert f"worker={left} event=took unit=red" in fleet.log(left)
+
+
+def test_fleet_options_want_a_fleet(tmp_path: Path) -> None:
+    config = tmp_path / "farshore.toml"
+    config.write_text(SITES.format(east="127.0.0.1:1", west="127.0.0.1:2") + LINK.format(name="red"))
+    refused = CliRunner().invoke(cli, ["--config", str(config), "mirror", "run", "--worker", "one"])
+    assert refused.exit_code == ExitCode.USAGE
+    assert "[fleet]" in refused.output
+    config.write_text(config.read_text() + FLEET.format(etcd="127.0.0.1"))
+    refused = CliRunner().invoke(cli, ["--config", str(config), "config", "validate"])
+    assert "fleet.etcd[0]" in refused.output
+
+
+def test_a_worker_without_etcd_waits_and_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "farshore.toml"
+    sites = SITES.format(east="127.0.0.1:1", west="127.0.0.1:2")
+    config.write_text(sites + FLEET.format(etcd="127.0.0.1:1") + LINK.format(name="red"))
+    command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, preexec_fn=die_with_parent) as worker:
+        try:
+            assert worker.stderr is not None
+            line = worker.stderr.readline().decode()
+            assert "event=store_unreachable" in line, line
+            assert "127.0.0.1:1" in line
+            worker.terminate()
+            assert worker.wait(60) == ExitCode.DONE
+        finally:
+            worker.kill()

@@ -1,0 +1,101 @@
+"""A member whose store tells it less than the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from mirror.coordinator.model import Share, Unit
+from mirror.fleet.errors import HistoryCompacted
+from mirror.fleet.keys import FleetKeys, HolderRecord
+from mirror.fleet.member import FleetCoordinator
+from mirror.fleet.settings import FleetSettings
+from mirror.fleet.store import Changes, Commit, Put, Snapshot
+from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
+from tests.mirror.fleet.workers import offer_of
+from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
+
+SETTINGS = FleetSettings()
+KEYS = FleetKeys(SETTINGS.prefix)
+RED = Unit("red")
+
+
+class Forgetful(FakeStore):
+    """Its first watch asks for what is forgotten."""
+
+    watched = 0
+
+    async def watch(self, prefix: str, after: int) -> AsyncGenerator[Changes, None]:
+        self.watched += 1
+        if self.watched == 1:
+            raise HistoryCompacted("forgotten")
+        async for changes in super().watch(prefix, after):
+            yield changes
+
+
+class Blind(FakeStore):
+    """It does not see who holds what."""
+
+    async def read(self, prefix: str) -> Snapshot:
+        snapshot = await super().read(prefix)
+        seen = {key: item for key, item in snapshot.items.items() if key != KEYS.held(RED)}
+        return Snapshot(snapshot.revision, seen)
+
+
+async def share_after(store: FakeStore, clock: SimulatedClock, seconds: float) -> Share:
+    """What a worker that is alone on this store runs so much later."""
+    coordinator = FleetCoordinator(store, "one", offer_of(["red"]), clock, lambda _event, **_fields: None, SETTINGS)
+    last: Share = frozenset()
+    async with coordinator.member() as member:
+        try:
+            async with asyncio.timeout(seconds):
+                async for share in member.shares():
+                    last = share
+        except TimeoutError:
+            return last
+    raise AssertionError("shares end never")
+
+
+def test_a_watch_that_asks_for_what_is_forgotten_reads_everything_anew() -> None:
+    loop = SimulatedLoop()
+    clock = SimulatedClock(loop)
+
+    async def main() -> None:
+        store = Forgetful(FakeEtcd(clock))
+        assert await share_after(store, clock, 10) == {RED}
+        assert store.watched == 2
+
+    loop.run(main())
+
+
+def test_what_another_holds_is_not_taken_whatever_the_view_says() -> None:
+    loop = SimulatedLoop()
+    clock = SimulatedClock(loop)
+
+    async def main() -> None:
+        etcd = FakeEtcd(clock)
+        held = HolderRecord(worker="ghost", joined=1).model_dump_json()
+        etcd.commit(Commit({}, {KEYS.held(RED): Put(held)}))
+        assert await share_after(Blind(etcd), clock, 10) == frozenset()
+        assert etcd.items[KEYS.held(RED)].value == held
+        assert etcd.items[KEYS.plan(RED)].value == "one"
+
+    loop.run(main())
+
+
+def test_a_key_that_nobody_can_read_concerns_nothing_else() -> None:
+    loop = SimulatedLoop()
+    clock = SimulatedClock(loop)
+
+    async def main() -> None:
+        etcd = FakeEtcd(clock)
+        strange = {
+            KEYS.worker("odd"): "{",
+            KEYS.worker("bare"): "{}",
+            KEYS.held(Unit("blue")): "x",
+            KEYS.prefix + "?": "",
+        }
+        etcd.commit(Commit({}, {key: Put(value) for key, value in strange.items()}))
+        assert await share_after(FakeStore(etcd), clock, 10) == {RED}
+
+    loop.run(main())

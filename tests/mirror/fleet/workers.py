@@ -1,0 +1,14 @@
+"""What tests say of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirror.fleet.keys import OfferedLink, WorkerRecord
+
+
+def offer_of(links: Sequence[str], weight: float = 1.0, near: Sequence[str] = ()) -> WorkerRecord:
+    """Of a worker whose file has these links, each to the site "west"."""
+    return WorkerRecord(
+        links={link: OfferedLink(target="west", declared=link) for link in links}, weight=weight, near=tuple(near)
+    )
