@@ -105,8 +105,7 @@ async def open_link(
     patience_ms: int,
     permit: Permit,
 ) -> Opened:
-    """Take the link over. Raises LinkInvalid, LinkPromoted, LinkFenced, TargetTaken, StateDamaged, ClientError, and
-    UnitNotHeld where the `permit` does not hold any more when the link is about to be fenced.
+    """Take the link over. Raises MirrorError (UnitNotHeld where `permit` refuses the fence), ClientError.
 
     A partition that cannot be taken in now is put into `holds`, and holds up no other; nor does one whose logs take
     longer to compare than about `patience_ms`, which is put into `holds.late`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from mirror.fleet.settings import FleetSettings
 from mirror.fleet.store import FleetStore
 from tests.mirror.fleet.etcd_server import EtcdServer
 from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
-from tests.mirror.fleet.workers import offer_of
+from tests.mirror.fleet.workers import offer_of, untold
 
 LINKS = ("east-west", "west-east")
 UNITS = frozenset(Unit(link) for link in LINKS)
@@ -32,9 +32,7 @@ Join = Callable[[Sequence[str]], AbstractAsyncContextManager[Member]]
 
 
 def fleet_member(store: FleetStore, name: str, links: Sequence[str]) -> AbstractAsyncContextManager[Member]:
-    coordinator: Coordinator = FleetCoordinator(
-        store, name, offer_of(links), SystemClock(), lambda _event, **_fields: None, SETTINGS
-    )
+    coordinator: Coordinator = FleetCoordinator(store, name, offer_of(links), SystemClock(), untold, SETTINGS)
     return coordinator.member()
 
 
@@ -64,7 +62,7 @@ def join(request: pytest.FixtureRequest) -> Join:
     server: EtcdServer = request.getfixturevalue("server")
 
     @asynccontextmanager
-    async def join_real(links: Sequence[str]):  # noqa: ANN202 a fixture's inner word
+    async def join_real(links: Sequence[str]) -> AsyncIterator[Member]:
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_etcd(server.access(), SystemClock()))
             yield await stack.enter_async_context(fleet_member(store, f"worker-{next(numbers)}", links))

@@ -12,7 +12,7 @@ from mirror.fleet.member import FleetCoordinator
 from mirror.fleet.settings import FleetSettings
 from mirror.fleet.store import Changes, Commit, Put, Snapshot
 from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
-from tests.mirror.fleet.workers import offer_of
+from tests.mirror.fleet.workers import offer_of, untold
 from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
 
 SETTINGS = FleetSettings()
@@ -44,7 +44,7 @@ class Blind(FakeStore):
 
 async def share_after(store: FakeStore, clock: SimulatedClock, seconds: float) -> Share:
     """What a worker that is alone on this store runs so much later."""
-    coordinator = FleetCoordinator(store, "one", offer_of(["red"]), clock, lambda _event, **_fields: None, SETTINGS)
+    coordinator = FleetCoordinator(store, "one", offer_of(["red"]), clock, untold, SETTINGS)
     last: Share = frozenset()
     async with coordinator.member() as member:
         try:

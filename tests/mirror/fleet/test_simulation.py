@@ -23,7 +23,7 @@ from mirror.fleet.member import FleetCoordinator, FleetMember
 from mirror.fleet.settings import FleetSettings
 from mirror.fleet.store import Commit, Put
 from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
-from tests.mirror.fleet.workers import offer_of
+from tests.mirror.fleet.workers import offer_of, untold
 from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
 
 LEASE_S = 2
@@ -62,7 +62,7 @@ class Worker:
 
     async def run(self) -> None:
         coordinator = FleetCoordinator(
-            self.store, self.name, offer_of(self.world.links), _Sleepy(self), lambda *_told, **_fields: None, SETTINGS
+            self.store, self.name, offer_of(self.world.links), _Sleepy(self), untold, SETTINGS
         )
         async with coordinator.member() as member:
             assert isinstance(member, FleetMember)

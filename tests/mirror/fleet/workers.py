@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mirror.fleet.events import FleetEvent
 from mirror.fleet.keys import OfferedLink, WorkerRecord
 
 
@@ -12,3 +13,7 @@ def offer_of(links: Sequence[str], weight: float = 1.0, near: Sequence[str] = ()
     return WorkerRecord(
         links={link: OfferedLink(target="west", declared=link) for link in links}, weight=weight, near=tuple(near)
     )
+
+
+def untold(_event: FleetEvent, /, **_fields: object) -> None:
+    """A sink for what a test does not ask for."""
