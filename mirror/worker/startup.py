@@ -127,8 +127,7 @@ async def open_link(
         for where, there in partition_pairs(topics.mirrored).items()
         if where not in holds.current or is_at_source(holds.current[where])  # the fence reaches the target alone
     }
-    permit.check()
-    claim, fence = await _take_over(link, target, pairs, restarts, holds)
+    claim, fence = await _take_over(link, target, pairs, restarts, holds, permit)
     writer = fence.writer
     entries = await read_entries(link, target)
     refuse_promoted(entries)
@@ -162,11 +161,13 @@ async def _take_over(
     pairs: dict[TopicPartition, TopicPartition],
     restarts: Restarts,
     holds: Holds,
+    permit: Permit,
 ) -> tuple[Claim, Fence]:
     """Fence the state, groups, the registry and partitions. Those that can take no marker leave `pairs`, and are held.
 
     Raises also what keeps the registry from taking one: nothing can be said of the link's batches then.
     """
+    permit.check()
     claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
     # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
     _, fence = await both(
