@@ -14,6 +14,9 @@ NODES: Final = (1, 2, 3)
 SERVERS: Final = (1, 2, 3)
 GAP_S: Final = (0.3, 2.0)
 """Between two faults of a kind that exclude each other."""
+LEADING_ALONE_S: Final = 6.0
+"""How long a leader's followers are cut off: past `replica.lag.time.max.ms` and the look for it, with some writes."""
+LEADER_DEAD_S: Final = 3.0
 
 
 class FaultKind(StrEnum):
@@ -84,6 +87,20 @@ def faults_of(seed: int, length_s: float, kinds: Sequence[FaultKind]) -> list[Fa
             found.append(fault)
             at += fault.length_s + chance.uniform(*GAP_S)
     return sorted(found, key=lambda fault: fault.start_s)
+
+
+def faults_that_lose(seed: int, length_s: float) -> list[Fault]:
+    """A leader that is cut off from its followers is alone in the ISR, and dies: an unclean election loses records."""
+    chance = random.Random(f"losses-{seed}")
+    found = []
+    at = chance.uniform(*GAP_S)
+    while at + LEADING_ALONE_S + LEADER_DEAD_S <= length_s:
+        names = _one(chance)
+        ways = tuple(way for way in all_ways() if way[1] in names and way[0].startswith("broker"))
+        found.append(Fault(FaultKind.CUT, at, LEADING_ALONE_S + LEADER_DEAD_S, (), ways))
+        found.append(Fault(FaultKind.KILL, at + LEADING_ALONE_S, LEADER_DEAD_S, names))
+        at += LEADING_ALONE_S + LEADER_DEAD_S + chance.uniform(*GAP_S)
+    return found
 
 
 def _fault(chance: random.Random, kind: FaultKind, at: float) -> Fault:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import sys
 import threading
 import time
 import traceback
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from confluent_kafka import Consumer
@@ -22,7 +24,7 @@ from broker.wire.vocabulary import TopicPartition
 from chaos.cluster.checker import Finding, find_violations
 from chaos.cluster.history import ClusterHistory, Ending
 from chaos.history import Outcome
-from tests.chaos_runs.brokers_faults import NODES, Fault, FaultKind, faults_of
+from tests.chaos_runs.brokers_faults import NODES, Fault, FaultKind, faults_of, faults_that_lose
 from tests.chaos_runs.brokers_readers import (
     COMMITTED,
     WHOLE,
@@ -113,6 +115,12 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if count) or "0"
 
 
+def _frames_of(threads: Sequence[threading.Thread]) -> list[FrameType]:
+    """Where they stand: who hangs in a client's library is no finding against the brokers."""
+    frames = sys._current_frames()
+    return [frames[thread.ident] for thread in threads if thread.ident in frames]
+
+
 class BrokersRun:
     """One seed on a stage whose brokers serve."""
 
@@ -122,7 +130,7 @@ class BrokersRun:
         self.mode = mode
         self.length_s = length_s
         kinds = [kind for kind in FaultKind if kind is not FaultKind.DISK_FULL or stage.can_fill_disks]
-        self.faults = faults_of(seed, length_s, kinds)
+        self.faults = faults_that_lose(seed, length_s) if mode.unclean else faults_of(seed, length_s, kinds)
         self.result = BrokersResult(seed)
         self._lacking: list[str] = []
         """What was still to come when it was looked at last."""
@@ -306,9 +314,11 @@ class BrokersRun:
         give_up_s = time.monotonic() + JOIN_S
         for thread in threads:
             thread.join(max(give_up_s - time.monotonic(), 0))
-        left = ", ".join(thread.name for thread in threads if thread.is_alive())
+        left = [thread for thread in threads if thread.is_alive()]
         if left:
-            self.result.problems.append(f"did not end within {JOIN_S:.0f} s: {left}")
+            names = ", ".join(thread.name for thread in left)
+            self.result.problems.append(f"did not end within {JOIN_S:.0f} s: {names}")
+            self.result.problems += ["".join(traceback.format_stack(frame)) for frame in _frames_of(left)]
 
     def _count(self, findings: Sequence[Finding]) -> None:
         result, history = self.result, self.history

@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos_runs.brokers_faults import BROKER_FAULTS, OTHER_FAULTS, FaultKind, Manner, all_ways, faults_of
+from tests.chaos_runs.brokers_faults import (
+    BROKER_FAULTS,
+    OTHER_FAULTS,
+    FaultKind,
+    Manner,
+    all_ways,
+    faults_of,
+    faults_that_lose,
+)
 
 LENGTH_S = 20.0
 KINDS = list(FaultKind)
@@ -37,3 +45,13 @@ def test_a_hundred_seeds_have_everything_often() -> None:
 def test_a_kind_that_is_left_out_is_left_out() -> None:
     kinds = [kind for kind in FaultKind if kind is not FaultKind.DISK_FULL]
     assert FaultKind.DISK_FULL not in {fault.kind for seed in range(50) for fault in faults_of(seed, LENGTH_S, kinds)}
+
+
+def test_a_leader_is_alone_before_it_dies_and_comes_back_to_another() -> None:
+    for seed in range(50):
+        faults = faults_that_lose(seed, LENGTH_S)
+        cuts, kills = faults[::2], faults[1::2]
+        assert faults
+        for cut, kill in zip(cuts, kills, strict=True):
+            assert {dialled for _, dialled in cut.ways} == set(kill.names)
+            assert cut.start_s < kill.start_s < kill.start_s + kill.length_s <= cut.start_s + cut.length_s + 1e-6
