@@ -55,14 +55,14 @@ class Fetched:
 
     def take_news(self, data: PartitionData) -> bool:
         """Whether the answer says something that the reader was not told yet, as it now is."""
-        failed = bool(data.error_code)
+        refused = bool(data.error_code) or data.diverging_epoch is not None
         told = (self.high_watermark, self.log_start_offset)
-        # After an error everything is news again, so that the reader learns that it is over.
-        self.high_watermark = -1 if failed else data.high_watermark
+        # After that everything is news again: that an error is over, and the high watermark to a follower that had to
+        # cut its log before it could take it.
+        self.high_watermark = NEVER_TOLD if refused else data.high_watermark
         self.log_start_offset = data.log_start_offset
         return (
-            failed
-            or data.diverging_epoch is not None
+            refused
             or bool(data.records)
             or data.preferred_read_replica >= 0
             or told != (data.high_watermark, data.log_start_offset)
