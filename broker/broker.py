@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import secrets
 from collections.abc import Collection
 from functools import partial
 from typing import Final
@@ -13,7 +11,7 @@ from uuid import UUID
 
 from broker import descriptors
 from broker.base.address import Address
-from broker.base.clock import Clock, steady_ms
+from broker.base.clock import steady_ms
 from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata import (
     CLIENT_LISTENER,
@@ -28,7 +26,6 @@ from broker.cluster.orders import BrokerOrders
 from broker.cluster.peers import Peers
 from broker.cluster.remote_broker import RemoteBrokers
 from broker.cluster.view import ClusterView
-from broker.cluster.zookeeper.session import OpenSession
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import EVERY_INTERFACE, BrokerConfig
 from broker.controller.controller import ClusterController
@@ -45,8 +42,8 @@ from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.limits import CONTROLLED_SHUTDOWN_MS, PRODUCER_ID_BLOCK
-from broker.log.disk import OS_DISK
 from broker.openings import Openings
+from broker.outside import Outside
 from broker.replicas.configs import BrokerConfigs, TopicConfigs
 from broker.replicas.damage import FoundDamage
 from broker.replicas.files import PartitionFiles
@@ -80,18 +77,19 @@ STARTING_TOLD_S: Final = 10
 class Broker:
     """What the handlers work on. One event loop owns it; nothing here may be called from another thread."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, data: DataDirectory, store: MetadataStore) -> None:
+    def __init__(self, config: BrokerConfig, outside: Outside, data: DataDirectory, store: MetadataStore) -> None:
         """Use `open`."""
         self.config = config
-        self.clock = clock
+        clock = self.clock = outside.clock
+        self._rng = outside.rng
         self.cluster_id = store.cluster_id
         self.view = ClusterView()
         self.peers = Peers(self.view, config.node_id, config.address_map)
-        checkpoint = HighWatermarkCheckpoint(config.data_dir, OS_DISK)
+        checkpoint = HighWatermarkCheckpoint(config.data_dir, outside.disk)
         files = PartitionFiles(data.folders, clock, config.node_id, checkpoint.read())
         replica = partial(_replica, config.node_id, store)
         self.leader_quota, self._follower_quota = ReplicationQuota(), ReplicationQuota()
-        self.followers = Followers(self.peers.connect, replica, clock, random.Random(), self._follower_quota)
+        self.followers = Followers(self.peers.connect, replica, clock, self._rng, self._follower_quota)
         self.replicas = ReplicaManager(
             files, self.view, self.followers, clock, config.node_id, lambda: store.broker_epoch
         )
@@ -109,7 +107,7 @@ class Broker:
         self.controller: ControllerRequests = RoutedController(
             self.own_controller, config.node_id, store, self.view, self.peers.connect_to, clock
         )
-        self.fetch_sessions = FetchSessions(clock, lambda: secrets.randbelow(2**31 - 1) + 1)
+        self.fetch_sessions = FetchSessions(clock, lambda: self._rng.randrange(1, 2**31))
         self.openings = Openings()
         # What connections hold of answers that their clients do not take.
         self.unsent_bytes = 0
@@ -141,19 +139,19 @@ class Broker:
         self.view.deletion_listeners.append(self._forget_topic)
 
     @classmethod
-    async def open(cls, config: BrokerConfig, clock: Clock, open_session: OpenSession) -> Broker:
+    async def open(cls, config: BrokerConfig, outside: Outside) -> Broker:
         """Locks the data directory and opens the metadata.
 
         Raises DataDirectoryError, MetadataUnreadable, LogStorageError, TooFewDescriptors, ZooKeeperError.
         """
-        data = DataDirectory.open(config.data_dir)
+        data = DataDirectory.open(config.data_dir, outside.disk)
         try:
             descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
-            store = await _open_store(config, clock, data, open_session)
+            store = await _open_store(config, outside, data)
         except BaseException:  # whatever stops the start, the lock goes and the error goes on
             data.close()
             raise
-        return cls(config, clock, data, store)
+        return cls(config, outside, data, store)
 
     async def bound(self, clients: Address, brokers: Address | None = None) -> None:
         """Tells where the server listens for clients and for other brokers, which it only knows when it does (port 0),
@@ -211,7 +209,7 @@ class Broker:
             self._orders_to,
             lambda: self.replicas.controller_epoch,
             self.clock,
-            random.SystemRandom(),
+            self._rng,
             config.num_partitions,
             balance if config.auto_leader_rebalance_enable else None,
         )
@@ -365,14 +363,13 @@ class Broker:
             coordinator.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
 
 
-async def _open_store(
-    config: BrokerConfig, clock: Clock, data: DataDirectory, open_session: OpenSession
-) -> MetadataStore:
+async def _open_store(config: BrokerConfig, outside: Outside, data: DataDirectory) -> MetadataStore:
     if config.zookeeper is None:
         data.check_metadata(FILE_NAME)
         return EmbeddedMetadataStore.open(config.data_dir, config.cluster_id)
     timeout_ms, connect_ms = config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
-    connect = partial(open_session, config.zookeeper, timeout_ms, clock, connect_ms)
+    clock = outside.clock
+    connect = partial(outside.open_session, config.zookeeper, timeout_ms, clock, connect_ms)
     store = await ZooKeeperMetadataStore.open(connect, clock, config.cluster_id, may_be_new=not data.claimed)
     try:
         data.claim(store.cluster_id, config.node_id)

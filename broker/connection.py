@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes = 0
         # Handling.
         self._requests: deque[bytearray] = deque()
-        self._behind_waiters: set[asyncio.Event] = set()
+        self._behind_waiters: dict[asyncio.Event, None] = {}
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()

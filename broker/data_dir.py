@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import BrokerError
-from broker.log.disk import OS_DISK
+from broker.log.disk import OS_DISK, Disk
 from broker.topics.folders import PartitionFolders
 from broker.wire.errors import ErrorCode
 
@@ -31,14 +31,14 @@ class DataDirectoryError(BrokerError):
 
 
 class DataDirectory:
-    def __init__(self, path: Path, lock_fd: int) -> None:
+    def __init__(self, path: Path, lock_fd: int, disk: Disk) -> None:
         """Use `open`."""
         self.path = path
-        self.folders = PartitionFolders(path)
+        self.folders = PartitionFolders(path, disk)
         self._lock_fd = lock_fd
 
     @classmethod
-    def open(cls, path: Path) -> DataDirectory:
+    def open(cls, path: Path, disk: Disk = OS_DISK) -> DataDirectory:
         """Makes the directory if need be, and locks it. Raises DataDirectoryError."""
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class DataDirectory:
         except OSError as error:
             os.close(lock_fd)
             raise DataDirectoryError(f"data directory {path} is in use by another broker") from error
-        return cls(path, lock_fd)
+        return cls(path, lock_fd, disk)
 
     @staticmethod
     def is_in_use(path: Path) -> bool:
@@ -110,7 +110,7 @@ class DataDirectory:
                 )
             else:
                 text = "".join(f"{name}={value}\n" for name, value in ours.items())
-                OS_DISK.write_file(path, text.encode(), durable=True)
+                self.folders.disk.write_file(path, text.encode(), durable=True)
                 return
         except OSError as error:
             raise DataDirectoryError(f"data directory {self.path} cannot be used: {error}") from error

@@ -9,15 +9,13 @@ from contextlib import asynccontextmanager
 
 from broker import descriptors
 from broker.base.address import Address
-from broker.base.clock import Clock, SystemClock
 from broker.broker import Broker
-from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
-from broker.cluster.zookeeper.session import OpenSession
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.errors import BrokerError
 from broker.limits import CONNECTION_CHECK_MS
 from broker.memory import RequestMemory
+from broker.outside import Outside
 from broker.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -36,6 +34,7 @@ class Server:
         self.memory = RequestMemory(broker.config.queued_max_request_bytes)
         self.connections: dict[Connection, asyncio.Task[None] | None] = {}
         self._tasks = tasks
+        self._stopping = False
 
     @property
     def address(self) -> str:
@@ -46,11 +45,17 @@ class Server:
     def opened(self, connection: Connection) -> None:
         # Clients that take every connection must not cut the brokers off from each other.
         too_many = len(self.connections) >= self.broker.config.max_connections and not connection.inter_broker
-        if too_many or descriptors.nearly_all_used(connection.fd):
-            self.connections[connection] = None
-            connection.abort("too many connections")
+        if self._stopping:
+            # Accepted before the listeners were closed, and told of after it: nobody would ever end it.
+            self._refuse(connection, "the broker stops")
+        elif too_many or descriptors.nearly_all_used(connection.fd):
+            self._refuse(connection, "too many connections")
         else:
             self.connections[connection] = self._tasks.create_task(connection.serve())
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self.connections[connection] = None
+        connection.abort(reason)
 
     def lost(self, connection: Connection, held_bytes: int) -> None:
         """What its last request waits for (records, a rebalance) nobody is waiting for any more."""
@@ -68,19 +73,19 @@ class Server:
                 connection.check(now)
 
     def abort_connections(self) -> None:
+        """Those that stand, and those that come."""
+        self._stopping = True
         for connection in list(self.connections):
             connection.abort("the broker stops")
 
 
 @asynccontextmanager
-async def serving(
-    config: BrokerConfig, clock: Clock | None = None, open_session: OpenSession = KazooZooKeeper.connect
-) -> AsyncIterator[Server]:
+async def serving(config: BrokerConfig, outside: Outside | None = None) -> AsyncIterator[Server]:
     """A broker that serves for as long as the context is open; leaving it stops in order and closes the logs.
 
     Raises what `Broker.open`, `bound` and `ready` raise, and CannotListen.
     """
-    broker = await Broker.open(config, clock or SystemClock(), open_session)
+    broker = await Broker.open(config, outside or Outside())
     try:
         async with asyncio.TaskGroup() as tasks:
             server = Server(broker, tasks)

@@ -258,7 +258,7 @@ async def _wait_for_data(request: FetchRequest, answer: _Answer, deadline: float
     waited_on = [partition.replica_waiters if follows else partition.waiters for partition in partitions]
     waited_on.append(context.behind_waiters)
     for waiters in waited_on:
-        waiters.add(event)
+        waiters[event] = None
     try:
         async with asyncio.timeout_at(deadline):
             while not context.behind:
@@ -274,7 +274,7 @@ async def _wait_for_data(request: FetchRequest, answer: _Answer, deadline: float
         answer.overtaken |= event.is_set()
     finally:
         for waiters in waited_on:
-            waiters.discard(event)
+            waiters.pop(event, None)
     return False
 
 

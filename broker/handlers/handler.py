@@ -30,7 +30,7 @@ class RequestContext:
     inter_broker: bool = False
     behind: Collection[bytearray] = ()
     """Requests of another broker that wait, on the same connection, for the answer to this one."""
-    behind_waiters: set[asyncio.Event] = field(default_factory=set)
+    behind_waiters: dict[asyncio.Event, None] = field(default_factory=dict)
     """Set whenever there is one more."""
 
     @property

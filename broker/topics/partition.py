@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from broker.cluster.metadata import NO_LEADER, PartitionState, TopicState
 from broker.errors import LogDamaged
@@ -30,6 +31,9 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import IsolationLevel
 
 log = logging.getLogger(__name__)
+
+Waiters: TypeAlias = dict[asyncio.Event, None]
+"""In the order in which they came."""
 
 
 class Partition:
@@ -61,13 +65,13 @@ class Partition:
         self.leading: Leading | None = None
         self.ordered_in = 0
         """The epoch of the registration in which this broker was last ordered to lead or follow."""
-        self.waiters: set[asyncio.Event] = set()
-        self.replica_waiters: set[asyncio.Event] = set()
+        self.waiters: Waiters = {}
+        self.replica_waiters: Waiters = {}
         self.offline: PartitionOffline | None = None
         self.offline_listeners: list[Callable[[], None]] = []
         """Called when its files turn out to be damaged, or its disk to fail, after they were opened."""
         self._awaited: dict[asyncio.Future[None], int] = {}
-        self._start_waiters: set[asyncio.Event] = set()
+        self._start_waiters: Waiters = {}
         self._log: PartitionLog | None = None
         if isinstance(opened, PartitionOffline):
             self.offline = opened
@@ -233,7 +237,7 @@ class Partition:
         no replica follows. Raises NotLeading, PartitionOffline, RequestTimedOut.
         """
         event = asyncio.Event()
-        self._start_waiters.add(event)
+        self._start_waiters[event] = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while (reached := self._low_watermark()) < offset:
@@ -244,7 +248,7 @@ class Partition:
                 f"{self.topic}-{self.index} is not deleted before {offset} at every replica within {timeout_ms:.0f} ms"
             ) from error
         finally:
-            self._start_waiters.discard(event)
+            del self._start_waiters[event]
         return reached
 
     def _low_watermark(self) -> int:

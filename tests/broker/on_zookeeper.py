@@ -11,6 +11,7 @@ from typing import Any
 from broker.base.clock import Clock
 from broker.cluster.zookeeper.session import ZooKeeper
 from broker.config import BrokerConfig
+from broker.outside import Outside
 from broker.server import Server, serving
 from tests.broker.clock import ManualClock
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper
@@ -48,5 +49,5 @@ class World:
     @asynccontextmanager
     async def broker(self, data_dir: Path, **config: Any) -> AsyncIterator[Server]:
         given = {"data_dir": data_dir, "listen_port": 0, "zookeeper": "zk:2181", **config}
-        async with serving(BrokerConfig(**given), self.clock, self.open_session) as server:
+        async with serving(BrokerConfig(**given), Outside(self.clock, self.open_session)) as server:
             yield server

@@ -9,6 +9,7 @@ from typing import Any
 
 from broker.base.clock import Clock
 from broker.config import BrokerConfig
+from broker.outside import Outside
 from broker.server import Server, serving
 
 TIMEOUT_MS = 60_000
@@ -18,7 +19,8 @@ TIMEOUT_MS = 60_000
 @asynccontextmanager
 async def running_server(data_dir: Path, clock: Clock | None = None, **config: Any) -> AsyncIterator[Server]:
     """A server on a free port; `config` are fields of BrokerConfig."""
-    async with serving(BrokerConfig(**{"data_dir": data_dir, "listen_port": 0, **config}), clock) as server:
+    outside = Outside(clock) if clock else Outside()
+    async with serving(BrokerConfig(**{"data_dir": data_dir, "listen_port": 0, **config}), outside) as server:
         yield server
 
 

@@ -13,6 +13,7 @@ from broker.broker import Broker
 from broker.cluster.metadata import PartitionState
 from broker.cluster.zookeeper.session import ZooKeeper
 from broker.config import BrokerConfig
+from broker.outside import Outside
 from broker.server import Server, serving
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.broker.wire_client import WireClient, connect
@@ -64,7 +65,8 @@ class RunningCluster:
             config = {"data_dir": self._folder / str(node_id), "listen_port": 0, "zookeeper": "zk", **self._settings}
             config["rack"] = self._racks.get(node_id)
             try:
-                async with serving(BrokerConfig(node_id=node_id, **config), self.clock, self._session_of(node_id)) as s:
+                outside = Outside(self.clock, self._session_of(node_id))
+                async with serving(BrokerConfig(node_id=node_id, **config), outside) as s:
                     ready.set_result(s)
                     await stop.wait()
             except BaseException as error:  # whoever waits for the start is told

@@ -58,7 +58,7 @@ class ZooKeeperMetadataStore:
         self._registration: BrokerRegistration | None = None
         self._registered_by: ZooKeeper | None = None
         self._opened = asyncio.Condition()
-        self._watching: set[Changes] = set()
+        self._watching: dict[Changes, None] = {}
         # Why the session that was opened last is of no use: said once.
         self._told = ""
 
@@ -269,11 +269,11 @@ class ZooKeeperMetadataStore:
     async def watch(self, *kinds: ChangeKind) -> AsyncIterator[AsyncIterator[Change]]:
         changes = Changes(self._session, self._mended, kinds)
         await changes.begin()
-        self._watching.add(changes)
+        self._watching[changes] = None
         try:
             yield changes
         finally:
-            self._watching.discard(changes)
+            del self._watching[changes]
 
     # -- membership ------------------------------------------------------------------------------------------
 

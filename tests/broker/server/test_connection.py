@@ -64,6 +64,16 @@ async def test_garbage_closes_its_own_connection_only(tmp_path: Path, garbage: b
         assert await works(good)
 
 
+async def test_a_connection_that_comes_when_the_broker_stops_is_closed(tmp_path: Path) -> None:
+    """One that was accepted just before the listener was closed would hold up the stop for good."""
+    async with running_server(tmp_path) as server, connect(server.address) as before:
+        assert await works(before)
+        server.abort_connections()
+        async with connect(server.address) as late:
+            assert await before.is_closed()
+            assert await late.is_closed()
+
+
 async def test_a_frame_that_ends_early_does_no_harm(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connect(server.address) as good:
         async with connect(server.address) as bad:

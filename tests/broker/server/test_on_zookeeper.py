@@ -15,6 +15,7 @@ from broker.cluster.zookeeper.errors import ConnectionLost
 from broker.config import BrokerConfig
 from broker.controller.requests import NewTopic
 from broker.data_dir import DataDirectoryError
+from broker.outside import Outside
 from broker.server import serving
 from broker.topics.errors import InvalidPartitions, TopicExists
 from broker.wire.errors import ErrorCode
@@ -281,7 +282,7 @@ async def test_a_session_that_ends_while_the_broker_starts_takes_the_controllers
     tmp_path: Path, world: World
 ) -> None:
     config = BrokerConfig(tmp_path, listen_port=0, zookeeper="zk:2181")
-    broker = await Broker.open(config, world.clock, world.open_session)
+    broker = await Broker.open(config, Outside(world.clock, world.open_session))
     try:
         await broker.bound(Address("127.0.0.1", 1))
         world.server.expire(world.sessions[0])

@@ -1,0 +1,21 @@
+"""What a broker reaches outside of its own memory: passed in, so that a simulation can stand in its place."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from broker.base.clock import Clock, SystemClock
+from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
+from broker.cluster.zookeeper.session import OpenSession
+from broker.log.disk import OS_DISK, Disk
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Time, ZooKeeper, the disk and chance; the network is the event loop's."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    open_session: OpenSession = KazooZooKeeper.connect
+    disk: Disk = OS_DISK
+    rng: random.Random = field(default_factory=random.SystemRandom)
