@@ -94,12 +94,14 @@ lint: setup
 bench: tools
 	@$(BIN)/python -m tests.bench
 
-# Replicas in 10,000 simulated worlds (WORLDS=500: fewer), controllers in 2,000; the long tests, 40 seeds of a minute
-# each in which every record that is mirrored is compared (SEEDS=4: fewer), and 100 in which three brokers are under
-# faults (BROKERS_SEEDS). Two hours and more.
+# Replicas, and whole brokers, in 10,000 simulated worlds each (WORLDS=500: fewer), controllers in 2,000; the long tests,
+# 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), and 100 in which three
+# brokers are under faults (BROKERS_SEEDS). Three hours and more.
 chaos: tools
-	@FARSHORE_REPLICATION_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_CONTROLLER_SEEDS="0:1000" $(PYTEST) --timeout 7200 \
-	  tests/broker/replication/simulation/test_simulation.py tests/broker/controller/test_cluster_of_brokers.py
+	@FARSHORE_REPLICATION_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_CONTROLLER_SEEDS="0:1000" \
+	  FARSHORE_CLUSTER_SEEDS="0:$(or $(WORLDS),10000)" $(PYTEST) --timeout 14400 \
+	  tests/broker/replication/simulation/test_simulation.py tests/broker/controller/test_cluster_of_brokers.py \
+	  tests/broker/simulation/test_simulation.py
 	FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" FARSHORE_BROKERS_SEEDS="$(or $(BROKERS_SEEDS),100)" \
 	  $(PYTEST) -m slow --timeout 7200
 

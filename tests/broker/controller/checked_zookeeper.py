@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from broker.base.clock import Clock
 from broker.cluster.metadata import NO_LEADER, PartitionState
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.session import Check, Delete, Operation, SetData
@@ -72,7 +73,7 @@ def _assigned(name: str, data: bytes) -> list[PartitionState]:
 class CheckedZooKeeper(FakeZooKeeper):
     """Every state that is written must follow from the one before it."""
 
-    def __init__(self, clock: SimClock, judge: Judge) -> None:
+    def __init__(self, clock: Clock, judge: Judge) -> None:
         super().__init__(clock, SESSION_MS)
         self.written: Callable[[FakeSession], None] = lambda session: None
         """Told of each transaction of a controller, when it took effect and nobody has heard of it yet."""

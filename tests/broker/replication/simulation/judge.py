@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.cluster.metadata import PartitionState
+from broker.log.partition_log import PartitionLog
 from broker.replication.leading import Leading
+from broker.topics.partition import Partition
 from broker.wire.batch import iter_batches
-from tests.broker.replication.simulation.node import Appended, Node
 
 
 class Found(AssertionError):
     """Something that must never be."""
+
+
+class Replica(Protocol):
+    """Of one partition, in one life of its node."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def life(self) -> int: ...
+    @property
+    def partition(self) -> Partition: ...
+    @property
+    def log(self) -> PartitionLog: ...
+
+
+@dataclass(eq=False)
+class Appended:
+    """What a producer waits for: his batch, by its CRC, in front of this offset."""
+
+    leader_epoch: int
+    end_offset: int
+    crc: int
 
 
 class Batch(NamedTuple):
@@ -44,7 +67,7 @@ class Judge:
     _high_watermarks: dict[int, tuple[Leading, int]] = field(default_factory=dict)
     _newest: tuple[int, int] = (-1, -1)
 
-    def look(self, node: Node) -> None:
+    def look(self, node: Replica) -> None:
         """After anything happened at it."""
         self._read(node)
         leading = node.partition.leading
@@ -61,7 +84,7 @@ class Judge:
             self._check_leader(node)
         self.told(node, leading.high_watermark)
 
-    def acknowledged(self, node: Node, one: Appended) -> None:
+    def acknowledged(self, node: Replica, one: Appended) -> None:
         """A producer is told that his batch is there."""
         seen = self._seen[node.node_id]
         if one.end_offset > seen.start and (one.end_offset, one.crc) not in {
@@ -70,7 +93,7 @@ class Judge:
             raise Found(f"{node.node_id} acknowledges what it does not have before {one.end_offset}")
         self.told(node, one.end_offset)
 
-    def told(self, node: Node, end_offset: int) -> None:
+    def told(self, node: Replica, end_offset: int) -> None:
         """Somebody relies on what the node has before `end_offset`."""
         seen = self._seen[node.node_id]
         theirs = {batch.base_offset: batch for batch in seen.batches if batch.next_offset <= end_offset}
@@ -91,7 +114,7 @@ class Judge:
             if batch.base_offset >= seen.start and batch not in seen.batches:
                 raise Found(f"{batch} was acknowledged, and the leader of epoch {self._newest[0]} lacks it")
 
-    def _check_leader(self, node: Node) -> None:
+    def _check_leader(self, node: Replica) -> None:
         seen = self._seen[node.node_id]
         own = set(seen.batches)
         for batch in self.committed:
@@ -102,10 +125,10 @@ class Judge:
         if not set(state.isr) <= self.replicas or (state.leader >= 0 and state.leader not in state.isr):
             raise Found(f"the ISR {state.isr} under leader {state.leader}")
 
-    def content(self, node: Node) -> list[Batch]:
+    def content(self, node: Replica) -> list[Batch]:
         return [batch for batch in self._seen[node.node_id].batches if batch.next_offset > node.log.log_start_offset]
 
-    def _read(self, node: Node) -> None:
+    def _read(self, node: Replica) -> None:
         """Two logs that have a batch of one epoch at one offset have the same before it: so has each what the first who
         had that batch had before it.
         """

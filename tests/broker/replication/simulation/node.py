@@ -26,6 +26,7 @@ from broker.topics.partition import Partition
 from broker.wire.batch import peek
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from tests.broker.log.crashing import CrashingDisk
+from tests.broker.replication.simulation.judge import Appended
 from tests.mirror.simulation.loop import SimulatedLoop
 
 TOPIC: Final = "t"
@@ -69,15 +70,6 @@ class Surroundings(Protocol):
     def brokers(self) -> Mapping[int, LiveBroker]: ...
 
     def new_epoch(self) -> int: ...
-
-
-@dataclass(eq=False)
-class Appended:
-    """What a producer waits for: his batch, by its CRC, in front of this offset."""
-
-    leader_epoch: int
-    end_offset: int
-    crc: int
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ from broker.replication.throttling import ReplicationQuota
 from broker.topics import reading
 from broker.topics.partition import Partition
 from broker.wire.messages.fetch import EpochEndOffset, FetchPartition
-from tests.broker.replication.simulation.seeds import first_finding
+from tests.broker.replication.simulation.seeds import WORLDS
 from tests.broker.replication.simulation.world import World
 
 SEEDS = 1000
@@ -140,6 +140,6 @@ PLANTS: tuple[Plant, ...] = (
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
     plant(monkeypatch)
-    found = first_finding(range(SEEDS))
+    found = WORLDS.first_finding(range(SEEDS))
     assert found is not None
     print(f"seed {found[0]}: {found[1]}")

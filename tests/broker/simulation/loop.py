@@ -1,0 +1,142 @@
+"""An event loop that several brokers share, of which each may be killed or stopped at any moment.
+
+Every callback belongs to the life in whose context it was set: that of a dead one is never called, that of a paused
+one when it goes on, as with SIGKILL and SIGSTOP. Threads take a while, and run here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tests.mirror.simulation.loop import SimulatedLoop
+from tests.mirror.simulation.trace import Found
+
+THREAD_S = (0.0001, 0.004)
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Life:
+    """One start of a node. `kept` holds what a dead or paused one was about to do."""
+
+    node_id: int
+    number: int
+    dead: bool = False
+    paused: bool = False
+    kept: list[Any] = field(default_factory=list)
+
+
+LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
+"""None: what is no broker, as the network, ZooKeeper, clients and the world."""
+NOBODY = copy_context()
+"""The context of what happens between nodes."""
+
+
+def context_of(life: Life | None) -> Context:
+    context = NOBODY.copy()
+    context.run(LIFE.set, life)
+    return context
+
+
+class ClusterLoop(SimulatedLoop):
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.rng = rng
+        self.turned: Callable[[set[Life]], None] = lambda lives: None
+        """Called after each turn with the lives that did something in it."""
+        self._ends = False
+        self.listen: Callable[..., Any] | None = None
+
+    def run_in_executor(  # type: ignore[override]  # nobody here relies on what the types of its arguments are
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """What is begun is carried out, whoever waits for it, unless the process dies."""
+        done = self.create_future()
+
+        def work() -> None:
+            try:
+                result = func(*args)
+            except BaseException as error:  # noqa: BLE001  # whoever waits for it is told
+                if not done.cancelled():
+                    done.set_exception(error)
+            else:
+                if not done.cancelled():
+                    done.set_result(result)
+
+        self.call_later(self.rng.uniform(*THREAD_S), work)
+        return done
+
+    async def create_server(self, factory: Any, host: Any = None, port: Any = None, **more: Any) -> Any:  # type: ignore[override]  # of its many forms only the one that the broker uses
+        assert self.listen is not None
+        return self.listen(factory, host, port, **more)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """As the base's; but who waits then for what never comes is not waited for."""
+        whole = self.create_task(main)
+        try:
+            self.run_until_complete(whole)
+        except RuntimeError:
+            if self.finding is None:
+                raise
+        finally:
+            self._ends = True
+            for task in sorted(asyncio.all_tasks(self), key=hash):
+                task.cancel()
+            self.run_forever()
+            self.close()
+        if self.finding is not None:
+            raise self.finding
+        return whole.result()
+
+    def _go_on_in_time(self) -> None:
+        if self._ends and not asyncio.all_tasks(self):
+            self.stop()
+        elif self._ends:
+            try:
+                super()._go_on_in_time()
+            except Found:
+                self.stop()
+        else:
+            super()._go_on_in_time()
+
+    def go_on(self, life: Life) -> None:
+        kept, life.kept = life.kept, []
+        self._soon.extend(kept)
+
+    def end_all(self) -> None:
+        """From now on the dead act, too: what is left is to be cleared away."""
+        self._ends = True
+
+    def _run_once(self) -> None:
+        self.steps += 1
+        soon = self._soon
+        if not soon and not self._stopping:
+            self._go_on_in_time()
+        acted: set[Life] = set()
+        for _ in range(len(soon)):
+            handle = soon.popleft()
+            if handle._cancelled:
+                continue
+            life = handle._context.get(LIFE) if LIFE in handle._context else None
+            if life is not None and not self._ends:
+                if life.dead or life.paused:
+                    life.kept.append(handle)
+                    continue
+                acted.add(life)
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001  # whatever it was, it is found
+                self._complain(self, {"exception": error})
+        if acted and not self._ends:
+            self.turned(acted)
+
+    def _complain(self, loop: object, context: dict[str, Any]) -> None:
+        if not self._ends:
+            super()._complain(loop, context)

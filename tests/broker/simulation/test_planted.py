@@ -1,0 +1,100 @@
+"""The simulation bites: each of these bugs, planted into the brokers' code, is found within a thousand seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.broker import Broker
+from broker.cluster.metadata import PartitionState
+from broker.cluster.orders import Order
+from broker.controller import elections
+from broker.coordination.internal_log import StateLog
+from broker.replicas.manager import ReplicaManager
+from broker.replication.leading import Leading
+from broker.topics.partition import Partition
+from tests.broker.simulation.seeds import WORLDS
+
+SEEDS = 1000
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def acknowledges_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
+    def planted(self: Partition, offset: int, leader_epoch: int) -> bool:
+        return self.log.log_end_offset >= offset
+
+    patch.setattr(Partition, "is_replicated", planted)
+
+
+def truncates_by_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """KIP-101."""
+    follow = Partition.follow
+
+    def planted(self: Partition, state: PartitionState) -> None:
+        follow(self, state)
+        self.log.truncate_to(max(self.log.high_watermark, self.log.log_start_offset))
+
+    patch.setattr(Partition, "follow", planted)
+
+
+def expands_too_early(patch: pytest.MonkeyPatch) -> None:
+    """Who fetches is in sync."""
+
+    def planted(self: Leading, node_id: int) -> frozenset[int] | None:
+        if self.pending is not None or node_id in self.isr or self._followers[node_id].end_offset < 0:
+            return None
+        return self.isr | {node_id}
+
+    patch.setattr(Leading, "expand", planted)
+
+
+def a_coordinator_tells_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:
+    async def planted(_self: StateLog, *_given: Any) -> None:
+        pass
+
+    patch.setattr(StateLog, "replicated", planted)
+    patch.setattr(StateLog, "all_replicated", planted)
+
+
+def leads_when_its_session_is_over(patch: pytest.MonkeyPatch) -> None:
+    """By what it is told alone: others may lead meanwhile, and readers are shown less than others were."""
+    patch.setattr(Broker, "check_leading", lambda _self: None)
+
+
+def takes_orders_of_who_was_controller_once(patch: pytest.MonkeyPatch) -> None:
+    def planted(self: ReplicaManager, order: Order) -> None:
+        self._controller_epoch = order.controller_epoch
+
+    patch.setattr(ReplicaManager, "_check", planted)
+
+
+def elects_who_is_not_in_sync(patch: pytest.MonkeyPatch) -> None:
+    """Whoever lives, at once."""
+    chosen = elections._changed
+
+    def planted(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
+        other = next((node for node in state.replicas if node not in isr), None)
+        return chosen(state, leader, isr) if other is None or leader < 0 else chosen(state, other, (other,))
+
+    patch.setattr(elections, "_changed", planted)
+
+
+PLANTS: tuple[Plant, ...] = (
+    acknowledges_before_it_is_replicated,
+    truncates_by_high_watermark,
+    expands_too_early,
+    a_coordinator_tells_what_is_not_replicated,
+    leads_when_its_session_is_over,
+    takes_orders_of_who_was_controller_once,
+    elects_who_is_not_in_sync,
+)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Plant) -> None:
+    found = WORLDS.first_finding_of(plant, range(SEEDS))
+    assert found is not None
+    print(f"seed {found[0]}: {found[1]}")
