@@ -65,7 +65,7 @@ def leads_when_its_session_is_over(patch: pytest.MonkeyPatch) -> None:
 
 def takes_orders_of_who_was_controller_once(patch: pytest.MonkeyPatch) -> None:
     def planted(self: ReplicaManager, order: Order) -> None:
-        self._controller_epoch = order.controller_epoch
+        self.controller_epoch = order.controller_epoch
 
     patch.setattr(ReplicaManager, "_check", planted)
 
