@@ -179,6 +179,9 @@ class FetchSessions:
             if known is None:
                 session.partitions[key] = fetched
             else:
+                if known.asked.current_leader_epoch != fetched.asked.current_leader_epoch:
+                    # A follower takes no answer that comes in another epoch than it asked in: the last one may be lost.
+                    known.high_watermark = NEVER_TOLD
                 known.asked = fetched.asked
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:

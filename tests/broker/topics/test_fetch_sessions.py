@@ -140,6 +140,20 @@ def test_what_is_news(data: PartitionData, news: bool) -> None:
         assert fetched.take_news(PartitionData(0, 0, 5, log_start_offset=1))
 
 
+def test_everything_is_news_in_another_leader_epoch() -> None:
+    """What was told in the last one came too late for a follower that follows in a new one by then."""
+    cache = sessions()
+    session = cache.begin(cache.plan(request(0, 0, ("a", 0, 0)), by_id=False))
+    assert session is not None
+    (fetched,) = session.partitions.values()
+    told = PartitionData(0, 0, 5, log_start_offset=1)
+    for epoch, news in ((1, True), (1, False), (2, True), (2, False)):
+        again = request(session.session_id, session.epoch, ("a", 0, 0))
+        again.topics[0].partitions[0].current_leader_epoch = epoch
+        cache.plan(again, by_id=False)
+        assert fetched.take_news(told) is news
+
+
 def test_where_else_to_read_is_news_each_time() -> None:
     """A consumer that comes back from there would wait here for nothing."""
     fetched = Fetched("t", FetchPartition(0))
