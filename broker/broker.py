@@ -120,18 +120,8 @@ class Broker:
         self._cluster_markers = ClusterMarkers(
             self, self.markers, self.view, lambda: (config.node_id, store.broker_epoch), self.peers.connect, clock
         )
-        offsets = InternalTopic(
-            OFFSETS_TOPIC, config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
-        )
-        transactions = InternalTopic(
-            TRANSACTIONS_TOPIC,
-            config.transaction_state_log_num_partitions,
-            config.transaction_state_log_replication_factor,
-            # transaction.state.log.min.isr; with two replicas either broker may be missing.
-            min_insync_replicas=min(2, max(1, config.transaction_state_log_replication_factor - 1)),
-        )
-        self.groups = Coordinators(self, offsets, self._group_coordinator)
-        self.transactions = Coordinators(self, transactions, self._transaction_coordinator)
+        self.groups = Coordinators(self, _offsets_topic(config), self._group_coordinator)
+        self.transactions = Coordinators(self, _transactions_topic(config), self._transaction_coordinator)
         self._found_damage = FoundDamage(store, config.node_id, clock)
         self.replicas.damage_listeners.append(self._found_damage.note)
         self.verification = Verification(self.transactions, self.view, self.peers)
@@ -361,6 +351,18 @@ class Broker:
         coordinator = self.groups.partition(partition)
         if coordinator is not None:
             coordinator.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
+
+
+def _offsets_topic(config: BrokerConfig) -> InternalTopic:
+    return InternalTopic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
+
+
+def _transactions_topic(config: BrokerConfig) -> InternalTopic:
+    replicas = config.transaction_state_log_replication_factor
+    # transaction.state.log.min.isr; with two replicas either broker may be missing.
+    min_isr = min(2, max(1, replicas - 1))
+    partitions = config.transaction_state_log_num_partitions
+    return InternalTopic(TRANSACTIONS_TOPIC, partitions, replicas, min_insync_replicas=min_isr)
 
 
 async def _open_store(config: BrokerConfig, outside: Outside, data: DataDirectory) -> MetadataStore:
