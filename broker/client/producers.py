@@ -129,15 +129,26 @@ async def _add_partitions(
     return await ask_coordinator(cluster, "transaction", transactional_id, ask)
 
 
-async def end_txn(cluster: Cluster, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> None:
-    """Commit or abort. It returns when that is decided; the markers are written after it. Raises ClientError."""
+async def end_txn(
+    cluster: Cluster,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    *,
+    commit: bool,
+    patience_ms: int | None = None,
+) -> None:
+    """Commit or abort. It returns when that is decided; the markers are written after it. Raises ClientError.
+
+    Asked once more in the same way it returns when all markers are written. What fails is tried again for `patience_ms`
+    (None: the client's own).
+    """
     request = EndTxnRequest(transactional_id, producer.producer_id, producer.producer_epoch, commit)
 
     async def ask(connection: Connection) -> None:
         response = await connection.request(request)
         raise_error(response.error_code, f"{transactional_id}: ending its transaction at {cluster.site.name}")
 
-    await ask_coordinator(cluster, "transaction", transactional_id, ask)
+    await ask_coordinator(cluster, "transaction", transactional_id, ask, patience_ms=patience_ms)
 
 
 class OpenTransaction(NamedTuple):

@@ -10,6 +10,9 @@ from 2.8 and on farshore's broker; plain idempotent batches may be sent with thi
 A partition that loses its leader after it was found well takes no marker, and the transaction cannot end before. The
 others do not wait for it: the coordinator says whose marker is still to come (KIP-664), and where all others have
 theirs, the transaction's own epoch is good there. See docs/adr/0012-a-fence-goes-on-without-whom-it-waits-for.md.
+
+A fence is extended to more partitions by an aborted transaction of its writer over those alone: no epoch changes, and
+where the writer moves records already nothing happens. See docs/adr/0017-a-fence-is-extended-under-its-own-epoch.md.
 """
 
 from __future__ import annotations
@@ -138,6 +141,54 @@ async def _until_marked(
                 without = await find_unmarkable(target, ending.partitions)
                 if without.keys() == ending.partitions and TopicPartition(link.state_topic, 0) not in without:
                     return Writer(*producer), without
+            await retry.pause(error)
+
+
+async def extend_fence(target: Cluster, link: Link, writer: Writer, partitions: Iterable[TopicPartition]) -> Fence:
+    """Fence the link's earlier writers in these partitions of the target, too, for who fenced the link before.
+
+    The writer must send nothing to them meanwhile, and never extend two fences at a time. What it sent there before,
+    and has an answer to, is in the logs when this returns, or never comes. What keeps a partition out is its own:
+    it is left out, `awaited` if the transaction waits for it, and then this waits with the next one. Raises LinkFenced
+    when somebody else has taken the link over, ClientError when the target does not answer at all.
+    """
+    wanted = list(partitions)
+    left_out = await find_unmarkable(target, wanted)
+    producer, transactional_id = ProducerIdAndEpoch(*writer), link.transactional_id
+    reached = [where for where in wanted if where not in left_out]
+    if not reached:
+        return Fence(writer, left_out)
+    try:
+        refused = await add_partitions_to_txn(target, transactional_id, producer, reached)
+        left_out |= refused
+        if len(refused) == len(reached):
+            return Fence(writer, left_out)
+        await end_txn(target, transactional_id, producer, commit=False)
+        awaited = await _until_ended(target, link, producer)
+    except KafkaError as error:
+        if error.code in FENCED_CODES:
+            raise LinkFenced(f"link {link.name}: another owner took over", writer=writer) from error
+        return Fence(writer, left_out | dict.fromkeys(reached, error))
+    return Fence(writer, left_out | awaited, frozenset(awaited))
+
+
+async def _until_ended(target: Cluster, link: Link, producer: ProducerIdAndEpoch) -> dict[TopicPartition, ClientError]:
+    """Wait for the markers of the transaction that `producer` has aborted -> the partitions that have none, and why.
+
+    A repeated EndTxn is refused while markers are on their way, and succeeds when all are written and nobody has taken
+    the transactional id over. Raises ConcurrentTransaction where that takes too long, KafkaError as it was fenced.
+    """
+    retry = target.retry()
+    while True:
+        try:
+            await end_txn(target, link.transactional_id, producer, commit=False, patience_ms=FENCE_PATIENCE_MS)
+            return {}
+        except ConcurrentTransaction as error:
+            ending = await _ending(target, link)
+            if ending is not None and ending.producer == producer:
+                without = await find_unmarkable(target, ending.partitions)
+                if without.keys() == ending.partitions:
+                    return without
             await retry.pause(error)
 
 

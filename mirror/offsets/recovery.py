@@ -45,10 +45,11 @@ class Recovered:
 
     `position` is the source offset to read next (what lies between it and the end's is known to hold nothing).
 
-    `foreign` are the batches of other writers after the checkpoint. `landed_records` counts our own there. `last` is
-    the last of our own, there or before. `lost_at` is the target offset of the first batch of ours before which another
-    of ours is missing, though no offset is, or of one that lies across the checkpoint's end: the target lost what was
-    there, and what came later is not counted.
+    `foreign` are the batches of other writers after the checkpoint. `landed_records` counts our own there, `sequences`
+    how far the last of them goes behind the checkpoint's (more, where some are gone again). `last` is the last of our
+    own, there or before. `lost_at` is the target offset of the first batch of ours before which another of ours is
+    missing, though no offset is, or of one that lies across the checkpoint's end: the target lost what was there, and
+    what came later is not counted.
     """
 
     end: End
@@ -58,6 +59,7 @@ class Recovered:
     landed_records: int
     last: LastRecord | None = None
     lost_at: int | None = None
+    sequences: int = 0
 
 
 def recover(
@@ -105,7 +107,7 @@ def recover(
         distance = ahead + count
         landed += count
     position = end.source_next if distance else checkpoint.position
-    return Recovered(end, position, tuple(intervals), tuple(foreign), landed, found, lost_at)
+    return Recovered(end, position, tuple(intervals), tuple(foreign), landed, found, lost_at, distance)
 
 
 def landed_to(blocks: Iterable[Block], checkpoint: Checkpoint, tail: Iterable[TailBatch]) -> int:

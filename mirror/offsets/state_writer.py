@@ -12,6 +12,7 @@ from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.topics import NewTopic, create_topics
+from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -42,6 +43,9 @@ FENCED_CODES = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 
+MOVED_CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE})
+"""Another broker leads the state's partition, or will: what was said to the one before may be said again."""
+
 REGISTRY_CONTENT: Final = "what tells mirrored records from local ones"
 
 Change: TypeAlias = Entry | Void
@@ -49,7 +53,7 @@ _Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 
 class StateLog:
-    """Appends to the state topic as one writer. After any error it must not be used again: fence anew."""
+    """Appends to the state topic as one writer, whoever leads it. After an error it must not be used again."""
 
     def __init__(self, target: Cluster, link: Link, writer: Writer) -> None:
         self._target = target
@@ -92,20 +96,30 @@ class StateLog:
             producer_epoch=writer.epoch,
             base_sequence=self._sequence,
         )
-        node_id = await self._target.leader(link.state_topic, 0)
+        retry = self._target.retry()
+        while True:
+            try:
+                await self._send(batch)
+                break
+            except KafkaError as error:
+                if error.code in FENCED_CODES:
+                    raise LinkFenced(f"link {link.name}: another owner took over", writer=writer) from error
+                if error.code not in MOVED_CODES:
+                    raise
+                await retry.pause(error)  # to another leader; by its sequence it is there once
+        self._sequence = (self._sequence + len(records)) & SEQUENCE_MASK
+
+    async def _send(self, batch: Buffer) -> None:
+        topic = self._link.state_topic
+        node_id = await self._target.leader(topic, 0)
         connection = await self._target.connection(node_id, "admin")
-        data = [TopicProduceData(link.state_topic, [PartitionProduceData(0, batch)])]
+        data = [TopicProduceData(topic, [PartitionProduceData(0, batch)])]
         timeout_ms = self._target.limits.delivery_timeout_ms
         response: ProduceResponse = await connection.request(ProduceRequest(None, ALL_REPLICAS, timeout_ms, data))
         code = response.responses[0].partition_responses[0].error_code
         if code:
-            self._target.forget_leaders([link.state_topic])
-            what = f"writing {link.state_topic} at {link.target.name}"
-            if code in FENCED_CODES:
-                text = f"link {link.name}: another owner took over"
-                raise LinkFenced(text, writer=writer) from KafkaError(code, what)
-            raise KafkaError(code, what)
-        self._sequence = (self._sequence + len(records)) & SEQUENCE_MASK
+            self._target.forget_leaders([topic])
+            raise KafkaError(code, f"writing {topic} at {self._link.target.name}")
 
 
 @dataclass(slots=True)

@@ -25,8 +25,8 @@ from mirror.worker.resume import Evidence, Opening
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """`entries` were read behind the fence of `writer`, `pairs` (source -> target) are the partitions that it reaches,
-    `writers` were registered at the target before it.
+    """`entries` were read behind the fence of `writer`, `writers` were registered at the target before it, `pairs`
+    (source -> target) are the partitions that the link has at both sites.
     """
 
     link: Link

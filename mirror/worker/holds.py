@@ -94,7 +94,7 @@ class Holds:
         self.doubted: set[TopicPartition] = set()
         """Held once for a reason that puts their offsets in doubt: until a new session has compared their logs."""
         self.late: set[TopicPartition] = set()
-        """Held only until their logs are compared; the session goes on with that, and takes them in."""
+        """Those that the session is about to take in, as soon as it has looked at their logs."""
         self.late_due = asyncio.Event()
         """Set when one becomes late."""
         self._clock = clock
@@ -122,7 +122,7 @@ class Holds:
         return self._keep(Hold(*where, HoldReason.LOGS_NOT_COMPARED, text, self._clock.now_ms()))
 
     def make_late(self, where: TopicPartition) -> None:
-        """The session is to look at a held partition, and to take it in."""
+        """The session is to look at a partition that is held, or new, and to take it in."""
         self.late.add(where)
         self.late_due.set()
 
@@ -135,7 +135,7 @@ class Holds:
         """Nothing is in its way any more, its logs were compared, and the state says so."""
         self.late.discard(where)
         self.doubted.discard(where)
-        del self.current[where]
+        self.current.pop(where, None)
 
     def begin(self, known: Mapping[HoldKey, Hold]) -> list[Change]:
         """The session begins; `known` stood in the state -> what must be written."""

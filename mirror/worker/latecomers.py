@@ -1,31 +1,36 @@
-"""Partitions that a session takes in while it runs, within its fence and without a new one.
+"""Partitions that a session takes in while it runs, each as a start would; no other one waits for that.
 
-Their logs took longer to compare than the others waited; or the source was in the way, and is not any more.
+They are new, or were out of the fence's reach: the fence is extended to them first. Or their logs took longer to
+compare than the others waited; or the source was in the way, and is not any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.entries import TopicIdentity, Writer
+from mirror.offsets.fence import extend_fence
 from mirror.offsets.hold_entries import VoidHold
+from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change
 from mirror.worker.events import Event, tell_gap, tell_hold, tell_passed
 from mirror.worker.ground import Ground
 from mirror.worker.holds import Holds
-from mirror.worker.resume import Evidence, open_partition
+from mirror.worker.resume import Evidence, open_partition, recover_partition
 from mirror.worker.session import Session
+from mirror.worker.startup import max_message_bytes
 
 PATIENCE_GROWTH = 4
 
 
-async def run_latecomers(session: Session, ground: Ground) -> None:
+async def run_latecomers(session: Session) -> None:
     """Take in what is late, all of it together: who is not done in time is begun anew, with more time.
 
-    Connections of its own: a long reading holds up no record. Raises ClientError, StateDamaged.
+    Connections of its own: a long reading holds up no record. Raises LinkFenced, ClientError, StateDamaged.
     """
     link, clock = session.link, session.target.clock
     while True:
@@ -38,7 +43,7 @@ async def run_latecomers(session: Session, ground: Ground) -> None:
         ):
             while session.holds.late:
                 patience_ms *= PATIENCE_GROWTH
-                await _take_in(session, ground, (source, target), patience_ms)
+                await _take_in(session, session.ground, (source, target), patience_ms)
 
 
 async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cluster], patience_ms: int) -> None:
@@ -46,30 +51,57 @@ async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cl
     late = sorted(session.holds.late)
     begun = {where: session.replicators[where] for where in late if where in session.replicators}
     assert all(replicator.is_held for replicator in begun.values()), "nothing is taken in beside what moves"
+    tried = Holds(session.holds.attempts, session.target.clock)
+    unfenced = [where for where in late if where not in session.fenced]
+    await _fence(session, clusters[1], unfenced, tried)
     if begun:
         now_ms = session.target.clock.now_ms()
         await session.state_writer.write([replicator.checkpoint(now_ms) for replicator in begun.values()])
+    if begun or not ground.entries.checkpoints.keys().isdisjoint(unfenced):
         ground = replace(ground, entries=await read_entries(session.link, clusters[1]))
-    tried = Holds(session.holds.attempts, session.target.clock)
-    pairs = {where: ground.pairs[where] for where in late}
+        session.ground = replace(session.ground, entries=ground.entries)
+    pairs = {where: ground.pairs[where] for where in late if where not in tried.current}
     evidence = await ground.look(clusters, pairs, tried, patience_ms)
-    for where in pairs.keys() - evidence.keys() - tried.late:
+    for where in sorted(set(late) - evidence.keys() - tried.late):
         hold = session.holds.end_late(tried.current[where])
         session.state_writer.submit([hold])
         tell_hold(session.tell, hold)
         session.look_due.set()
-    ready = {
-        where: replace(found, sequence=begun[where].sequence) if where in begun else found
-        for where, found in evidence.items()
-    }
-    await _open(session, ground, ready)
+    unlimited = [topic for topic in ground.mirrored if topic.source_topic not in session.max_message_bytes]
+    session.max_message_bytes |= await max_message_bytes(clusters[1], unlimited)
+    await _open(session, ground, {where: _with_sequence(found, ground.writer) for where, found in evidence.items()})
+
+
+def _with_sequence(found: Evidence, writer: Writer) -> Evidence:
+    """Where this session wrote there before, its sequences go on behind what landed."""
+    if found.checkpoint is None or found.checkpoint.writer != writer:
+        return found
+    sequence = (found.checkpoint.sequence + recover_partition(found).sequences) & SEQUENCE_MASK
+    return replace(found, sequence=sequence)
+
+
+async def _fence(session: Session, target: Cluster, unfenced: Sequence[TopicPartition], tried: Holds) -> None:
+    """Extend the session's fence to these: nothing is read of them, nor written, before. Who stays out is held."""
+    theirs = {session.ground.pairs[where]: where for where in unfenced}
+    if not theirs:
+        return
+    fence = await extend_fence(target, session.link, session.ground.writer, theirs)
+    session.awaited |= fence.awaited
+    for there, where in theirs.items():
+        if there in fence.left_out:
+            tried.add_error(where, fence.left_out[there], at_source=False)
+        else:
+            session.fenced.add(where)
 
 
 async def _open(session: Session, ground: Ground, evidence: Mapping[TopicPartition, Evidence]) -> None:
     openings = {where: open_partition(found, ground.writer) for where, found in evidence.items()}
     changes: list[Change] = []
     for where, opening in openings.items():
-        changes += [*opening.changes, VoidHold(*where)]
+        changes += opening.changes
+        if where in session.holds.current:
+            changes.append(VoidHold(*where))
+    changes += _new_identities(session, ground, evidence)
     await session.state_writer.write(changes)  # durable before the first batch, as at a start
     taken_in = []
     for where, opening in openings.items():
@@ -83,3 +115,13 @@ async def _open(session: Session, ground: Ground, evidence: Mapping[TopicPartiti
         else:
             session.tell(Event.PARTITION_TAKEN_IN, topic=where.topic, partition=where.partition)
     await session.admit(taken_in)
+
+
+def _new_identities(
+    session: Session, ground: Ground, evidence: Mapping[TopicPartition, Evidence]
+) -> list[TopicIdentity]:
+    """Of the topics among these that the state has no id of."""
+    topics = {where.topic for where in evidence} - ground.entries.topic_ids.keys() - session.identified
+    session.identified |= topics
+    ids = {topic: session.source_topic_ids[topic] for topic in sorted(topics & session.source_topic_ids.keys())}
+    return [TopicIdentity(topic, str(topic_id)) for topic, topic_id in ids.items()]

@@ -148,6 +148,11 @@ class Passage:
         self.origins = origins_of(self.link, self.at_source.registered(), self._topics)
         await self.refuse_rivals(target)
 
+    def widen(self, topics: Iterable[str]) -> None:
+        """These topics are mirrored from now on; what they bring more shows in `find_change`."""
+        self._topics = tuple(topics)
+        self._unchanged_at = (-1, -1)
+
     async def register(
         self, target: Cluster, source: SiteIdentity, writer: Writer, earlier: Iterable[int] = ()
     ) -> dict[int, Registration]:

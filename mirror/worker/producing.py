@@ -98,6 +98,7 @@ async def _acknowledge(session: Session, in_flight: asyncio.Queue[Sent], slots: 
             for answered in topic.partition_responses
         }
         for replicator, batch in batches:
+            replicator.unanswered -= 1
             if not replicator.is_stopped:
                 _account(session, replicator, batch, answers.get(replicator.target))
 

@@ -122,6 +122,7 @@ class Replicator:
         "source_end_offset",
         "source_timestamp_ms",
         "target",
+        "unanswered",
         "waiting",
     )
 
@@ -156,6 +157,7 @@ class Replicator:
         self.gap: Gap | None = None
         self.is_held = False
         self._settles = False
+        self.unanswered = 0
         self.blocker: Blocker | None = None
         self.source_end_offset = -1
         self.source_timestamp_ms = -1
@@ -259,6 +261,7 @@ class Replicator:
         """The next batch to produce; it is in flight from here on."""
         batch = self.ready.popleft()
         self.in_flight.append(batch)
+        self.unanswered += 1
         return batch
 
     def acknowledge(self, base_offset: int) -> None:
@@ -350,8 +353,7 @@ class Replicator:
     def hold(self, *, settles: bool) -> None:
         """Take nothing more, until the partition is taken in anew.
 
-        With `settles` what was taken still goes to the target. Else it stands still, and only a new session can take it
-        in: what is in flight is in doubt.
+        With `settles` what was taken still goes to the target. Else it stands still, and what is in flight is in doubt.
         """
         self.is_held, self._settles = True, settles
         if not settles:

@@ -27,7 +27,6 @@ from mirror.offsets.state import StateReader
 from mirror.offsets.taking_over import is_successor, is_told
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold, tell_passed
 from mirror.worker.fetching import run_fetcher
-from mirror.worker.ground import Ground
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.latecomers import run_latecomers
 from mirror.worker.limits import WorkerLimits
@@ -154,7 +153,7 @@ async def _run_session(
             _tell_start(session, opened)
             for gap in opened.passed:
                 tell_passed(tell, gap)
-            await _run_tasks(session, opened.ground)
+            await _run_tasks(session)
     except SESSION_ENDS as error:
         return error
     except BaseExceptionGroup as group:
@@ -162,13 +161,13 @@ async def _run_session(
     raise AssertionError("a session ends only by an error")
 
 
-async def _run_tasks(session: Session, ground: Ground) -> None:
+async def _run_tasks(session: Session) -> None:
     await session.share_out(session.replicators.values())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(session.state_writer.run())
         tasks.create_task(session.produced.run(partial(run_producer, session)))
         tasks.create_task(session.fetched.run(partial(run_fetcher, session)))
-        tasks.create_task(run_latecomers(session, ground))
+        tasks.create_task(run_latecomers(session))
         tasks.create_task(run_checkpoints(session))
         tasks.create_task(run_heartbeat(session))
         tasks.create_task(run_configs(session))

@@ -22,9 +22,12 @@ from mirror.offsets.hold_entries import Hold
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.shared import Examined
 from mirror.offsets.state import StateReaders
+from mirror.topics.plan import pair_topics
+from mirror.topics.seen import TopicsSeen
 from mirror.topics.sync import TopicSyncReport
 from mirror.worker.budget import Budget
 from mirror.worker.events import Event, EventSink, tell_hold
+from mirror.worker.evidence import partition_pairs
 from mirror.worker.holds import is_at_source
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import Passage
@@ -56,10 +59,15 @@ class Session:
             topic.source_topic: topic.source_topic_id for topic in opened.topics.mirrored if topic.source_topic_id
         }
         """What was opened: a topic that is recreated under its name is another, and is not to be read as this one."""
+        self.identified: set[str] = set()
+        """Topics that were new in this session, and whose ids were written to the state."""
         self.holds = opened.holds
         self.look_due = asyncio.Event()
-        self.fenced = opened.ground.pairs.keys()
-        """The source partitions whose targets the session's fence reaches, whether they are moved or held."""
+        self.ground = opened.ground
+        self.fenced = set(opened.ground.pairs)
+        """The source partitions into whose targets the session may write. Where it is in doubt what became of the last
+        that it sent, a marker of its own must come behind that first.
+        """
         self.awaited = opened.fence.awaited
         """Partitions of the target that the session's fence waited for when it was last asked."""
         self.replicators = opened.replicators
@@ -69,7 +77,7 @@ class Session:
         )
         self.state_writer = opened.state_writer
         self.outlet = opened.outlet
-        self.max_message_bytes = opened.max_message_bytes
+        self.max_message_bytes = dict(opened.max_message_bytes)
         self.fetched = Shares()
         self.produced = Shares()
         self.due_at: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
@@ -99,18 +107,43 @@ class Session:
             self.fetched.join(node_id, share)
         self.budget.wake()
 
-    def needs_fence(self, where: TopicPartition) -> bool:
-        """Whether a held partition goes on only in a new session: this one fences it not, or doubts what it sent."""
-        held = self.replicators.get(where)
-        return where not in self.fenced or (held is not None and held.is_stopped)
+    def widen(self, seen: TopicsSeen) -> None:
+        """Partitions that this look found at both sites, and that the session did not know, belong to it from now on.
+
+        What is known of them must not have changed (`find_change`).
+        """
+        mirrored = pair_topics(self.link, seen.source, seen.target)
+        more = {w: there for w, there in partition_pairs(mirrored).items() if w not in self.ground.pairs}
+        names = {where.topic for where in more}
+        wider = [topic for topic in mirrored if topic.source_topic in names]
+        if not wider:
+            return
+        kept = (topic for topic in self.ground.mirrored if topic.source_topic not in names)
+        self.ground = replace(self.ground, mirrored=(*kept, *wider), pairs={**self.ground.pairs, **more})
+        now = self.topics.seen.with_pairs(seen, {topic.source_topic: topic.target_topic for topic in wider})
+        self.topics = replace(self.topics, seen=now, mirrored=self.ground.mirrored)
+        self.source_topic_ids |= {topic.source_topic: topic.source_topic_id for topic in wider if topic.source_topic_id}
+        self.passage.widen(topic.source_topic for topic in self.ground.mirrored)
+
+    def waiting(self) -> list[TopicPartition]:
+        """The partitions that nothing is known to be in the way of, and that the session has not begun with."""
+        holds = self.holds
+        return [
+            where
+            for where in self.ground.pairs
+            if where not in self.replicators
+            and where not in holds.late
+            and where not in holds.current
+            and (where.topic, None) not in holds.current
+        ]
 
     def is_settled(self, where: TopicPartition) -> bool:
-        """Whether nothing of a held partition is on its way any more."""
+        """Whether nothing of a held partition is on its way any more, and the target has answered to all that was."""
         held = self.replicators.get(where)
-        return held is None or held.is_idle
+        return held is None or (held.is_idle and not held.unanswered)
 
     async def admit(self, replicators: Sequence[Replicator]) -> None:
-        """Partitions that were held are mirrored from now on, or stand at their gaps. Raises ClientError."""
+        """These partitions are mirrored from now on, or stand at their gaps. Raises ClientError."""
         for replicator in replicators:
             self.replicators[replicator.source] = self.by_target[replicator.target] = replicator
             self.offset_map.put(*replicator.source, replicator.map)
@@ -143,6 +176,8 @@ class Session:
         for replicator in self._held_by(hold):
             if not replicator.is_stopped:
                 replicator.hold(settles=is_at_source(hold))
+                if replicator.is_stopped:
+                    self.fenced.discard(replicator.source)
         self.state_writer.submit([hold])
         tell_hold(self.tell, hold)
         self.look_due.set()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
+from broker.wire.vocabulary import TopicPartition
 from mirror.worker.replicator import Replicator
 
 Move: TypeAlias = Callable[[int, list[Replicator]], Awaitable[None]]
@@ -17,7 +18,12 @@ class Shares:
 
     def __init__(self) -> None:
         self._by_node: dict[int, list[Replicator]] = {}
+        self._nodes: dict[TopicPartition, int] = {}
         self._unmoved: asyncio.Queue[int] = asyncio.Queue()
+
+    def node_of(self, source: TopicPartition) -> int | None:
+        """By whose task the source partition is moved."""
+        return self._nodes.get(source)
 
     def join(self, node_id: int, replicators: Iterable[Replicator]) -> None:
         """These are moved by that node's task from its next round on, in the place of who moved their partitions."""
@@ -25,6 +31,7 @@ class Shares:
         taken_over = {replicator.source for replicator in joining}
         for share in self._by_node.values():
             share[:] = [replicator for replicator in share if replicator.source not in taken_over]
+        self._nodes |= dict.fromkeys(taken_over, node_id)
         if node_id in self._by_node:
             self._by_node[node_id] += joining
         else:

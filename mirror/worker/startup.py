@@ -144,7 +144,7 @@ async def open_link(
     deletions = await review_deletions(link, (source, target), entries, topics.seen)
     await state_log.append([*changes, *deletions.changes, *holds.begin(entries.holds)])
     await passage.refuse_rivals(target)
-    limits = await _max_message_bytes(target, topics.mirrored)
+    limits = await max_message_bytes(target, topics.mirrored)
     state_writer = StateWriter(state_log)
     outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
     opened = Opened(owner, state_writer, entries, topics, holds, ground, outlet, fence, limits, deletions.stopped)
@@ -206,7 +206,7 @@ def _opening_changes(
     return changes
 
 
-async def _max_message_bytes(target: Cluster, mirrored: Iterable[MirroredTopic]) -> dict[str, int]:
+async def max_message_bytes(target: Cluster, mirrored: Iterable[MirroredTopic]) -> dict[str, int]:
     """Per source topic the target topic's max.message.bytes; Kafka's default where it cannot be read."""
     names = {topic.source_topic: topic.target_topic for topic in mirrored}
     described = await describe_topic_configs(target, names.values())

@@ -11,6 +11,7 @@ from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
 from broker.client.log import FetchLimits, fetch_each
 from broker.client.offsets import list_each_offset
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import EARLIEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
@@ -26,11 +27,12 @@ from mirror.topics.seen import (
     find_holds,
     hold_for_error,
     lacking_topics,
+    leaders_of,
     replaced_topics,
     who_serves,
 )
 from mirror.topics.sync import find_concerns, look_at_topics, sync_configs, sync_topics
-from mirror.worker.events import Event, changed_only
+from mirror.worker.events import Event, changed_only, tell_hold
 from mirror.worker.replicator import Replicator
 from mirror.worker.session import Session
 
@@ -100,6 +102,8 @@ async def run_topics(session: Session) -> None:
         may_follow = await _may_follow(session)
         if may_follow or replaced_topics(link, session.topics.seen, seen):
             _refuse_change(session, seen)
+        if may_follow:
+            _hold_moved(session, seen)
         await session.passage.at_source.refresh()
         await session.passage.keep_registered(session.target)
         if lost := await session.passage.find_lost_side(session.target):
@@ -114,6 +118,9 @@ async def run_topics(session: Session) -> None:
             failures = {name: error for name, error in failures.items() if name not in due} | dict(report.failures)
             seen = report.seen
             _refuse_change(session, seen)
+        if may_follow:
+            session.widen(seen)
+            refuse_other_origins(session)
         await _review_holds(session, seen, failures, may_follow=may_follow)
         if may_follow and clock.monotonic() - started > session.limits.fence_renewal_ms / 1000:
             raise SessionOutdated("the fence is old")
@@ -129,7 +136,7 @@ async def _tidy_origins(session: Session) -> None:
 
 
 async def _may_follow(session: Session) -> bool:
-    """Whether another session could fence now. While it could not, this one goes on without what it would take in."""
+    """Whether a fence could be extended, or made anew. While it could not, the session leaves out what needs that."""
     if session.awaited:
         session.awaited = frozenset(await find_unmarked(session.target, session.link))
     return not session.awaited
@@ -154,9 +161,24 @@ async def _until_look(session: Session, failures: Iterable[str]) -> None:
 
 
 def _refuse_change(session: Session, seen: TopicsSeen) -> None:
-    change = find_change(session.link, session.topics.seen, seen, session.holds.current)
+    change = find_change(session.link, session.topics.seen, seen)
     if change is not None:
         raise SessionOutdated(change)
+
+
+def _hold_moved(session: Session, seen: TopicsSeen) -> None:
+    """Hold what other brokers lead now, until the session has looked what those have of it."""
+    sides = (
+        (session.link.source.name, leaders_of(seen.source), session.fetched, True),
+        (session.link.target.name, leaders_of(seen.target), session.produced, False),
+    )
+    for replicator in session.replicators.values():
+        for site, leaders, shares, at_source in sides:
+            where = replicator.source if at_source else replicator.target
+            moved_by = shares.node_of(replicator.source)
+            if replicator.gap is None and moved_by is not None and leaders.get(where, moved_by) != moved_by:
+                error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} at {site}")
+                session.hold(replicator, error, at_source=at_source)
 
 
 def refuse_other_origins(session: Session) -> None:
@@ -175,10 +197,9 @@ def refuse_used_sequences(session: Session, replicator: Replicator) -> None:
 async def _review_holds(
     session: Session, seen: TopicsSeen, failures: Mapping[str, KafkaError], *, may_follow: bool
 ) -> None:
-    """Hold what lost its leader, say what is in the way now, and begin anew where nothing is any more, if that is
-    possible.
+    """Hold what lost its leader, say what is in the way now, and take in what nothing is in the way of any more.
 
-    Raises SessionOutdated, ClientError.
+    What needs the fence for that waits unless it `may_follow`. Raises SessionOutdated, ClientError.
     """
     holds, now_ms = session.holds, session.target.clock.now_ms()
     found: dict[HoldKey, Hold] = {
@@ -189,6 +210,9 @@ async def _review_holds(
             del found[where]  # it waits for a decision, whatever else is in its way
         elif where in found and not replicator.is_held:
             session.note_hold(holds.add(found[where]))
+    for where in session.waiting() if may_follow else ():
+        if where not in found and (where.topic, None) not in found:
+            holds.make_late(where)
     for key in holds.current:
         holds.attempts.see(key, who_serves(session.link, seen, key))
     asked = [TopicPartition(topic, number) for topic, number in holds.current if number is not None]
@@ -196,16 +220,19 @@ async def _review_holds(
     in_the_way = await _ask_about(session, asked)
     ready = [where for where in asked if where not in in_the_way and holds.attempts.is_due(where)]
     for where in ready:
-        if session.needs_fence(where):
-            if may_follow:
+        if session.is_settled(where) and (may_follow or where in session.fenced):
+            if session.passage.names_origins and where in session.replicators and where not in session.fenced:
+                # What did not land has told its readers where its sequences come from: they must not come again.
                 raise SessionOutdated(f"{where} can be mirrored again")
-        elif session.is_settled(where):
             holds.make_late(where)
     moving = {where for where, replicator in session.replicators.items() if not replicator.is_held}
     # What was taken in since the look is not held by it: it would be taken in a second time, beside the one that moves.
+    told = set(holds.current)
     changes = holds.review({key: hold for key, hold in (found | in_the_way).items() if key not in moving})
     if changes:
         session.state_writer.submit(changes)
+    for key in holds.current.keys() - told:
+        tell_hold(session.tell, holds.current[key])
 
 
 async def _ask_about(session: Session, partitions: Sequence[TopicPartition]) -> dict[HoldKey, Hold]:

@@ -72,6 +72,9 @@ class Profile:
     disaster: Disaster | None
     weather: Weather
     limits: WorkerLimits
+    births: float = 0.07
+    """How much of what happens is a topic that is made, or one that grows."""
+    topics_max: int = 4
     ways: Ways = ()
     """(source, target) of each link, where there are more than two sites; writers at each, the same topic names."""
 
@@ -86,6 +89,7 @@ def choose_circle(rng: random.Random) -> Profile:
 def choose_profile(rng: random.Random) -> Profile:
     harsh = rng.choice((0.0, 0.0, 0.02, 0.04, 0.08))
     tight = rng.random() < 0.4
+    fertile = rng.random() < 0.2
     return Profile(
         node_count=rng.choice((1, 1, 2)),
         partitions=rng.choice((1, 1, 2, 3)),
@@ -108,6 +112,8 @@ def choose_profile(rng: random.Random) -> Profile:
             answers_take_time=rng.random() < 0.4,
         ),
         limits=_tight_limits(rng) if tight else _wide_limits(rng),
+        births=0.3 if fertile else 0.07,
+        topics_max=8 if fertile else 4,
     )
 
 

@@ -20,7 +20,10 @@ from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_see
 from tests.mirror.simulation.world import World
 
 SEEDS = 5_000
-MUST_HAPPEN = ("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted")
+MUST_HAPPEN = (
+    *("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted"),
+    *("partition_taken_in", "partition_held"),
+)
 """What a run in which it never happened would not have tried; and each fate of a request."""
 HANGS = (Fate.SWALLOWED, Fate.SILENT)
 HANGING_SEEDS = 30

@@ -162,25 +162,29 @@ class World:
             if number == rival_at:
                 self._start_rival()
             life = self.rng.choice(lives)
-            chance = self.rng.random()
-            if chance < 0.40:
-                life.write()
-            elif chance < 0.70:
-                life.transact()
-            elif chance < 0.78:
-                life.compact()
-            elif chance < 0.84:
-                self.rng.choice(list(self.lives.values())).move_leader()
-            elif chance < 0.86:
-                self.rng.choice(list(self.lives.values())).move_coordinator()
-            elif chance < 0.93:
-                life.commit_group()
+            if self.rng.random() < profile.births:
+                self._bear(life)
             else:
-                self._rare_action(life)
+                self._act(life)
 
-    def _rare_action(self, life: SiteLife) -> None:
+    def _act(self, life: SiteLife) -> None:
         chance = self.rng.random()
-        if chance < 0.6 and len(life.topics) < 4:
+        if chance < 0.43:
+            life.write()
+        elif chance < 0.75:
+            life.transact()
+        elif chance < 0.84:
+            life.compact()
+        elif chance < 0.90:
+            self.rng.choice(list(self.lives.values())).move_leader()
+        elif chance < 0.92:
+            self.rng.choice(list(self.lives.values())).move_coordinator()
+        else:
+            life.commit_group()
+
+    def _bear(self, life: SiteLife) -> None:
+        chance = self.rng.random()
+        if chance < 0.6 and len(life.topics) < self.profile.topics_max:
             life.make_topic(f"later-{len(life.topics)}", 1)
         else:
             life.grow()

@@ -68,9 +68,9 @@ class SiteLife:
 
     # -- actions
 
-    def write(self) -> None:
+    def write(self, partition: SimulatedPartition | None = None) -> None:
         """A batch of a plain or an idempotent producer."""
-        partition = self._any_partition()
+        partition = partition or self._any_partition()
         producer_id, sequence = -1, -1
         records = self._records(partition.where)
         if self.rng.random() < 0.4:

@@ -30,7 +30,6 @@ from mirror.origins import SiteIdentity
 from mirror.worker import service
 from mirror.worker.events import Event
 from mirror.worker.fetching import next_fetch_bytes
-from mirror.worker.ground import Ground
 from mirror.worker.limits import MIB, WorkerLimits
 from mirror.worker.origins import Passage
 from mirror.worker.registry import OriginRegistry
@@ -119,9 +118,9 @@ async def test_an_answer_that_was_asked_for_before_a_hold_says_nothing_of_who_wa
     sessions: list[Session] = []
     run_tasks = service._run_tasks
 
-    async def noted(session: Session, ground: Ground) -> None:
+    async def noted(session: Session) -> None:
         sessions.append(session)
-        await run_tasks(session, ground)
+        await run_tasks(session)
 
     monkeypatch.setattr(service, "_run_tasks", noted)
     await write(stage.source, FLIGHTS, some_records(0, 10))
