@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 import click
@@ -19,11 +20,12 @@ def command_of(name: str) -> click.Command:
 @cache
 def leaves() -> dict[tuple[str, ...], click.Command]:
     """What can be run, by its words: ("topic", "create")."""
-    found: dict[tuple[str, ...], click.Command] = {}
-    for name in COMMANDS:
-        command = command_of(name)
-        if isinstance(command, click.Group):
-            found |= {(name, verb): each for verb, each in command.commands.items()}
-        else:
-            found[name,] = command
-    return found
+    return {words: leaf for name in COMMANDS for words, leaf in _leaves_of((name,), command_of(name))}
+
+
+def _leaves_of(words: tuple[str, ...], command: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield words, command
+        return
+    for verb, each in command.commands.items():
+        yield from _leaves_of((*words, verb), each)
