@@ -26,6 +26,7 @@ from broker.cluster.orders import BrokerOrders
 from broker.cluster.peers import Peers
 from broker.cluster.remote_broker import RemoteBrokers
 from broker.cluster.view import ClusterView
+from broker.cluster.zookeeper.seen import Seen
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import EVERY_INTERFACE, BrokerConfig
 from broker.controller.controller import ClusterController
@@ -372,7 +373,8 @@ async def _open_store(config: BrokerConfig, outside: Outside, data: DataDirector
     timeout_ms, connect_ms = config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
     clock = outside.clock
     connect = partial(outside.open_session, config.zookeeper, timeout_ms, clock, connect_ms)
-    store = await ZooKeeperMetadataStore.open(connect, clock, config.cluster_id, may_be_new=not data.claimed)
+    seen = Seen(data.path, outside.disk)
+    store = await ZooKeeperMetadataStore.open(connect, clock, config.cluster_id, may_be_new=not data.claimed, seen=seen)
     try:
         data.claim(store.cluster_id, config.node_id)
     except BaseException:  # the session's threads go and the error goes on

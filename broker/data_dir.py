@@ -3,6 +3,7 @@
 metadata.json             the cluster's metadata (cluster/embedded.py), unless ZooKeeper has it; then
 replication-offset-checkpoint    the high watermarks (replication/checkpoint.py)
 meta.properties           whose partitions these are: cluster and broker, as in Kafka
+zookeeper-seen            how far ZooKeeper's transactions had gone (cluster/zookeeper/seen.py)
 .lock                     held by flock as long as the broker runs; the kernel drops it with the process
 flights-0/                a partition (topics/folders.py)
 """

@@ -181,6 +181,8 @@ class PartitionFiles:
         """What was taken away."""
         try:
             shutil.rmtree(path)
+        except FileNotFoundError:
+            return  # a complete order found it too
         except OSError as error:
             # The next complete order finds it by its name.
             log.warning("%s of a deleted topic cannot be removed: %s", path, error)

@@ -16,12 +16,13 @@ from broker.cluster.metadata import NO_TOPIC_ID, Controller, DeletedTopic, Topic
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import NoNode
+from broker.cluster.zookeeper.seen import CHANGES
 from broker.cluster.zookeeper.session import Create, Delete, Operation, SetData, ZooKeeper
 from broker.cluster.zookeeper.topics import fenced, read_each
 from broker.cluster.zookeeper.values import as_text, int32, node_ids
 
 DELETED_TOPICS: Final = "/farshore/deleted_topics"
-OWN_PATHS: Final = ("/farshore", DELETED_TOPICS)
+OWN_PATHS: Final = ("/farshore", DELETED_TOPICS, CHANGES)
 """Parents first."""
 
 log = logging.getLogger(__name__)

@@ -32,14 +32,17 @@ from broker.cluster.metadata import (
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import deletions, foundation, membership, requests, topics
 from broker.cluster.zookeeper.errors import ConnectionLost, NoNode, SessionExpired, ZooKeeperUnreachable
+from broker.cluster.zookeeper.seen import MetadataWentBack, Seen
 from broker.cluster.zookeeper.session import ZooKeeper, catch_up
 from broker.cluster.zookeeper.watching import Changes
+from broker.errors import BrokerError
 from broker.wire.vocabulary import TopicPartition
 
 Connect = Callable[[], Awaitable[ZooKeeper]]
 """Opens a session. Raises ZooKeeperUnreachable."""
 
 CONNECT_PAUSE_S: Final = 0.5
+SEEN_SAVED_S: Final = 15.0
 
 T = TypeVar("T")
 
@@ -49,8 +52,9 @@ log = logging.getLogger(__name__)
 class ZooKeeperMetadataStore:
     """Use `open`."""
 
-    def __init__(self, connect: Connect, zk: ZooKeeper, clock: Clock) -> None:
+    def __init__(self, connect: Connect, zk: ZooKeeper, clock: Clock, seen: Seen) -> None:
         self._connect = connect
+        self._seen = seen
         self._zk = zk
         self._clock = clock
         self._cluster_id = ""
@@ -64,14 +68,20 @@ class ZooKeeperMetadataStore:
 
     @classmethod
     async def open(
-        cls, connect: Connect, clock: Clock, cluster_id: str | None = None, *, may_be_new: bool = True
+        cls,
+        connect: Connect,
+        clock: Clock,
+        cluster_id: str | None = None,
+        *,
+        may_be_new: bool = True,
+        seen: Seen | None = None,
     ) -> ZooKeeperMetadataStore:
         """Makes what a new cluster needs, with `cluster_id` (None: a new random one), if it `may_be_new`.
 
         Raises ZooKeeperUnreachable, ConnectionLost, MetadataUnreadable (also where there is no cluster, or another one
-        than was asked for).
+        than was asked for, or an older copy of it than was `seen`).
         """
-        store = cls(connect, await connect(), clock)
+        store = cls(connect, await connect(), clock, seen or Seen())
         try:
             if not may_be_new:
                 await store._asked(lambda zk, again: foundation.read_cluster_id(zk))
@@ -81,6 +91,7 @@ class ZooKeeperMetadataStore:
                     f"ZooKeeper has cluster {store.cluster_id}, not {cluster_id}",
                     hint="check the addresses and the chroot in zookeeper, and cluster_id of this broker",
                 )
+            await store._asked(lambda zk, again: store._seen.note(zk, store.cluster_id))
         except BaseException:  # whatever stops the start, the session's threads go and the error goes on
             await store.close()
             raise
@@ -103,9 +114,10 @@ class ZooKeeperMetadataStore:
     async def run(self) -> None:
         while True:
             async with asyncio.TaskGroup() as tasks:
-                staying = tasks.create_task(self._stay_registered(self._zk))
+                beside = [tasks.create_task(self._stay_registered(self._zk)), tasks.create_task(self._note_seen())]
                 await self._zk.run()
-                staying.cancel()
+                for task in beside:
+                    task.cancel()
             await self._zk.close()
             zk = await self._connect_again()
             try:
@@ -130,7 +142,21 @@ class ZooKeeperMetadataStore:
                 changes.tell(Change(ChangeKind.SESSION))
 
     async def close(self) -> None:
-        await self._zk.close()
+        try:
+            with contextlib.suppress(BrokerError):  # what is not known at the end was known a moment before
+                await self._seen.note(self._zk, self.cluster_id)
+            self._seen.save()
+        finally:
+            await self._zk.close()
+
+    async def _note_seen(self) -> None:
+        while True:
+            await self._clock.sleep(SEEN_SAVED_S)
+            try:
+                await self._seen.note(self._zk, self.cluster_id)
+                await asyncio.to_thread(self._seen.save)
+            except BrokerError as error:
+                log.warning("how far ZooKeeper is was not noted: %s", error)
 
     async def _stay_registered(self, zk: ZooKeeper) -> None:
         """Where somebody removed the registration it is made again, in a new epoch; until then the broker leads
@@ -187,12 +213,15 @@ class ZooKeeperMetadataStore:
         """
         try:
             if (found := await foundation.read_cluster_id(zk)) == self._cluster_id:
+                await self._seen.note(zk, self.cluster_id)
                 return True
             told = f"cluster {self._cluster_id} is not in ZooKeeper any more, but {found}"
+        except MetadataWentBack as error:
+            told = str(error)
         except MetadataUnreadable as error:
             told = f"cluster {self._cluster_id} is not in ZooKeeper any more: {error}"
         if told != self._told:
-            log.error("%s; until it is there again this broker leads nothing, and keeps all that it has", told)
+            log.error("%s; until our cluster is there as it was this broker leads nothing, and keeps what it has", told)
         self._told = told
         return False
 

@@ -15,6 +15,7 @@ from broker.cluster.metadata import NO_LEADER, NO_TOPIC_ID, UNWRITTEN, Controlle
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
+from broker.cluster.zookeeper.seen import COUNTED
 from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
 from broker.wire.vocabulary import TopicPartition
 
@@ -115,7 +116,7 @@ def fence(controller: Controller) -> Check:
 async def fenced(zk: ZooKeeper, controller: Controller, operations: Sequence[Operation]) -> list[Any]:
     """The answers to `operations`. Raises ControllerMoved; what they raise has their own place as `operation`."""
     try:
-        return (await zk.multi([fence(controller), *operations]))[1:]
+        return (await zk.multi([fence(controller), *operations, COUNTED]))[1:-1]
     except ZooKeeperError as refused:
         if refused.operation == 0 and isinstance(refused, BadVersion | NoNode):
             raise ControllerMoved(f"controller epoch {controller.epoch} is over") from refused
@@ -261,7 +262,7 @@ class StateWriter:
                 answers = await fenced(zk, self._controller, operations)
             else:
                 told = Create(layout.ISR_CHANGE_PREFIX, layout.encode_partitions(some), sequence=True)
-                answers = await zk.multi([*operations, told])
+                answers = await zk.multi([*operations, told, COUNTED])
         except (BadVersion, NoNode, NodeExists) as refused:
             self._note_refused(operations, owners, refused)
             return

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from broker.cluster.metadata_store import MetadataUnreadable
-from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper import layout, store
+from broker.cluster.zookeeper.seen import CHANGES, FILE_NAME
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
-from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper
+from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, _Node
 from tests.broker.cluster.test_three_replicas import NODES, create, ends, read_all
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.broker.wire_client import batch_of
@@ -32,9 +34,9 @@ async def made_by_another(cluster: RunningCluster) -> None:
     async def connect() -> FakeSession:
         return cluster.zookeeper.connect()
 
-    store = await ZooKeeperMetadataStore.open(connect, cluster.clock)
-    await store.elect_controller(STRANGER)
-    await store.close()
+    made = await ZooKeeperMetadataStore.open(connect, cluster.clock)
+    await made.elect_controller(STRANGER)
+    await made.close()
 
 
 async def left_empty(cluster: RunningCluster) -> None:
@@ -64,6 +66,54 @@ async def test_brokers_that_run_wait_for_their_own_and_then_go_on(
             await until(taken)
             assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
         await until(lambda: ends(cluster) == {(0, 2, 2)})
+
+
+async def test_an_older_copy_of_zookeeper_is_not_followed_and_a_newer_one_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ISR of its day had a broker that lacks what was acknowledged since; all brokers may have been stopped."""
+    monkeypatch.setattr(store, "SEEN_SAVED_S", 0.01)
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        async with cluster.clients() as clients:
+            await create(clients[1], "t", min_insync_replicas="2")
+            first = await cluster.led("t")
+            assert (await clients[first].produce("t", batch_of("a"))).error_code == 0
+        older = deepcopy(cluster.zookeeper.copy())
+        await cluster.kill(first)
+        second = await cluster.led("t")
+        async with cluster.clients() as clients:
+            assert (await clients[second].produce("t", batch_of("b"))).error_code == 0
+        await noted(cluster, tmp_path)
+        newest = await replaced(cluster)
+        put_back(cluster.zookeeper, older)
+        left = len(cluster.servers)
+        await until(lambda: sum("put back to an older copy" in text for text in caplog.messages) == left)
+        assert not [path for path in cluster.zookeeper.paths() if path.startswith(f"{layout.BROKER_IDS}/")]
+        await cluster.stop(second)
+        with pytest.raises(MetadataUnreadable, match="put back to an older copy") as refused:
+            await cluster.start(second)
+        assert str(tmp_path / str(second) / "zookeeper-seen") in str(refused.value.hint)
+        cluster.zookeeper = newest
+        await cluster.start(first, second)
+        await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == set(NODES))
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+
+
+def put_back(zookeeper: FakeZooKeeper, nodes: dict[str, _Node]) -> None:
+    """To a copy; the sessions of its day are over."""
+    over = {path for path, node in nodes.items() if node.stat.ephemeral_owner}
+    zookeeper._nodes = {path: node for path, node in nodes.items() if path not in over}
+    for path in over:
+        parent, _, name = path.rpartition("/")
+        zookeeper._nodes[parent or "/"].children.discard(name)
+
+
+async def noted(cluster: RunningCluster, folder: Path) -> None:
+    """That every broker that runs has seen how far the metadata are."""
+    changes = str(cluster.zookeeper.read(CHANGES).stat.version)
+    files = [folder / str(node) / FILE_NAME for node in cluster.servers]
+    await until(lambda: all(file.exists() and file.read_text().split()[-1] == changes for file in files))
 
 
 async def test_a_broker_with_partitions_makes_no_new_cluster(tmp_path: Path) -> None:

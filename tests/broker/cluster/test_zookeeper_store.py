@@ -14,7 +14,7 @@ from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, Met
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import SessionExpired
 from broker.cluster.zookeeper.session import Create, SetData
-from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
+from broker.cluster.zookeeper.store import SEEN_SAVED_S, ZooKeeperMetadataStore
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock
 from tests.broker.cluster.contract import (
@@ -32,7 +32,11 @@ from tests.broker.cluster.hands_contract import HandsContract
 
 
 class Clock(ManualClock):
+    """Pauses are over at once; what is done every so often is not done."""
+
     async def sleep(self, seconds: float) -> None:
+        if seconds >= SEEN_SAVED_S:
+            await asyncio.Event().wait()
         self.advance(int(seconds * 1000))
         await asyncio.sleep(0)
 
