@@ -59,7 +59,8 @@ def _not_mirrored(
     if end is None:
         text = f"link {link.name} has mirrored nothing of {topic} partition {partition}"
         return OffsetNotMirrored(text, f"see what it mirrors with `farshore link describe --link {link.name}`")
-    first = min(i.target_start if reverse else i.source_start for i in offset_map.intervals(topic, partition))
+    begins = offset_map.intervals(topic, partition)[0]
+    first = begins.target_start if reverse else begins.source_start
     last = end.target_next if reverse else end.source_next
     mirrored = f"offsets {first} to {last - 1} are" if last > first else "no record of the partition is yet"
     text = f"offset {offset} of {topic} partition {partition} at {site} is not mirrored: {mirrored}"

@@ -34,6 +34,6 @@ def translate_command(
 
     async def load() -> LinkState:
         async with Cluster(link.target, client_id="farshore-cli") as target:
-            return await load_partial_state(link, target)
+            return await load_partial_state(link, target, only={(topic, partition)})
 
     emit(translate_offset(link, run_async(load()), topic, partition, offset, reverse=reverse), output)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import (
@@ -18,9 +17,8 @@ from mirror.offsets.entries import (
     Writer,
 )
 from mirror.offsets.intervals import End, Interval
-
-BLOCK_INTERVALS: Final = 2_000
-"""Intervals in one entry: some tens of kB."""
+from mirror.offsets.limits import BLOCK_INTERVALS_MAX
+from mirror.offsets.pages import Page, VoidPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,13 @@ class Adoption:
         return replace(self.gap, status=GapStatus.PASSED, source_to=source_to, detail=detail)
 
     def changes(
-        self, writer: Writer, stale: Iterable[Block], now_ms: int
-    ) -> list[Block | VoidBlock | Checkpoint | Gap]:
-        """In the order in which they must be durable; `stale` are the partition's blocks in the state as it is."""
+        self, writer: Writer, stale: Iterable[Block], stale_pages: Sequence[Page], now_ms: int
+    ) -> list[Block | VoidBlock | VoidPage | Checkpoint | Gap]:
+        """In the order in which they must be durable; `stale` is the partition's map in the state as it is."""
         topic, partition = self.gap.topic, self.gap.partition
         blocks = [
-            Block(topic, partition, writer, 0, self.intervals[start : start + BLOCK_INTERVALS])
-            for start in range(0, len(self.intervals), BLOCK_INTERVALS)
+            Block(topic, partition, writer, 0, self.intervals[start : start + BLOCK_INTERVALS_MAX])
+            for start in range(0, len(self.intervals), BLOCK_INTERVALS_MAX)
         ]
         checkpoint = Checkpoint(
             topic=topic,
@@ -74,4 +72,5 @@ class Adoption:
             topic_ids=self.topic_ids,
         )
         voids = [VoidBlock(topic, partition, block.key_source) for block in stale]
-        return [*voids, *blocks, checkpoint, self.passed]
+        voided = [VoidPage(topic, partition, page.key_source) for page in reversed(stale_pages)]
+        return [*voids, *voided, *blocks, checkpoint, self.passed]

@@ -17,6 +17,7 @@ from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
+from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
 
 ENTRY_VERSION = 1
 OPERATION_PREFIX = "operation "
@@ -208,7 +209,7 @@ class TopicIdentity:
 
 
 Entry: TypeAlias = (
-    Block | OriginRuns | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSync | GroupSyncTimes | Hold
+    Block | Page | OriginRuns | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSync | GroupSyncTimes | Hold
 )
 
 
@@ -236,7 +237,7 @@ class VoidEntry:
     entry: Checkpoint | TopicIdentity | Gap
 
 
-Void: TypeAlias = VoidBlock | VoidGroup | VoidHold | VoidOrigins | VoidEntry
+Void: TypeAlias = VoidBlock | VoidPage | VoidGroup | VoidHold | VoidOrigins | VoidEntry
 
 
 def encode_void_key(void: Void) -> bytes:
@@ -247,6 +248,8 @@ def encode_void_key(void: Void) -> bytes:
             return _dump(["group", void.group])
         case VoidBlock():
             return _dump(["interval", void.topic, void.partition, void.key_source])
+        case VoidPage():
+            return _dump(page_key(void))
         case VoidEntry() | VoidOrigins():
             return encode_key(void.entry)
 
@@ -262,9 +265,11 @@ def decode_key(key: bytes) -> list[Any]:
 def decode_entry(key: list[Any], value: bytes) -> Entry:
     """Raises ValueError (or KeyError) for an unknown kind or version, or a value that cannot be read."""
     fields = json.loads(value)
-    if fields.pop("v") != ENTRY_VERSION:
+    if fields.pop("v") != (PAGE_VERSION if key[0] == "page" else ENTRY_VERSION):
         raise ValueError("written by a newer version")
     match key:
+        case ["page", *_]:
+            return decode_page(key, fields)
         case ["interval", topic, partition, _source]:
             return Block(
                 topic=topic,
@@ -314,6 +319,8 @@ def _key(entry: Entry) -> list[Any]:
     match entry:
         case Block():
             return ["interval", entry.topic, entry.partition, entry.key_source]
+        case Page():
+            return page_key(entry)
         case OriginRuns():
             return origins_key(entry)
         case Checkpoint():
@@ -338,6 +345,8 @@ def _value(entry: Entry) -> dict[str, Any]:
     match entry:
         case Block():
             return {"writer": entry.writer, "sequence": entry.sequence, "intervals": _pack(entry.intervals)}
+        case Page():
+            return encode_page(entry)
         case OriginRuns():
             return pack_origins(entry)
         case GroupSync():

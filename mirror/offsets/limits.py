@@ -21,6 +21,18 @@ EXAMINED_PARTITION_MAX_BYTES: Final = 4 * 1024
 EXAMINED_MAX_BYTES: Final = 4 * 1024 * 1024
 EXAMINED_ROUNDS: Final = 64
 """Such fetches in one pass, each of which passes the markers before the next unknown offset of every partition."""
+BLOCK_INTERVALS_MAX: Final = 2_000
+"""In one entry that is written ahead of batches: some tens of kB of JSON."""
+PACKED_BLOCKS_MIN: Final = 8
+"""So many proved blocks of a partition are packed into a page: who reads the state opens fewer than that."""
+PACKED_INTERVALS_MIN: Final = 1_024
+"""Or blocks with so many intervals."""
+PAGE_INTERVALS_MAX: Final = 16_384
+"""Pages grow up to this: 20 kB where steps are irregular, and some ms to open or to make."""
+PAGES_AT_ONCE: Final = 4
+"""Made of a partition behind one checkpoint: a busy one has one each second, and an old map none at all yet."""
+PAGES_OPEN_MAX: Final = 32
+"""Opened pages that a process keeps, of all links: 256 kB each."""
 CLOSED_GAPS_MAX: Final = 1_000
 """Lines of a link's gap ledger that are kept after they were decided and passed: the newest."""
 STATE_READ_ON_MAX_MS: Final = 3_600_000

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass, field
-from operator import attrgetter
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from mirror.offsets.intervals import End, Interval, translate, translate_back
-
-_source_start = attrgetter("source_start")
-_target_start = attrgetter("target_start")
+from mirror.offsets.paged import Intervals
 
 Where: TypeAlias = tuple[str, int]
 """(source topic, partition)"""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class PartitionMap:
     """The intervals of one partition, sorted by source (and so by target), and the mirrored end.
 
@@ -25,9 +21,14 @@ class PartitionMap:
     offsets from the end up to `position` hold nothing to mirror (control records, aborted transactions).
     """
 
-    intervals: list[Interval] = field(default_factory=list)
-    end: End | None = None
-    position: int = 0
+    intervals: Intervals
+    end: End | None
+    position: int
+
+    def __init__(self, intervals: Iterable[Interval] = (), end: End | None = None, position: int = 0) -> None:
+        """The map changes `intervals` as records land: it has a copy of them."""
+        self.intervals = intervals.copy() if isinstance(intervals, Intervals) else Intervals(intervals)
+        self.end, self.position = end, position
 
     def to_target(self, source_offset: int) -> int | None:
         end = self.end
@@ -35,7 +36,7 @@ class PartitionMap:
             return None
         if source_offset >= end.source_next:
             return end.target_next
-        index = bisect_right(self.intervals, source_offset, key=_source_start) - 1
+        index = self.intervals.at_source(source_offset)
         return translate(self.intervals, index, source_offset, end) if index >= 0 else None
 
     def to_source(self, target_offset: int) -> int | None:
@@ -44,15 +45,13 @@ class PartitionMap:
             return None
         if target_offset == end.target_next:
             return max(self.position, end.source_next)
-        index = bisect_right(self.intervals, target_offset, key=_target_start) - 1
+        index = self.intervals.at_target(target_offset)
         return translate_back(self.intervals, index, target_offset, end) if index >= 0 else None
 
     def advance(self, intervals: Iterable[Interval], end: End) -> None:
         """A batch landed: its intervals (none if it only continues), and the new end."""
         for interval in intervals:
-            while self.intervals and self.intervals[-1].source_start >= interval.source_start:
-                self.intervals.pop()
-            self.intervals.append(interval)
+            self.intervals.put(interval)
         self.end = end
         self.position = end.source_next
 
@@ -99,9 +98,10 @@ class OffsetMap:
         """The same map, of which the `declined` partitions are not known."""
         return OffsetMap({where: found for where, found in self._partitions.items() if where not in declined})
 
-    def intervals(self, topic: str, partition: int) -> tuple[Interval, ...]:
+    def intervals(self, topic: str, partition: int) -> Sequence[Interval]:
+        """In order; of the map as it is now."""
         found = self._partitions.get((topic, partition))
-        return tuple(found.intervals) if found else ()
+        return found.intervals.copy() if found else ()
 
     def partitions(self) -> Iterator[Where]:
         """All that the map knows, sorted."""

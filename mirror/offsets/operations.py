@@ -101,8 +101,8 @@ async def _adopt_partitions(
     now_ms = target.clock.now_ms()
     changes: list[Change] = []
     for adoption in adoptions:
-        stale = entries.blocks_of(adoption.gap.topic, adoption.gap.partition)
-        changes += adoption.changes(claim.owner.writer, stale, now_ms)
+        where = (adoption.gap.topic, adoption.gap.partition)
+        changes += adoption.changes(claim.owner.writer, entries.blocks_of(*where), entries.pages_of(*where), now_ms)
     await claim.log.append([*changes, LinkRun(RunState.RUNNING, operation_id, now_ms), claim.owner])
     return tuple(adoption.passed for adoption in adoptions)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from mirror.offsets.entries import Block, Checkpoint, LastRecord
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
+from mirror.offsets.paged import Intervals
 
 SEQUENCE_MASK = 0x7FFFFFFF
 """Sequences wrap to 0 after 2^31 - 1."""
@@ -54,7 +55,7 @@ class Recovered:
 
     end: End
     position: int
-    intervals: tuple[Interval, ...]
+    intervals: Intervals
     foreign: tuple[OffsetRange, ...]
     landed_records: int
     last: LastRecord | None = None
@@ -63,18 +64,20 @@ class Recovered:
 
 
 def recover(
-    recorded: Iterable[Interval],
+    recorded: Intervals,
     blocks: Iterable[Block],
     checkpoint: Checkpoint,
     tail: Iterable[TailBatch],
 ) -> Recovered:
-    """Compute the exact position from the recorded intervals (sorted), the blocks, and the log behind the checkpoint.
+    """Compute the exact position from the recorded intervals, the blocks, and the log behind the checkpoint.
 
     `tail` are the batches of the target's log from `checkpoint.end.target_next` on. The returned end's target is right
     behind the last mirrored record, whatever others (markers, local writers) put there: see `step_over`.
     """
     end = checkpoint.end
-    intervals = [i for i in recorded if i.source_start < end.source_next or tuple(i) == end]
+    intervals = recorded.copy()
+    while intervals and intervals[-1].source_start >= end.source_next and tuple(intervals[-1]) != end:
+        intervals.pop()
     steps, sources = _sequence_map(blocks, checkpoint)
     foreign: list[OffsetRange] = []
     found = checkpoint.last
@@ -100,14 +103,15 @@ def recover(
             break
         count = batch.last_offset - batch.base_offset + 1
         pieces = _pieces(steps, sources, ahead, count)
-        _extend(intervals, intervals_for(end, pieces, batch.base_offset))
+        for interval in intervals_for(end, pieces, batch.base_offset):
+            intervals.put(interval)
         last = pieces[-1]
         end = End(last.source_start + count - last.ordinal, batch.last_offset + 1)
         found = LastRecord(end.source_next - 1, batch.last_offset, batch.producer_id)
         distance = ahead + count
         landed += count
     position = end.source_next if distance else checkpoint.position
-    return Recovered(end, position, tuple(intervals), tuple(foreign), landed, found, lost_at, distance)
+    return Recovered(end, position, intervals, tuple(foreign), landed, found, lost_at, distance)
 
 
 def landed_to(blocks: Iterable[Block], checkpoint: Checkpoint, tail: Iterable[TailBatch]) -> int:
@@ -133,9 +137,9 @@ def step_over(found: Recovered, log_end: int) -> Recovered:
     end = found.end
     if log_end == end.target_next:
         return found
-    intervals = list(found.intervals)
-    _extend(intervals, (Interval(end.source_next, log_end),))
-    return replace(found, end=End(end.source_next, log_end), intervals=tuple(intervals))
+    intervals = found.intervals.copy()
+    intervals.put(Interval(end.source_next, log_end))
+    return replace(found, end=End(end.source_next, log_end), intervals=intervals)
 
 
 def _sequence_map(blocks: Iterable[Block], checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
@@ -167,10 +171,3 @@ def _pieces(steps: list[int], sources: list[int], ahead: int, count: int) -> lis
             pieces.append(piece)
         index += 1
     return pieces
-
-
-def _extend(intervals: list[Interval], added: Iterable[Interval]) -> None:
-    for interval in added:
-        while intervals and intervals[-1].source_start >= interval.source_start:
-            intervals.pop()
-        intervals.append(interval)

@@ -6,16 +6,11 @@ A run is as long as the shorter of the two steps to the next interval: where sou
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
-from operator import attrgetter
 from typing import NamedTuple
 
-from mirror.offsets.intervals import End, Interval
+from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import PartitionMap
-
-_source_start: Callable[[Interval], int] = attrgetter("source_start")
-_target_start: Callable[[Interval], int] = attrgetter("target_start")
 
 
 class Run(NamedTuple):
@@ -28,13 +23,13 @@ class Run(NamedTuple):
 
 def next_landed(found: PartitionMap, target_offset: int) -> Run | None:
     """The run that holds the first brought record at or after `target_offset`, cut to begin there; None: none is."""
-    index = bisect_right(found.intervals, target_offset, key=_target_start) - 1
+    index = found.intervals.at_target(target_offset)
     return _first_run(found, index, lambda run: target_offset - run.target)
 
 
 def next_taken(found: PartitionMap, source_offset: int) -> Run | None:
     """As `next_landed`, by an offset of the source's log."""
-    index = bisect_right(found.intervals, source_offset, key=_source_start) - 1
+    index = found.intervals.at_source(source_offset)
     return _first_run(found, index, lambda run: source_offset - run.source)
 
 

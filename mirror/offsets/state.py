@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
@@ -11,7 +11,7 @@ from broker.client.fanout import split_failures
 from broker.client.model import Topic
 from broker.client.offsets import list_each_offset, log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
-from broker.client.topics import describe_topics, list_topics
+from broker.client.topics import describe_each_topic, describe_topics
 from broker.wire.records import Record
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.errors import StateDamaged
@@ -36,6 +36,8 @@ from mirror.offsets.intervals import Interval
 from mirror.offsets.limits import CLOSED_GAPS_MAX, STATE_READ_ON_MAX_MS
 from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.origin_entries import OriginRuns
+from mirror.offsets.paged import Intervals
+from mirror.offsets.pages import Page, standing_pages
 from mirror.offsets.recovery import recover
 from mirror.offsets.tail import read_tails
 
@@ -48,6 +50,8 @@ class StateEntries:
     exists: bool = False
     blocks: Mapping[Where, Mapping[int, Block]] = field(default_factory=dict)
     """Per partition by `Block.key_source`, in the order of their last writing."""
+    pages: Mapping[Where, Mapping[int, Page]] = field(default_factory=dict)
+    """Per partition by `Page.key_source`; also those that another one has taken in."""
     origins: Mapping[Where, tuple[OriginRuns, ...]] = field(default_factory=dict)
     """Per partition, in the order of their writing."""
     checkpoints: Mapping[Where, Checkpoint] = field(default_factory=dict)
@@ -63,6 +67,9 @@ class StateEntries:
         """All that the link is known to have written with."""
         writers = {checkpoint.writer[0] for checkpoint in self.checkpoints.values()}
         writers |= {block.writer[0] for blocks in self.blocks.values() for block in blocks.values()}
+        writers |= {
+            written for pages in self.pages.values() for page in pages.values() for written in page.producer_ids
+        }
         return writers | {entry.writer[0] for known in self.origins.values() for entry in known}
 
     def left_to(self) -> frozenset[str]:
@@ -73,12 +80,19 @@ class StateEntries:
         """In the order of their (last) writing."""
         return list(self.blocks.get((topic, partition), {}).values())
 
-    def intervals(self, topic: str, partition: int) -> list[Interval]:
+    def pages_of(self, topic: str, partition: int) -> list[Page]:
+        """In order, also those that another one has taken in."""
+        found = self.pages.get((topic, partition), {})
+        return [found[key] for key in sorted(found)]
+
+    def intervals(self, topic: str, partition: int) -> Intervals:
         """All recorded intervals of a partition, sorted; where two begin at one source offset, the newest."""
+        pages = standing_pages(self.pages_of(topic, partition))
         starts: dict[int, int] = {}
         for block in self.blocks.get((topic, partition), {}).values():
             starts.update(block.intervals)
-        return [Interval(source, starts[source]) for source in sorted(starts)]
+        packed_to = pages[-1].to if pages else 0
+        return Intervals((Interval(at, starts[at]) for at in sorted(starts) if at >= packed_to), pages)
 
     def open_gaps(self) -> dict[Where, Gap]:
         """Per partition the gap at which it stands still."""
@@ -137,10 +151,16 @@ class LinkState:
 
 @dataclass(slots=True)
 class _Folding:
-    """Entries while they are read; records must come in their order."""
+    """Entries while they are read; records must come in their order.
+
+    A record is opened when the entries are asked for, so what was written over by then costs nothing.
+    """
 
     link: Link
+    unopened: dict[bytes | None, Record] = field(default_factory=dict)
+    """By key, in the order of their (last) writing."""
     blocks: dict[Where, dict[int, Block]] = field(default_factory=dict)
+    pages: dict[Where, dict[int, Page]] = field(default_factory=dict)
     origins: dict[Where, dict[tuple[int, int, int], OriginRuns]] = field(default_factory=dict)
     checkpoints: dict[Where, Checkpoint] = field(default_factory=dict)
     gaps: dict[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
@@ -152,7 +172,12 @@ class _Folding:
     owner: Owner | None = None
 
     def apply(self, record: Record) -> None:
-        """Fold in one record of the state topic. Raises StateDamaged."""
+        """Fold in one record of the state topic."""
+        self.unopened.pop(record.key, None)  # the newest writing stands last: it wins where two blocks overlap
+        self.unopened[record.key] = record
+
+    def _open(self, record: Record) -> None:
+        """Raises StateDamaged."""
         try:
             key = decode_key(record.key or b"")
             if record.value is None:
@@ -165,8 +190,10 @@ class _Folding:
         match entry:
             case Block():
                 blocks = self.blocks.setdefault((entry.topic, entry.partition), {})
-                blocks.pop(entry.key_source, None)  # the newest writing stands last: it wins where two overlap
+                blocks.pop(entry.key_source, None)
                 blocks[entry.key_source] = entry
+            case Page():
+                self.pages.setdefault((entry.topic, entry.partition), {})[entry.key_source] = entry
             case OriginRuns():
                 known = self.origins.setdefault((entry.topic, entry.partition), {})
                 known[*entry.writer, entry.runs[0].first] = entry
@@ -191,6 +218,8 @@ class _Folding:
         match key:
             case ["interval", str(topic), int(partition), int(source)]:
                 self.blocks.get((topic, partition), {}).pop(source, None)
+            case ["page", str(topic), int(partition), int(source)]:
+                self.pages.get((topic, partition), {}).pop(source, None)
             case ["origins", str(topic), int(partition), int(producer_id), int(epoch), int(first)]:
                 self.origins.get((topic, partition), {}).pop((producer_id, epoch, first), None)
             case ["group", str(group)]:
@@ -205,12 +234,16 @@ class _Folding:
                 self.gaps.pop((topic, partition, source, GapKind(kind)), None)
 
     def entries(self) -> StateEntries:
-        """What was folded in so far; it does not change when more is."""
+        """What was folded in so far; it does not change when more is. Raises StateDamaged."""
+        for record in self.unopened.values():
+            self._open(record)
+        self.unopened.clear()
         return StateEntries(
             self.link,
             exists=True,
-            blocks={where: dict(blocks) for where, blocks in self.blocks.items()},
-            origins={where: tuple(known.values()) for where, known in self.origins.items()},
+            blocks={where: dict(blocks) for where, blocks in self.blocks.items() if blocks},
+            pages={where: dict(pages) for where, pages in self.pages.items() if pages},
+            origins={where: tuple(known.values()) for where, known in self.origins.items() if known},
             checkpoints=dict(self.checkpoints),
             gaps=dict(self.gaps),
             topic_ids=dict(self.topic_ids),
@@ -245,11 +278,12 @@ class StateReader:
             self._begin()
         try:
             await scan_records(target, where, OffsetSpan(self._read_to, end), self._folding.apply)
+            entries = self._folding.entries()
         except BaseException:  # also when it is cancelled: what was read by halves must not be read on from
             self._begin()
             raise
         self._read_to = end
-        return self._folding.entries()
+        return entries
 
     def _begin(self) -> None:
         self._folding, self._read_to = _Folding(self._link), 0
@@ -282,39 +316,46 @@ async def load_link_state(link: Link, target: Cluster) -> LinkState:
     return state
 
 
-async def load_partial_state(link: Link, target: Cluster, reader: StateReader | None = None) -> LinkState:
+async def load_partial_state(
+    link: Link, target: Cluster, reader: StateReader | None = None, only: Collection[Where] | None = None
+) -> LinkState:
     """As `load_link_state`; one partition that cannot be read hides no other. Raises ClientError, StateDamaged.
 
-    `reader`: of who asks again and again.
+    `reader`: of who asks again and again. With `only`, the map has no more than these partitions.
     """
-    writable = dict.fromkeys(await writable_partitions(target, link), LATEST)
+    writable = dict.fromkeys(await writable_partitions(target, link, only), LATEST)
     ends, failed = split_failures(await list_each_offset(target, writable))
     entries = await (reader or StateReader(link)).read(target)
+    wanted = {where: known for where, known in entries.checkpoints.items() if only is None or where in only}
     unread: dict[Where, ClientError] = {
         where: failed[there]
-        for where in entries.checkpoints
+        for where in wanted
         if (there := TopicPartition(link.target_topic(where[0]), where[1])) in failed
     }
-    known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where not in unread}
+    known = {where: checkpoint for where, checkpoint in wanted.items() if where not in unread}
     log_ends = {where: end.offset for where, end in ends.items()}
     tails, failures = split_failures(await read_tails(target, link, known, log_ends))
     unread |= failures
     partitions: dict[Where, PartitionMap] = {}
-    for where, checkpoint in entries.checkpoints.items():
+    for where, checkpoint in wanted.items():
         if where in unread:
             continue
         batches = tails[where].batches if where in tails else []
         found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
-        partitions[where] = PartitionMap(list(found.intervals), found.end, found.position)
+        partitions[where] = PartitionMap(found.intervals, found.end, found.position)
     return LinkState(entries, OffsetMap(partitions), unread)
 
 
-async def writable_partitions(target: Cluster, link: Link) -> list[TopicPartition]:
-    """The target's partitions whose topic is called as the link would call one of its topics."""
-    topics = await list_topics(target)
+async def writable_partitions(
+    target: Cluster, link: Link, only: Collection[Where] | None = None
+) -> list[TopicPartition]:
+    """The target's partitions whose topic is called as the link would call one of its topics; `only`: one of these."""
+    names = None if only is None else {link.target_topic(topic) for topic, _ in only}
+    topics, _unclear = await describe_each_topic(target, names)
     return [
         TopicPartition(topic.name, partition.partition)
         for topic in topics.values()
-        if link.source_topic(topic.name) is not None
+        if (source_topic := link.source_topic(topic.name)) is not None
         for partition in topic.partitions
+        if only is None or (source_topic, partition.partition) in only
     ]

@@ -37,6 +37,7 @@ from mirror.offsets.limits import (
     STATE_TOPIC_CONFIGS,
     STATE_TOPIC_REPLICATION_FACTOR,
 )
+from mirror.offsets.pages import Page
 from mirror.offsets.recovery import SEQUENCE_MASK
 
 FENCED_CODES = frozenset(
@@ -145,7 +146,7 @@ def _size_bytes(entry: _Encoded) -> int:
 
 def _where_of(change: Change) -> tuple[str, int] | None:
     """The partition that is another one by this change; what is only taken back is told by nothing else."""
-    return (change.topic, change.partition) if isinstance(change, Block | Checkpoint | Gap) else None
+    return (change.topic, change.partition) if isinstance(change, Block | Page | Checkpoint | Gap) else None
 
 
 def _encode(change: Change) -> _Encoded:

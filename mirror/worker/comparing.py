@@ -165,7 +165,7 @@ def _target_lost(evidence: Evidence, found: Recovered, probe: _Probe) -> str:
         return f"the target's log had ended at {evidence.lost_from}, up to {acknowledged} was acknowledged"
     # The fence wrote a marker, so the log should be longer; but another session that was starting then may have taken
     # the marker for the log's end, and acknowledged it. So of equal ends the last record decides.
-    unproved = last is None and any(interval.target_start < acknowledged for interval in found.intervals)
+    unproved = last is None and bool(found.intervals) and found.intervals[0].target_start < acknowledged
     if tail.log_end < acknowledged or (tail.log_end == acknowledged and unproved and evidence.fenced):
         return f"the target's log ends at {tail.log_end}, up to {acknowledged} was acknowledged"
     if found.lost_at is not None:
@@ -239,7 +239,7 @@ def _copies(
     passage: Passage,
     wide: asyncio.Semaphore,
 ) -> Copies:
-    known = PartitionMap(list(found.intervals), found.end, found.position)
+    known = PartitionMap(found.intervals, found.end, found.position)
     target_log = (evidence.tail.log_start, evidence.tail.log_end)
     return Copies(logs, where, known, evidence.source.start, target_log, passage, wide)
 

@@ -16,6 +16,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, TopicIdentity, VoidBlock, VoidEntry
 from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import VoidOrigins
+from mirror.offsets.pages import VoidPage
 from mirror.offsets.recovery import Recovered, recover
 from mirror.offsets.state import StateEntries
 from mirror.offsets.state_writer import Change
@@ -80,14 +81,15 @@ def _gaps_of(entries: StateEntries, where: Where) -> list[Gap]:
 
 async def _taken_back(
     link: Link, target: Cluster, entries: StateEntries, closed: Iterable[Where]
-) -> list[VoidBlock | VoidOrigins | VoidEntry]:
+) -> list[VoidBlock | VoidPage | VoidOrigins | VoidEntry]:
     """Tombstones for partitions whose deletion a person closed, and that are at neither site any more."""
     wanted = set(closed)
     topics, unclear = await describe_each_topic(target, {link.target_topic(topic) for topic, _ in wanted})
-    voids: list[VoidBlock | VoidOrigins | VoidEntry] = []
+    voids: list[VoidBlock | VoidPage | VoidOrigins | VoidEntry] = []
     gone = {w for w in wanted if link.target_topic(w[0]) not in topics and link.target_topic(w[0]) not in unclear}
     for where in sorted(gone):
         voids += [VoidBlock(*where, block.key_source) for block in entries.blocks_of(*where)]
+        voids += [VoidPage(*where, page.key_source) for page in reversed(entries.pages_of(*where))]
         voids += map(VoidOrigins, entries.origins.get(where, ()))
         voids.append(VoidEntry(entries.checkpoints[where]))
     kept = {topic for topic, _ in entries.checkpoints.keys() - gone}

@@ -69,15 +69,15 @@ async def gather_evidence(
         if where in holds.current:
             continue
         checkpoint = known.get(where)
-        known_id = checkpoint.topic_ids.source if checkpoint else ""
-        known_id = known_id or entries.topic_ids.get(where.topic, "")
+        known_id = (checkpoint.topic_ids.source if checkpoint else "") or entries.topic_ids.get(where.topic, "")
         evidence[where] = Evidence(
             where=where,
             shared=link.shared_targets,
             source=SourceLog(*logs[where], source_ids[where.topic], known_id),
             tail=tails.get(where) or Tail(0, ends[there].offset),
-            recorded=tuple(entries.intervals(*where)),
+            recorded=entries.intervals(*where),
             blocks=tuple(entries.blocks_of(*where)),
+            pages=tuple(entries.pages_of(*where)),
             checkpoint=checkpoint,
             now_ms=target.clock.now_ms(),
             gaps=entries.undecided_gaps(*where),

@@ -9,6 +9,7 @@ from broker.client.cluster import Cluster
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Writer
+from mirror.offsets.map_ledger import MapLedger
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import spent_origins
 from mirror.offsets.origin_ledger import OriginLedger
@@ -16,10 +17,11 @@ from mirror.offsets.state import StateEntries
 from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.evidence import gather_evidence, with_occupants
+from mirror.worker.history import History
 from mirror.worker.holds import Holds
 from mirror.worker.origins import Passage
 from mirror.worker.plan import Rules
-from mirror.worker.replicator import History, Outlet, Replicator
+from mirror.worker.replicator import Outlet, Replicator
 from mirror.worker.resume import Evidence, Opening
 
 
@@ -57,11 +59,13 @@ class Ground:
     def replicator(self, found: Evidence, opening: Opening, max_message_bytes: int, outlet: Outlet) -> Replicator:
         """The partition as it was opened; one with a gap stands still."""
         where = found.where
-        known = PartitionMap(list(opening.intervals), opening.end, opening.position)
+        known = PartitionMap(opening.intervals, opening.end, opening.position)
         rules = Rules(self.writer, max_message_bytes, self.passage.judge(where), self.passage.names_origins)
         history = history_of(opening)
         told = self.entries.origins.get(where, ())
         spent = set(map(id, spent_origins(told, found.tail.log_start)))
+        ledger = MapLedger(*where)
+        ledger.note([*found.blocks, *opening.changes])
         replicator = Replicator(
             where,
             self.pairs[where],
@@ -72,6 +76,7 @@ class Ground:
             history=history,
             sequence=found.sequence,
             origins=OriginLedger(entry for entry in told if id(entry) not in spent),
+            ledger=ledger,
         )
         replicator.gap = opening.gap
         replicator.source_end_offset = found.source.end

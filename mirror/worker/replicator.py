@@ -10,30 +10,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from broker.base.clock import Clock
 from broker.wire.vocabulary import NO_LEADER_EPOCH, TopicPartition
 from mirror.offsets.entries import (
-    NO_TOPIC_IDS,
     Checkpoint,
     Gap,
     GapKind,
     GapStatus,
     LastRecord,
-    TopicIds,
     Writer,
 )
-from mirror.offsets.histories import EPOCHS_KEPT, EpochStart, newest_epochs
+from mirror.offsets.histories import newest_epochs
 from mirror.offsets.intervals import End, intervals_for
-from mirror.offsets.left_out import LeftOut, join_left_out
+from mirror.offsets.map_ledger import MapChange, MapLedger, join_blocks
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import RUNS_MAX, OriginRun, OriginRuns, join_runs
 from mirror.offsets.origin_ledger import OriginLedger
 from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.offsets.state_writer import Change
 from mirror.worker.events import EventSink, tell_gap
+from mirror.worker.history import History
 from mirror.worker.plan import Blocker, Cursor, Plan, ProducerBatch, Rules
 
 
@@ -51,43 +50,6 @@ class Outlet:
     submit: EntrySink
     tell: EventSink
     clock: Clock
-
-
-@dataclass(slots=True)
-class History:
-    """What ties the offsets to the two logs; a start compares it with the logs as they are then.
-
-    `leader_epochs` are the source's, as far as was read; the last one is sent with fetches if `epochs_stand`: the
-    source did not deny them, and all of them are known.
-    """
-
-    leader_epochs: list[EpochStart] = field(default_factory=list)
-    last: LastRecord | None = None
-    topic_ids: TopicIds = NO_TOPIC_IDS
-    epochs_stand: bool = False
-    epochs_to: int = -1
-    """As in `Checkpoint`, while the position is the one that the session began at."""
-    left_out: tuple[LeftOut, ...] = ()
-
-    def leave(self, left_out: Sequence[LeftOut]) -> bool:
-        """These were left to others -> whether that is said of one of the sites for the first time."""
-        known = {one.site for one in self.left_out}
-        self.left_out = join_left_out(self.left_out, left_out)
-        return any(one.site not in known for one in left_out)
-
-    def read(self, began: Sequence[EpochStart], position: int) -> None:
-        """These epochs began; of those before `position` the newest are kept.
-
-        One that is lower than what was known denies that: the source is an older state of itself.
-        """
-        for start in began:
-            while self.leader_epochs and self.leader_epochs[-1].leader_epoch > start.leader_epoch:
-                self.leader_epochs.pop()
-            if not self.leader_epochs or self.leader_epochs[-1].leader_epoch < start.leader_epoch:
-                self.leader_epochs.append(start)
-        if len(self.leader_epochs) > 2 * EPOCHS_KEPT:
-            proved = newest_epochs(self.leader_epochs, position)
-            self.leader_epochs = [*proved, *(start for start in self.leader_epochs if start.source_start >= position)]
 
 
 class Replicator:
@@ -114,6 +76,7 @@ class Replicator:
         "history",
         "in_flight",
         "is_held",
+        "ledger",
         "map",
         "origins",
         "ready",
@@ -138,6 +101,7 @@ class Replicator:
         history: History | None = None,
         sequence: int = 0,
         origins: OriginLedger | None = None,
+        ledger: MapLedger | None = None,
     ) -> None:
         assert found.end is not None
         self.source = source
@@ -145,6 +109,7 @@ class Replicator:
         self.map = found
         self.rules = rules
         self.origins = origins or OriginLedger()
+        self.ledger = ledger or MapLedger(*source)
         self.history = history = history or History()
         stand = history.epochs_stand and history.leader_epochs
         known = history.leader_epochs[-1].leader_epoch if stand else NO_LEADER_EPOCH
@@ -223,8 +188,9 @@ class Replicator:
             batch.lease.hold()
             self.buffered_bytes += len(batch.batch)
             self.waiting.append(batch)
-            if batch.intervals:
-                ahead.append(batch.block(*self.source, self.writer))
+        blocks = join_blocks(batch.block(*self.source, self.writer) for batch in plan.batches if batch.intervals)
+        self.ledger.note(blocks)
+        ahead += blocks
         self.cursor = plan.cursor
         self.history.read(plan.leader_epochs, self.position)
         if self.history.leave(plan.left_out):  # a batch behind it proves the position, and a start must know of it then
@@ -298,7 +264,9 @@ class Replicator:
         if intervals != batch.intervals:
             batch.intervals = intervals
             if intervals:
-                self._outlet.submit([batch.block(*self.source, self.writer)])
+                corrected = [batch.block(*self.source, self.writer)]
+                self.ledger.note(corrected)
+                self._outlet.submit(corrected)
         self._settle()
         self._stop_if_due()
 
@@ -384,6 +352,18 @@ class Replicator:
             epochs_to=self.history.epochs_to if self.position == self._start else -1,
             left_out=self.history.left_out,
         )
+
+    def pack(self) -> list[MapChange]:
+        """What makes its map in the state smaller, behind a checkpoint of now.
+
+        None while it is held: who takes it in anew goes by what the state said then.
+        """
+        return [] if self.is_held else self.ledger.pack(self.map.intervals, self.end)
+
+    def tidy(self, log_start: int) -> list[Change]:
+        """What makes the state smaller where the target's log begins at `log_start`; of a map not while it is held."""
+        spent = [] if self.is_held else self.ledger.trim(self.map.intervals, log_start)
+        return [*self.origins.tidy(log_start), *spent]
 
     def _drop(self, batch: ProducerBatch) -> None:
         self.buffered_bytes -= len(batch.batch)

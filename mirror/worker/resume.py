@@ -21,6 +21,9 @@ from mirror.offsets.entries import (
 from mirror.offsets.histories import newest_epochs
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.left_out import LeftOut
+from mirror.offsets.limits import BLOCK_INTERVALS_MAX
+from mirror.offsets.paged import Intervals
+from mirror.offsets.pages import Page, VoidPage
 from mirror.offsets.recovery import Recovered, recover, step_over
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail
@@ -77,7 +80,7 @@ class Evidence:
     shared: bool
     source: SourceLog
     tail: Tail
-    recorded: tuple[Interval, ...]
+    recorded: Intervals
     blocks: tuple[Block, ...]
     checkpoint: Checkpoint | None
     now_ms: int
@@ -91,6 +94,8 @@ class Evidence:
     """Of the writer's next record: above 0 only where it goes on in the session that wrote there before."""
     left_behind: tuple[LeftOut, ...] = ()
     """What was left to direct links of which none is there any more."""
+    pages: tuple[Page, ...] = ()
+    """All that the state has, those of `recorded` among them."""
 
     @property
     def target_is_recreated(self) -> bool:
@@ -121,7 +126,7 @@ class Opening:
 
     end: End
     position: int
-    intervals: tuple[Interval, ...]
+    intervals: Intervals
     changes: tuple[Change, ...]
     gap: Gap | None = None
     passed: tuple[Gap, ...] = ()
@@ -167,14 +172,14 @@ def _open_first(evidence: Evidence, writer: Writer) -> Opening:
         beyond = f"; it was to begin at {accepted.source_to}, and the source's log ends at {evidence.source.end}"
     if evidence.occupant and (accepted is None or beyond):
         gap = _gap(evidence, kind, (start, start), evidence.tail.log_end, evidence.occupant + beyond)
-        opening = _stand_still(evidence, Recovered(End(start, evidence.tail.log_end), start, (), (), 0), gap)
+        opening = _stand_still(evidence, Recovered(End(start, evidence.tail.log_end), start, Intervals(), (), 0), gap)
         stale = [_gone(old) for old in evidence.of(GapStatus.ACCEPTED) if (old.kind, old.source_from) != (kind, start)]
         return replace(opening, changes=(*opening.changes, *stale))
     passed: tuple[Gap, ...] = ()
     if evidence.occupant and accepted is not None:
         start = max(start, accepted.source_to)
         passed = (replace(accepted, status=GapStatus.PASSED, source_to=start),)
-    opening = _go_on(evidence, writer, Recovered(End(start, evidence.tail.log_end), start, (), (), 0))
+    opening = _go_on(evidence, writer, Recovered(End(start, evidence.tail.log_end), start, Intervals(), (), 0))
     gone = [_gone(gap) for gap in evidence.gaps if not passed or gap != accepted]
     return replace(opening, changes=(*opening.changes, *passed, *gone), passed=passed)
 
@@ -288,8 +293,7 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
     behind = found
     if passed:
         log_end = evidence.tail.log_end
-        kept = () if anew else step_over(found, log_end).intervals
-        kept = tuple(i for i in kept if i.source_start < position and i.target_start <= log_end)
+        kept = Intervals() if anew else step_over(found, log_end).intervals.cut(position, log_end)
         last = None if anew else evidence.comparison.last if evidence.comparison.is_doubted else found.last
         behind = Recovered(End(position, log_end), position, kept, (), 0, last)
     opening = _go_on(evidence, writer, behind, force=bool(passed), anew=anew)
@@ -304,21 +308,29 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
     base = found
     found = step_over(found, evidence.tail.log_end)
     start = Interval(*found.end)
-    intervals = found.intervals
+    intervals = found.intervals.copy()
     if force or not intervals or found is not base:
-        intervals = (*(i for i in intervals if i.source_start < start.source_start), start)
-    intervals = _still_there(intervals, evidence.tail.log_start)
+        intervals.put(start)
+    intervals = intervals.without_spent(evidence.tail.log_start)
+    first, packed_to = intervals[0].source_start, max((page.to for page in evidence.pages), default=0)
     changes: list[Change] = []
     for block in evidence.blocks:
         kept = () if anew else _still_before(block, found.end)
-        if not kept or kept[-1].source_start < intervals[0].source_start:
+        if not kept or kept[-1].source_start < max(first, packed_to):
             changes.append(VoidBlock(where.topic, where.partition, block.key_source))
         elif kept != block.intervals:  # or they would be believed again once the end has passed them
             changes.append(replace(block, intervals=kept))
-    recorded = set(evidence.recorded)
-    corrected = tuple(interval for interval in intervals if interval not in recorded and interval != start)
-    if corrected:
-        changes.append(Block(where.topic, where.partition, writer, 0, corrected))
+    recorded = {start, *evidence.recorded.open}
+    corrected = [interval for interval in intervals.open if interval not in recorded]
+    for at in range(0, len(corrected), BLOCK_INTERVALS_MAX):  # before the pages they come from go
+        some = tuple(corrected[at : at + BLOCK_INTERVALS_MAX])
+        changes.append(Block(where.topic, where.partition, writer, 0, some))
+    standing = set(map(id, intervals.pages))
+    changes += [
+        VoidPage(where.topic, where.partition, page.key_source)
+        for page in reversed(evidence.pages)  # what a larger one has taken in goes before that
+        if id(page) not in standing
+    ]
     changes.append(Block(where.topic, where.partition, writer, evidence.sequence, (start,)))
     before = evidence.checkpoint
     gone = {one.site for one in evidence.left_behind}  # accepted, or it would not go on
@@ -362,11 +374,3 @@ def _still_before(block: Block, end: End) -> tuple[Interval, ...]:
 
 def _is_before(interval: Interval, end: End) -> bool:
     return interval.source_start < end.source_next and interval.target_start <= end.target_next
-
-
-def _still_there(intervals: tuple[Interval, ...], log_start: int) -> tuple[Interval, ...]:
-    """Without the intervals whose records the target's retention has deleted: or a map would only ever grow."""
-    first = 0
-    while first + 1 < len(intervals) and intervals[first + 1].target_start <= log_start:
-        first += 1
-    return intervals[first:]

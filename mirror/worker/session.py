@@ -22,6 +22,7 @@ from mirror.offsets.hold_entries import Hold
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.shared import Examined
 from mirror.offsets.state import StateReaders
+from mirror.offsets.state_writer import Change
 from mirror.topics.plan import pair_topics
 from mirror.topics.seen import TopicsSeen
 from mirror.topics.sync import TopicSyncReport
@@ -218,12 +219,15 @@ class Session:
         self.state_writer.submit([replace(self.owner, at_ms=clock.now_ms())])
 
     def write_checkpoints(self) -> None:
-        """Queue the positions that moved since they were last written."""
+        """Queue the positions that moved since they were last written, and what their maps are packed into."""
         now_ms = self.target.clock.now_ms()
         moved = [replicator for replicator in self.replicators.values() if replicator.changed]
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due.clear()
-        if moved:
-            self.state_writer.submit([replicator.checkpoint(now_ms) for replicator in moved])
+        changes: list[Change] = []
+        for replicator in moved:
+            changes += [replicator.checkpoint(now_ms), *replicator.pack()]
+        if changes:
+            self.state_writer.submit(changes)
         for replicator in moved:
             replicator.changed = False

@@ -18,7 +18,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
-from mirror.offsets.state import StateEntries, read_entries
+from mirror.offsets.state import StateEntries, StateReader
 from mirror.offsets.state_writer import Change, StateWriter, ensure_own_topics
 from mirror.offsets.taking_over import Claim, claim_link
 from mirror.topics.plan import MirroredTopic
@@ -112,7 +112,7 @@ async def open_link(
     """
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
-    before = await read_entries(link, target)
+    before = await (state := StateReader(link)).read(target)
     await passage.look(target, before.left_to())
     await passage.at_source.refuse_unknown_writers()
     link = passage.link
@@ -129,7 +129,7 @@ async def open_link(
     }
     claim, fence = await _take_over(link, target, pairs, restarts, holds, permit)
     writer = fence.writer
-    entries = await read_entries(link, target)
+    entries = await state.read(target)
     refuse_promoted(entries)
     writers = await passage.register(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())

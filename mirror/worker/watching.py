@@ -19,6 +19,7 @@ from mirror.offsets.fence import find_unmarkable, find_unmarked
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.origin_entries import SEQUENCES_MAX
 from mirror.offsets.shared import GroupMap, load_group_map
+from mirror.offsets.state_writer import Change
 from mirror.topics.plan import ConfigChange
 from mirror.topics.seen import (
     HoldKey,
@@ -109,7 +110,7 @@ async def run_topics(session: Session) -> None:
         if lost := await session.passage.find_lost_side(session.target):
             raise SessionOutdated(lost)
         refuse_other_origins(session)
-        await _tidy_origins(session)
+        await _tidy(session)
         due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(_key(session, name))}
         if due and may_follow:
             report = await sync_topics(link, session.source, session.target, due.__contains__)
@@ -126,11 +127,17 @@ async def run_topics(session: Session) -> None:
             raise SessionOutdated("the fence is old")
 
 
-async def _tidy_origins(session: Session) -> None:
-    """What the state says of how batches came goes with what the target's retention takes. Raises ClientError."""
-    told = {replicator.target: replicator for replicator in session.replicators.values() if replicator.origins.entries}
+async def _tidy(session: Session) -> None:
+    """What the state says of records goes with what the target's retention takes. Raises ClientError."""
+    told = {
+        replicator.target: replicator
+        for replicator in session.replicators.values()
+        if replicator.origins.entries or replicator.map.intervals.pages
+    }
     starts, _ = split_failures(await list_each_offset(session.target, dict.fromkeys(told, EARLIEST)))
-    changes = [change for where, start in starts.items() for change in told[where].origins.tidy(start.offset)]
+    changes: list[Change] = []
+    for where, start in starts.items():
+        changes += told[where].tidy(start.offset)
     if changes:
         session.state_writer.submit(changes)
 

@@ -1,4 +1,4 @@
-"""`python -m tests.bench [mirror|latency|broker|validation|cluster|startup|all]`: all measurements, with ratios."""
+"""`python -m tests.bench [mirror|latency|broker|validation|state|cluster|startup|all]`: measurements, with ratios."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from tests.bench.cluster_tables import cluster_table
 from tests.bench.clusters import KAFKA_VERSION, ClusterKind, kafka_available
 from tests.bench.data import record_values
 from tests.bench.latency_bench import bench_latency
+from tests.bench.map_bytes import bench_map_bytes
 from tests.bench.measure import GB
 from tests.bench.mirror_bench import MirrorSetup, bench_mirror
+from tests.bench.state_bench import bench_state
 from tests.bench.validation_bench import bench_validation
 from tests.interop.servers import ServerFailed
 
-PARTS = ("mirror", "latency", "broker", "validation", "cluster", "startup")
+PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "startup")
 STARTUP_RUNS = 5
 VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 
@@ -81,6 +83,9 @@ def main(
             _broker(console, directory / "broker", payload_bytes, rounds, logs, say)
         if "validation" in wanted:
             console.print(tables.validation_table(bench_validation(record_values(logs))))
+        if "state" in wanted:
+            console.print(tables.map_bytes_table(bench_map_bytes()))
+            console.print(tables.state_table(bench_state(directory / "state", rounds, say)))
         if "cluster" in wanted:
             parts = frozenset(only or cluster_bench.PARTS)
             cluster = ClusterSetup(directory / "cluster", payload_bytes, rounds, kills, parts)

@@ -11,13 +11,16 @@ from tests.bench.broker_bench import BATCH_BYTES, BrokerRuns
 from tests.bench.clusters import KAFKA_VERSION, ClusterKind
 from tests.bench.data import PARTITIONS, RECORD_BYTES
 from tests.bench.latency_bench import RATE_RECORDS_PER_S, Latencies, LatencyRuns
+from tests.bench.map_bytes import MapBytes
 from tests.bench.measure import GB, Measured
 from tests.bench.mirror_bench import CodecRuns, MirrorSetup, cpu, speed
+from tests.bench.state_bench import Opened
 from tests.bench.validation_bench import Looks
 
 Say = Callable[[str], None]
 LOOP_RATIO_GOALS = {"none": 6.0, "zstd": 50.0}
 HELP_GOAL_S = 0.3
+OPENED_GOAL_S = 1.0
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
@@ -82,6 +85,32 @@ def validation_table(rows: Iterable[Looks]) -> Table:
         table.add_column(heading, justify="left" if heading == "codec" else "right")
     for row in rows:
         table.add_row(row.codec, str(row.record_bytes), *(f"{s:.2f}" for s in (row.crc, row.framing, row.full)))
+    return table
+
+
+def map_bytes_table(rows: Iterable[MapBytes]) -> Table:
+    """Bytes of the map in a link's state per million records."""
+    table = Table(title="A link's map, per million records", box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("source", "fetched"):
+        table.add_column(heading)
+    for heading in ("intervals", "bytes\nwritten", "bytes left\nby the cleaner", "in\nentries"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        numbers = (row.intervals, row.written_bytes, row.kept_bytes, row.entries)
+        table.add_row(row.source, row.fetched, *(f"{number:,}" for number in numbers))
+    return table
+
+
+def state_table(rows: Iterable[Opened]) -> Table:
+    """Seconds to read a large state, to translate an offset by it, and to take the link over."""
+    title = f"A link with a large state: s, medians (goal of each: <= {OPENED_GOAL_S:g} s)"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("")
+    for heading in ("reading\nthe state", "translating\nan offset", "the whole\ncommand", "opening\nthe link"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        seconds = (row.reading_s, row.translating_s, row.command_s, row.opening_s)
+        table.add_row(row.what, *(f"{s:.2f}" for s in seconds))
     return table
 
 

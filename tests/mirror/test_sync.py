@@ -223,7 +223,7 @@ async def test_groups_are_carried_over_exactly_and_held_where_not_mirrored(pair:
     assert await committed_offsets(pair.target, skipped) == {}
     assert group not in kept.syncs.synced_at_ms
     assert kept.entries[group].waiting == {(pair.topic, 2): GroupAction.HOLD_NOT_MIRRORED}
-    known.partition(pair.topic, 2).intervals.append(Interval(0, 0))
+    known.partition(pair.topic, 2).intervals.put(Interval(0, 0))
     known.partition(pair.topic, 2).end = End(9, 9)
     report = await one_pass(pair, known, kept)
     assert [d.action for d in report.decisions] == [

@@ -36,7 +36,9 @@ from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.limits import CLOSED_GAPS_MAX
 from mirror.offsets.origin_entries import OriginRun, OriginRuns, VoidOrigins, Way
+from mirror.offsets.pages import VoidPage
 from mirror.offsets.state import LinkState, StateEntries, _Folding
+from tests.mirror.offsets.test_pages import packed
 
 LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), ("flights",))
 
@@ -89,7 +91,7 @@ def test_so_are_groups_holds_and_origins() -> None:
     assert entries.origins == {("flights", 0): (runs,)}
     voids: list[Void] = [VoidGroup("readers"), VoidHold("flights", 3), VoidHold("flights", None), VoidOrigins(runs)]
     gone = folded(group, hold, whole, runs, *voids)
-    assert (gone.groups, gone.holds, gone.origins) == (folded().groups, {}, {("flights", 0): ()})
+    assert (gone.groups, gone.holds, gone.origins) == (folded().groups, {}, {})
     assert (folded(*voids).groups, folded(*voids).holds) == (folded().groups, {})
 
 
@@ -134,5 +136,31 @@ def test_what_was_read_does_not_change_and_says_nothing_of_the_map() -> None:
 
 
 def test_what_cannot_be_read_is_named() -> None:
+    folding = _Folding(LINK)
+    folding.apply(Record(3, 0, b"[]", b"{}"))
     with pytest.raises(StateDamaged, match="offset 3 at west"):
-        _Folding(LINK).apply(Record(3, 0, b"[]", b"{}"))
+        folding.entries()
+
+
+def test_what_is_read_later_takes_back_what_was_read_before() -> None:
+    folding = _Folding(LINK)
+    kept, gone, page = block((5, 9)), block((0, 1)), packed([Interval(0, 1), Interval(2, 2)], 5)
+    entries: list[Entry] = [gone, kept, page]
+    for entry in entries:
+        folding.apply(Record(0, 0, encode_key(entry), encode_value(entry)))
+    before = folding.entries()
+    voids: list[Void] = [VoidBlock("flights", 0, 0), VoidPage("flights", 3, 0)]
+    for void in voids:
+        folding.apply(Record(0, 0, encode_void_key(void), None))
+    after = folding.entries()
+    assert (before.blocks_of("flights", 0), before.pages_of("flights", 3)) == ([gone, kept], [page])
+    assert (after.blocks_of("flights", 0), after.pages_of("flights", 3)) == ([kept], [])
+    assert before.producer_ids() == {7, 9}
+    assert after.producer_ids() == {7}
+
+
+def test_a_page_says_all_of_what_lies_before_its_end() -> None:
+    """Blocks that a crash left there do not count, also where they begin before the page does."""
+    page = replace(packed([Interval(2, 1), Interval(6, 2)], 9), partition=0)
+    entries = folded(block((0, 0), (4, 4)), block((8, 3), (9, 8)), block((12, 10)), page)
+    assert entries.intervals("flights", 0) == [Interval(2, 1), Interval(6, 2), Interval(9, 8), Interval(12, 10)]

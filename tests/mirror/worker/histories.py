@@ -28,6 +28,7 @@ from mirror.offsets.entries import (
     encode_value,
     encode_void_key,
 )
+from mirror.offsets.map_ledger import MapLedger
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import Way
 from mirror.offsets.recovery import TailBatch
@@ -35,11 +36,12 @@ from mirror.offsets.state import _Folding
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail, stand_in
 from mirror.origins import Judgement, Verdict
+from mirror.worker.budget import Budget, Lease
 from mirror.worker.comparing import compare_logs
 from mirror.worker.ground import history_of
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits
-from mirror.worker.plan import Rules
+from mirror.worker.plan import Rules, plan_batches
 from mirror.worker.replicator import Replicator
 from mirror.worker.resume import Evidence, Opening, SourceLog, open_partition
 from tests.mirror.partition import Submissions
@@ -207,8 +209,9 @@ class Twins:
                 checkpoint.topic_ids.source if checkpoint else "",
             ),
             tail=self._tail(checkpoint),
-            recorded=tuple(entries.intervals(*WHERE)),
+            recorded=entries.intervals(*WHERE),
             blocks=tuple(entries.blocks_of(*WHERE)),
+            pages=tuple(entries.pages_of(*WHERE)),
             checkpoint=checkpoint,
             now_ms=0,
             gaps=entries.undecided_gaps(*WHERE),
@@ -238,9 +241,20 @@ class Twins:
         return tail
 
     def replicator(self, opening: Opening, writer: Writer, state: Submissions) -> Replicator:
-        found = PartitionMap(list(opening.intervals), opening.end, opening.position)
+        found = PartitionMap(opening.intervals, opening.end, opening.position)
         rules = Rules(writer, 1 << 20)
-        return Replicator(WHERE, WHERE, found, rules, state.outlet(), shared=self.shared, history=history_of(opening))
+        ledger = MapLedger(*WHERE)
+        ledger.note(self.folding.entries().blocks_of(*WHERE))
+        return Replicator(
+            WHERE,
+            WHERE,
+            found,
+            rules,
+            state.outlet(),
+            shared=self.shared,
+            history=history_of(opening),
+            ledger=ledger,
+        )
 
     def accept(self) -> GapKind:
         """As an operator: the gap that is open, by its name -> its kind."""
@@ -264,3 +278,57 @@ class Twins:
                 assert copy is not None, f"source offset {record.offset} is not at the target's {at}"
                 assert copy.value == record.value, f"source offset {record.offset} is another record than {at}"
                 assert found.to_source(copy.offset) == record.offset
+
+
+class Life:
+    """A session from its start to its death, which may come at any step."""
+
+    def __init__(self, twins: Twins, opening: Opening, writer: Writer) -> None:
+        self.twins = twins
+        self.state = Submissions()
+        self.replicator: Replicator = twins.replicator(opening, writer, self.state)
+        self.landed: list[int] = []
+        self._budget = Budget(1 << 20, 1)
+
+    def fetch(self, batches: int) -> None:
+        replicator = self.replicator
+        if not replicator.is_moving:
+            return
+        ahead = [b for h, b in self.twins.source.batches if h.next_offset > replicator.cursor.position]
+        fetched = memoryview(bytearray(b"".join(ahead[:batches])))
+        lease = Lease(self._budget, len(fetched))
+        replicator.take(plan_batches(fetched, (), replicator.cursor, replicator.rules, lease))
+        lease.release()
+
+    def write_state(self, entries: int) -> None:
+        for _ in range(min(entries, len(self.state.queue))):
+            self.twins.note(self.state.acknowledge())
+
+    def produce(self, batches: int) -> None:
+        for _ in range(min(batches, len(self.replicator.ready))):
+            self.landed.append(self.twins.target.append(self.replicator.send().batch))
+
+    def acknowledge(self, batches: int) -> None:
+        for _ in range(batches):
+            if self.landed and self.replicator.gap is None:
+                self.replicator.acknowledge(self.landed.pop(0))
+
+    def checkpoint(self) -> None:
+        """Written behind all that was submitted before it; while it stands still there is none."""
+        self.write_state(len(self.state.queue))
+        if self.replicator.gap is None:
+            self.twins.note([self.replicator.checkpoint(0), *self.replicator.pack()])
+
+    def tidy(self) -> None:
+        """What the target's retention took is not needed any more."""
+        self.write_state(len(self.state.queue))
+        self.twins.note(self.replicator.tidy(self.twins.target.start))
+
+    def mirror_all(self) -> None:
+        while self.replicator.gap is None and self.replicator.cursor.position < self.twins.source.end:
+            self.fetch(3)
+            while not self.replicator.is_idle and self.replicator.gap is None:
+                self.write_state(len(self.state.queue))
+                self.produce(9)
+                self.acknowledge(9)
+        self.checkpoint()

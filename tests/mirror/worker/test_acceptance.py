@@ -7,64 +7,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from mirror.offsets import map_ledger
 from mirror.offsets.entries import GapKind, GapStatus, Writer
-from mirror.worker.budget import Budget, Lease
-from mirror.worker.plan import plan_batches
-from mirror.worker.replicator import Replicator
-from mirror.worker.resume import Opening
-from tests.mirror.partition import Submissions
-from tests.mirror.worker.histories import LOCAL_PRODUCER, Twins, finish
+from tests.mirror.worker.histories import LOCAL_PRODUCER, Life, Twins, finish
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_ledger, "PACKED_BLOCKS_MIN", 1)
+    monkeypatch.setattr(map_ledger, "PAGE_INTERVALS_MAX", 12)
+
 
 RARELY = st.integers(0, 7).map(lambda drawn: drawn == 7)
-
-
-class Life:
-    """A session from its start to its death, which may come at any step."""
-
-    def __init__(self, twins: Twins, opening: Opening, writer: Writer) -> None:
-        self.twins = twins
-        self.state = Submissions()
-        self.replicator: Replicator = twins.replicator(opening, writer, self.state)
-        self.landed: list[int] = []
-        self._budget = Budget(1 << 20, 1)
-
-    def fetch(self, batches: int) -> None:
-        replicator = self.replicator
-        if not replicator.is_moving:
-            return
-        ahead = [b for h, b in self.twins.source.batches if h.next_offset > replicator.cursor.position]
-        fetched = memoryview(bytearray(b"".join(ahead[:batches])))
-        lease = Lease(self._budget, len(fetched))
-        replicator.take(plan_batches(fetched, (), replicator.cursor, replicator.rules, lease))
-        lease.release()
-
-    def write_state(self, entries: int) -> None:
-        for _ in range(min(entries, len(self.state.queue))):
-            self.twins.note(self.state.acknowledge())
-
-    def produce(self, batches: int) -> None:
-        for _ in range(min(batches, len(self.replicator.ready))):
-            self.landed.append(self.twins.target.append(self.replicator.send().batch))
-
-    def acknowledge(self, batches: int) -> None:
-        for _ in range(batches):
-            if self.landed and self.replicator.gap is None:
-                self.replicator.acknowledge(self.landed.pop(0))
-
-    def checkpoint(self) -> None:
-        """Written behind all that was submitted before it; while it stands still there is none."""
-        self.write_state(len(self.state.queue))
-        if self.replicator.gap is None:
-            self.twins.note([self.replicator.checkpoint(0)])
-
-    def mirror_all(self) -> None:
-        while self.replicator.gap is None and self.replicator.cursor.position < self.twins.source.end:
-            self.fetch(3)
-            while not self.replicator.is_idle and self.replicator.gap is None:
-                self.write_state(len(self.state.queue))
-                self.produce(9)
-                self.acknowledge(9)
-        self.checkpoint()
 
 
 class Histories(RuleBasedStateMachine):
@@ -204,6 +158,12 @@ class Histories(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         assert self.life is not None
         self.life.checkpoint()
+
+    @precondition(lambda self: self.life is not None)
+    @rule()
+    def tidy(self) -> None:
+        assert self.life is not None
+        self.life.tidy()
 
     @rule(batches=st.lists(st.integers(1, 9), max_size=6))
     def write_and_catch_up(self, batches: list[int]) -> None:

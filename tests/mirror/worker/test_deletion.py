@@ -18,6 +18,7 @@ from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, Writer
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.paged import Intervals
 from mirror.offsets.recovery import Recovered
 from mirror.offsets.state import read_entries
 from mirror.offsets.tail import Tail
@@ -40,7 +41,7 @@ from tests.mirror.harness import (
 
 LINK = Link("east-west", Site("east", "e:1"), Site("west", "w:1"), ("flights|orders",))
 CHECKPOINT = Checkpoint("flights", 0, End(10, 12), 14, Writer(7, 3), 0, 20, -1, 1_000)
-FOUND = Recovered(End(13, 15), 13, (), (), 3)
+FOUND = Recovered(End(13, 15), 13, Intervals(), (), 3)
 
 
 def topic(name: str, *numbers: int) -> Topic:
@@ -105,7 +106,7 @@ def test_a_topic_that_was_only_hidden_goes_on_where_it_was_and_skips_nothing(sta
         shared=False,
         source=SourceLog(0, 25, "", ""),
         tail=Tail(0, 12),
-        recorded=(Interval(0, 2),),
+        recorded=Intervals([Interval(0, 2)]),
         blocks=(),
         checkpoint=CHECKPOINT,
         now_ms=3_000,

@@ -16,6 +16,7 @@ from mirror.looking import look_at_link
 from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, Writer
 from mirror.offsets.intervals import End
 from mirror.offsets.left_out import LeftOut, join_left_out
+from mirror.offsets.paged import Intervals
 from mirror.offsets.recovery import Recovered
 from mirror.offsets.state import load_partial_state, read_entries
 from mirror.offsets.tail import Tail
@@ -152,9 +153,11 @@ def test_what_was_left_out_is_one_range_for_a_site() -> None:
 def test_behind_the_checkpoint_more_may_have_been_left_out() -> None:
     left = (LeftOut("east", 5, 9),)
     checkpoint = Checkpoint("flights", 0, End(20, 20), 20, Writer(7, 1), 0, 20, -1, 0, left_out=left)
-    evidence = Evidence(FLIGHTS, True, SourceLog(0, 40, "", ""), Tail(0, 40), (), (), checkpoint, 0, left_behind=left)
+    evidence = Evidence(
+        FLIGHTS, True, SourceLog(0, 40, "", ""), Tail(0, 40), Intervals(), (), checkpoint, 0, left_behind=left
+    )
     for position, source_to in ((20, 9), (30, 30)):
-        found = Recovered(End(position, position), position, (), (), 0)
+        found = Recovered(End(position, position), position, Intervals(), (), 0)
         (gap,) = find_gaps(evidence, checkpoint, found)
         assert (gap.kind, gap.source_from, gap.source_to) == (GapKind.LEFT_OUT, 5, source_to)
 

@@ -12,6 +12,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, TopicIdentity, VoidEntry, Writer
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End
+from mirror.offsets.paged import Intervals
 from mirror.offsets.state import StateEntries
 from mirror.offsets.tail import Tail
 from mirror.topics.plan import MirroredTopic
@@ -106,7 +107,7 @@ def test_a_partition_does_not_begin_beyond_the_source_s_end(start_at: int, posit
     """Whoever accepted it did so before the source was cut, or by a slip: records still to come would be left out."""
     accepted = Gap(*WHERE, GapKind.TARGET_NOT_EMPTY, 3, start_at, 1, GapStatus.ACCEPTED, 0, "")
     evidence = Evidence(
-        where=WHERE, shared=False, source=SourceLog(4, 10, "id", ""), tail=Tail(0, 2), recorded=(), blocks=(),
+        where=WHERE, shared=False, source=SourceLog(4, 10, "id", ""), tail=Tail(0, 2), recorded=Intervals(), blocks=(),
         checkpoint=None, now_ms=5, gaps=(accepted,), occupant="somebody wrote",
     )  # fmt: skip
     opening = open_partition(evidence, Writer(7, 2))
@@ -130,8 +131,8 @@ def test_a_topics_id_is_written_when_it_is_new_and_when_none_of_it_stands_at_the
     holds = Holds(Attempts(WorkerLimits(), clock), clock)
     holds.add(Hold("held", 3, HoldReason.ERROR_AT_SOURCE, "", 1))
     gap = Gap("stands", 0, GapKind.RECREATED, 1, 2, 0, GapStatus.STOPPED, 1, "")
-    stands = Opening(End(1, 1), 1, (), (gap,), gap)
-    goes = Opening(End(1, 1), 1, (), (VoidHold("known", 0), VoidHold("known", 1)))
+    stands = Opening(End(1, 1), 1, Intervals(), (gap,), gap)
+    goes = Opening(End(1, 1), 1, Intervals(), (VoidHold("known", 0), VoidHold("known", 1)))
     owner = Owner(Writer(7, 1), "here:1", 1)
     changes = _opening_changes(owner, entries, mirrored, [goes, stands], holds)
     ids = [TopicIdentity(name, str(new)) for name in ("young", "recreated")]

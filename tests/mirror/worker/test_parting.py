@@ -68,7 +68,7 @@ class Pair:
         pieces = (Piece(self.source.end, 0),)
         end = self.map.end or End(self.source.end, self.target.end)
         if not self.map.intervals:
-            self.map.intervals.append(Interval(self.source.end, self.target.end))
+            self.map.intervals.put(Interval(self.source.end, self.target.end))
         found = intervals_for(end, pieces, self.target.end)
         self.placed += [(self.source.end + n, self.target.end + n) for n in range(len(values))]
         self.source.write(values)
