@@ -1,0 +1,79 @@
+"""What a switchover or failover says at its end: the loss in words, and how to go on and come back. Pure."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from broker.client.site import Site
+from deploy.cli.failover_tables import headline
+from deploy.cli.next_steps import links_back, next_steps
+from failover.losses import Certainty, LossTotal
+from failover.operation import OperationResult
+from failover.plan import Operation
+from mirror.link import Link
+from mirror.status import LinkCondition
+
+LINK = Link("there", Site("east", "e:1"), Site("west", "w:1"), ("flights", r"a\.b"), groups=(".*",))
+BACK = replace(LINK, name="back", source=LINK.target, target=LINK.source)
+LOSS = LossTotal(0, 0, 0, Certainty.EXACT)
+MOVED = OperationResult("op", Operation.SWITCHOVER, LINK.name, "east", "west", True, 1.0, (), (), (), "op.jsonl", LOSS)
+LOST = replace(MOVED, operation=Operation.FAILOVER)
+RESUME = "link resume --link there"
+SEEN_AT_MS = 1_700_000_000_000
+
+
+def commands(result: OperationResult, *back: Link, **conditions: LinkCondition) -> list[str]:
+    return [step.command.removeprefix("farshore ") for step in next_steps(result, LINK, back, conditions)]
+
+
+def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
+    assert links_back(LINK, [LINK, BACK, replace(BACK, source=Site("north", "n:1"))]) == (BACK,)
+    way_back = ["switchover --link back", RESUME]
+    assert commands(MOVED, BACK) == ["", "mirror run --link back", *way_back]
+    assert commands(MOVED, BACK, back=LinkCondition.RUNNING) == ["", "mirror run --link back", *way_back]
+    assert commands(MOVED, BACK, back=LinkCondition.PROMOTED) == ["", "link resume --link back", *way_back]
+    assert commands(LOST, BACK) == ["", "status --link there --all", "mirror run --link back", *way_back]
+
+
+def test_one_that_is_not_declared_is_written_out_as_the_file_takes_it() -> None:
+    assert commands(MOVED)[1:] == ["", *(f"{verb} --link west-east" for verb in ("mirror run", "switchover")), RESUME]
+    (table,) = [step.toml for step in next_steps(MOVED, LINK, (), {}) if step.toml]
+    (declared,) = tomllib.loads(table)["links"]
+    assert (declared["name"], declared["source"], declared["target"]) == ("west-east", "west", "east")
+    assert (declared["topics"], declared["groups"]) == (list(LINK.topics), list(LINK.groups))
+
+
+def test_no_way_back_is_promised_that_is_none() -> None:
+    prefixed = replace(LINK, topic_names="prefixed")
+    assert [step.command for step in next_steps(MOVED, prefixed, (), {})] == ["", f"farshore {RESUME}"]
+    (only,) = next_steps(replace(MOVED, verified=False), LINK, (BACK,), {})
+    assert "not verified" in only.what
+
+
+@pytest.mark.parametrize(
+    ("total", "said"),
+    [
+        (LOSS, "only at the source: 0 records"),
+        (replace(LOSS, offsets=7, records=5, partitions_with_loss=2), "only at the source: 5 records in 2 partitions"),
+        (
+            LossTotal(0, 0, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 4_200),
+            "lost: nothing of what was seen at east, and whatever was written at east after it was last seen "
+            "(2023-11-14T22:13:20.000Z, 4.2 s ago): how much that is cannot be known from here",
+        ),
+        (
+            LossTotal(9, None, 1, Certainty.AT_LEAST, SEEN_AT_MS, 3, SEEN_AT_MS),
+            "lost: at least 9 offsets in 1 partition, which are at most as many records, and whatever was written at "
+            "east after it was last seen (2023-11-14T22:13:20.000Z, 0 ms ago): how much that is cannot be known from "
+            "here; of 3 partitions nothing is known",
+        ),
+        (
+            LossTotal(0, 0, 0, Certainty.AT_LEAST, None, 3),
+            "lost: how much cannot be known: where the partitions at east ended was never seen",
+        ),
+    ],
+)
+def test_a_loss_that_is_not_exact_says_since_when_nothing_is_known(total: LossTotal, said: str) -> None:
+    assert headline(total, "east") == said
