@@ -66,7 +66,7 @@ def takes_answers_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
 def fences_with_one_producer_id(patch: pytest.MonkeyPatch) -> None:
     """Without the second InitProducerId: the markers may still be on their way when the log ends are read."""
 
-    async def planted(cluster: Any, transactional_id: str, current: Any = None) -> Any:
+    async def planted(cluster: Any, transactional_id: str, current: Any = None, **_more: Any) -> Any:
         return current or await init_producer_id(cluster, transactional_id)
 
     patch.setattr(fence, "init_producer_id", planted)
@@ -75,7 +75,7 @@ def fences_with_one_producer_id(patch: pytest.MonkeyPatch) -> None:
 def fences_without_a_name(patch: pytest.MonkeyPatch) -> None:
     """The second InitProducerId does not say whose epoch it continues: two that start at once both get through."""
 
-    async def planted(cluster: Any, transactional_id: str, current: Any = None) -> Any:
+    async def planted(cluster: Any, transactional_id: str, current: Any = None, **_more: Any) -> Any:
         return await init_producer_id(cluster, transactional_id)
 
     patch.setattr(fence, "init_producer_id", planted)
