@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mirror.coordinator.model import Unit
@@ -12,9 +12,9 @@ from mirror.fleet.store import Put
 from mirror.fleet.view import FleetView, LiveWorker
 
 
-def workers_of(view: FleetView) -> list[PlannedWorker]:
+def workers_of(view: FleetView, drained: Collection[str]) -> list[PlannedWorker]:
     return [
-        PlannedWorker(worker.name, worker.record.weight, frozenset(worker.record.near), worker.name in view.drained)
+        PlannedWorker(worker.name, worker.record.weight, frozenset(worker.record.near), worker.name in drained)
         for worker in view.workers.values()
     ]
 
@@ -57,11 +57,22 @@ class Decision:
     puts: Mapping[str, Put | None]
 
 
-def decide(keys: FleetKeys, view: FleetView, loads: Mapping[Unit, float], *, is_settled: bool) -> Decision:
-    """What the leader writes. What runs is moved for balance only when the fleet is settled, or an operator asked."""
-    asked = view.rebalance is not None
+def decide(
+    keys: FleetKeys,
+    view: FleetView,
+    loads: Mapping[Unit, float],
+    *,
+    is_settled: bool,
+    drained: Collection[str] | None = None,
+    is_asked: bool = False,
+) -> Decision:
+    """What the leader writes. What runs is moved for balance only when the fleet is settled, or an operator asked.
+
+    `drained` and `is_asked` are what an operator is about to say, who wants to see first what would come of it.
+    """
+    asked = is_asked or view.rebalance is not None
     plan = make_plan(
-        workers_of(view),
+        workers_of(view, view.drained if drained is None else drained),
         units_of(view, loads),
         view.planned,
         may_move=is_settled or asked,
@@ -72,6 +83,6 @@ def decide(keys: FleetKeys, view: FleetView, loads: Mapping[Unit, float], *, is_
     }
     # Nobody can run it: the next who offers it is chosen as if it had never run.
     puts |= {keys.plan(unit): None for unit in view.planned if unit not in plan.assigned}
-    if asked:
+    if view.rebalance is not None:
         puts[keys.rebalance] = None  # the last: a leader that dies before leaves the wish to the next
     return Decision(plan, puts)

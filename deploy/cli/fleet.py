@@ -1,0 +1,233 @@
+"""`farshore fleet`: the workers that share the links of one file through etcd."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import click
+
+from broker.base.clock import SystemClock
+from broker.base.durations import human_seconds
+from deploy.cli.parameters import Duration
+from deploy.cli.terminal import (
+    AppContext,
+    CommandRefused,
+    ExitCode,
+    Output,
+    confirm_plan,
+    emit,
+    output_option,
+    run_async,
+)
+from mirror.fleet.etcd.store import open_etcd
+from mirror.fleet.keys import FleetKeys
+from mirror.fleet.settings import FleetAccess
+from mirror.fleet.status import Move, fleet_status, moves_of
+from mirror.fleet.store import ABSENT, Commit, FleetStore, Put
+from mirror.fleet.view import FleetView
+
+T = TypeVar("T")
+
+POLL_S: Final = 0.2
+WORKER_COLUMNS = ("worker", "lives", "leads", "drained", "links_held", "weight", "near", "started_at")
+LINK_COLUMNS = ("link", "state", "worker", "holder")
+MOVE_COLUMNS = ("link", "holder", "to")
+
+worker_argument = click.argument("worker")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would move and change nothing.")
+yes_option = click.option("--yes", is_flag=True, help="Go on without asking.")
+timeout_option = click.option(
+    "--timeout",
+    "timeout_ms",
+    type=Duration(1),
+    default="60s",
+    show_default=True,
+    help="How long to wait until it is done.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A fleet, looked at from outside."""
+
+    store: FleetStore
+    keys: FleetKeys
+
+    async def look(self) -> FleetView:
+        return FleetView(self.keys, await self.store.read(self.keys.prefix))
+
+    async def wait_until(self, done: Callable[[FleetView], bool], timeout_ms: int) -> bool:
+        """Look until it is, or the time is over."""
+        clock = SystemClock()
+        until = clock.monotonic() + timeout_ms / 1000
+        while not done(await self.look()):
+            if clock.monotonic() >= until:
+                return False
+            await clock.sleep(POLL_S)
+        return True
+
+
+@click.group("fleet")
+def fleet_group() -> None:
+    """The fleet: status, plan, drain, undrain, rebalance."""
+
+
+@fleet_group.command("status")
+@output_option
+@click.pass_obj
+def status_command(context: AppContext, output: str) -> None:
+    """Show the workers, who runs which link, and what needs a decision. Exit code 4 when something does."""
+    view = _in_fleet(context, lambda fleet: fleet.look())
+    status = fleet_status(view, [link.name for link in context.links()])
+    if output == Output.TABLE:
+        emit(list(status.workers), output, columns=WORKER_COLUMNS, title="workers")
+        emit(list(status.links), output, columns=LINK_COLUMNS, title="links")
+        for finding in status.findings:
+            click.echo(f"finding: {finding}")
+    else:
+        emit(status, output)
+    raise SystemExit(ExitCode.FINDINGS if status.findings else ExitCode.DONE)
+
+
+@fleet_group.command("plan")
+@click.option("--without", metavar="WORKER", help="As if this worker were drained.")
+@click.option("--rebalance", is_flag=True, help="As `fleet rebalance` would share the links out.")
+@output_option
+@click.pass_obj
+def plan_command(context: AppContext, without: str | None, rebalance: bool, output: str) -> None:
+    """Show which links would move if the load were balanced now; nothing is changed."""
+    view, keys = _in_fleet(context, lambda fleet: fleet.look()), _keys(context)
+    if without is not None:
+        _known(view, without)
+    moves = moves_of(keys, view, {}, drain=without, rebalance=rebalance)
+    _show_moves(moves, output)
+
+
+@fleet_group.command("drain")
+@worker_argument
+@click.option("--even-if-links-stop", is_flag=True, help="Also where no other worker can run what it runs.")
+@dry_run_option
+@timeout_option
+@yes_option
+@click.pass_obj
+def drain_command(
+    context: AppContext, worker: str, even_if_links_stop: bool, dry_run: bool, timeout_ms: int, yes: bool
+) -> None:
+    """Move everything away from a worker, and give it nothing until it is undrained. Returns when it runs nothing."""
+    keys = _keys(context)
+    view = _in_fleet(context, lambda fleet: fleet.look())
+    _known(view, worker)
+    moves = moves_of(keys, view, {}, drain=worker)
+    stops = [move.link for move in moves if move.to is None]
+    if stops and not even_if_links_stop and not dry_run:
+        text = f"nobody else can run {', '.join(stops)}"
+        hint = "start another worker first, or let them stop: --even-if-links-stop"
+        raise CommandRefused(text, hint, ExitCode.REFUSED)
+    if dry_run:
+        _show_moves(moves, Output.TABLE)
+        return
+    confirm_plan(_told(moves), yes, question=f"Drain {worker}?", columns=MOVE_COLUMNS)
+
+    def is_empty(view: FleetView) -> bool:
+        return all(holder.worker != worker for holder in view.held.values())
+
+    _change(context, Commit({}, {keys.drained(worker): Put("")}), is_empty, timeout_ms, f"{worker} to run nothing")
+    click.echo(f"{worker} is drained; to use it again: farshore fleet undrain {worker}", err=True)
+
+
+@fleet_group.command("undrain")
+@worker_argument
+@dry_run_option
+@yes_option
+@click.pass_obj
+def undrain_command(context: AppContext, worker: str, dry_run: bool, yes: bool) -> None:
+    """Let a drained worker have links again; they come some seconds later."""
+    keys = _keys(context)
+    view = _in_fleet(context, lambda fleet: fleet.look())
+    if worker not in view.drained:
+        drained = ", ".join(sorted(view.drained)) or "none"
+        raise CommandRefused(f"{worker} is not drained; drained are: {drained}", "see: farshore fleet status")
+    moves = moves_of(keys, view, {}, undrain=worker)
+    if dry_run:
+        _show_moves(moves, Output.TABLE)
+        return
+    confirm_plan(_told(moves), yes, question=f"Give links to {worker} again?", columns=MOVE_COLUMNS)
+    _change(context, Commit({}, {keys.drained(worker): None}), lambda view: worker not in view.drained, 60_000, "")
+
+
+@fleet_group.command("rebalance")
+@dry_run_option
+@timeout_option
+@yes_option
+@click.pass_obj
+def rebalance_command(context: AppContext, dry_run: bool, timeout_ms: int, yes: bool) -> None:
+    """Share the load out anew, as evenly as it goes, whatever small difference would be left alone otherwise."""
+    keys = _keys(context)
+    view = _in_fleet(context, lambda fleet: fleet.look())
+    if not view.workers:
+        raise CommandRefused("no worker lives: there is nobody to share anything with", "run: farshore mirror run")
+    moves = moves_of(keys, view, {}, rebalance=True)
+    if dry_run or not moves:
+        _show_moves(moves, Output.TABLE)
+        return
+    confirm_plan(_told(moves), yes, question="Move these?", columns=MOVE_COLUMNS)
+
+    def is_done(view: FleetView) -> bool:
+        held = {unit: holder.worker for unit, holder in view.held.items()}
+        return view.rebalance is None and held == view.planned
+
+    commit = Commit({keys.rebalance: ABSENT}, {keys.rebalance: Put("")})
+    _change(context, commit, is_done, timeout_ms, "every link to be where it is to run")
+
+
+def _in_fleet(context: AppContext, look: Callable[[Fleet], Awaitable[T]]) -> T:
+    """Ask or do something at the fleet's etcd. Raises click.UsageError where the file has no fleet."""
+    access = _access(context)
+
+    async def with_store() -> T:
+        async with open_etcd(access, SystemClock()) as store:
+            return await look(Fleet(store, FleetKeys(access.settings.prefix)))
+
+    return run_async(with_store())
+
+
+def _access(context: AppContext) -> FleetAccess:
+    access = context.fleet()
+    if access is None:
+        raise click.UsageError("there is no [fleet] table in farshore.toml: add one with `etcd`")
+    return access
+
+
+def _keys(context: AppContext) -> FleetKeys:
+    return FleetKeys(_access(context).settings.prefix)
+
+
+def _change(context: AppContext, commit: Commit, done: Callable[[FleetView], bool], timeout_ms: int, what: str) -> None:
+    """Write it, and wait until the fleet has done it. Exit code 4 where that takes too long."""
+
+    async def write_and_wait(fleet: Fleet) -> bool:
+        await fleet.store.commit(commit)
+        return await fleet.wait_until(done, timeout_ms)
+
+    if not _in_fleet(context, write_and_wait):
+        text = f"waited {human_seconds(timeout_ms / 1000)} for {what}; the fleet was told, and may still do it"
+        raise CommandRefused(text, "see: farshore fleet status", ExitCode.FINDINGS)
+
+
+def _known(view: FleetView, worker: str) -> None:
+    if worker not in view.workers:
+        known = ", ".join(sorted(view.workers)) or "none"
+        raise CommandRefused(f"the fleet has no worker {worker}; its workers: {known}", "see: farshore fleet status")
+
+
+def _show_moves(moves: list[Move], output: str) -> None:
+    if not moves and output == Output.TABLE:
+        click.echo("nothing moves", err=True)
+        return
+    emit(moves, output, columns=MOVE_COLUMNS)
+
+
+def _told(moves: list[Move]) -> object:
+    return moves or "nothing moves"
