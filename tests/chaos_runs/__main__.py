@@ -1,4 +1,4 @@
-"""`python -m tests.chaos_runs brokers|content|commands|circles|hands`: seeded runs of real clusters, and a table."""
+"""`python -m tests.chaos_runs brokers|content|fleet|commands|circles|hands`: seeded runs of clusters, and a table."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from broker.base.children import die_with_parent
+from broker.base.percentile import percentile
 from tests.chaos_runs.brokers_runs import BrokersResult, Mode
 from tests.chaos_runs.circles import CIRCLES
 from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS, RING
@@ -25,6 +26,7 @@ from tests.chaos_runs.runner import (
     run_brokers,
     run_circle,
     run_content,
+    run_fleet,
     run_hands,
     run_replicated,
     shares,
@@ -101,6 +103,23 @@ def brokers(seeds: tuple[int, ...], length_s: float, jobs: int, acks: str, uncle
         for done in as_completed(runs):
             results += done.result()
     click.echo(BrokersResult.total(results))
+    sys.exit(0 if all(result.is_good for result in results) else 1)
+
+
+@main.command()
+@click.option("--seeds", type=Seeds(), default="4", show_default=True, help="COUNT, FROM:COUNT or N,N,...")
+@click.option("--pair", default="ours-ours", show_default=True, type=click.Choice(list(PAIRS)), help="Of clusters.")
+@click.option("--length", "length_s", default=40.0, show_default=True, metavar="SECONDS", help="Of each run's faults.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
+def fleet(seeds: tuple[int, ...], pair: str, length_s: float, keep: Path | None) -> None:
+    """Three workers that share a link are killed, sleep, lose etcd; every record compared; how long takeovers take."""
+    folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
+    click.echo(f"evidence in {folder}", err=True)
+    results = run_fleet(pair, seeds, length_s, folder)
+    waits = [wait for result in results for wait in result.takeovers_s]
+    click.echo(summary(pair, results))
+    middle, late = (percentile(waits, share) or 0.0 for share in (0.5, 0.95))
+    click.echo(f"{len(waits)} takeovers from kill -9 to the next record: p50 {middle:.2f} s, p95 {late:.2f} s")
     sys.exit(0 if all(result.is_good for result in results) else 1)
 
 

@@ -112,6 +112,10 @@ class ComparedRun(ABC, Generic[S]):
     async def disturb(self, operator: Operator, proxies: Mapping[str, Any]) -> None:
         """All that happens to the mirror and to its clusters, and the end of it."""
 
+    def operator_of(self, link: Link) -> Operator:
+        """Who runs the link's mirror."""
+        return Operator(link, self.folder, self.commands)
+
     async def run(self) -> ContentResult:
         started_s = time.monotonic()
         try:
@@ -135,7 +139,7 @@ class ComparedRun(ABC, Generic[S]):
                 for name, addresses in of_site.items()
             )
             link = Link(self.topic, source, target, (self.topic,), groups=self.groups)
-            operator = Operator(link, self.folder, self.commands)
+            operator = self.operator_of(link)
             operator.write_config()
             try:
                 operator.start_mirror()

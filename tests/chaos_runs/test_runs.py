@@ -13,6 +13,7 @@ from tests.chaos_runs.runner import (
     COMMANDS_OF_THREES,
     run_circle,
     run_content,
+    run_fleet,
     run_hands,
     run_replicated,
     shares,
@@ -38,6 +39,11 @@ def test_circles_hold_each_record_once_at_every_site(kind: str, tmp_path: Path) 
 def test_content_survives_kills_pauses_and_latency(pair: str, tmp_path: Path) -> None:
     seeds = dict(shares(range(1, SEEDS + 1), CONTENT_PAIRS)).get(pair, [1])
     results = run_content(pair, seeds, LENGTH_S, tmp_path)
+    assert [result.line() for result in results if not result.is_good] == []
+
+
+def test_a_fleet_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    results = run_fleet("ours-ours", range(1, max(1, SEEDS // 4) + 1), LENGTH_S, tmp_path)
     assert [result.line() for result in results if not result.is_good] == []
 
 
