@@ -28,7 +28,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "config": CommandPlace("deploy.cli.config", "config_group", "Check the configuration file."),
     "broker": CommandPlace("deploy.cli.broker", "broker", "Run a broker."),
     "mirror": CommandPlace("deploy.cli.mirror", "mirror_group", "Run the mirror."),
-    "fleet": CommandPlace("deploy.cli.fleet", "fleet_group", "Show and steer the workers that share links."),
+    "fleet": CommandPlace("deploy.cli.fleet", "fleet_group", "Status, plan, drain, undrain and rebalance of workers."),
     "status": CommandPlace("deploy.cli.status", "status", "Show links, lag and what needs a decision."),
     "cluster": CommandPlace(
         "deploy.cli.cluster",
