@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.client.errors import ClientError
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -105,7 +106,9 @@ class Story:
 
     async def _settled(self) -> None:
         end = self.world.loop.time() + SETTLED_S
-        while (problem := self.world.unsettled()) is not None or not await self.clients.look_at_commit():
+        while (
+            problem := self.world.unsettled(TOPIC, OFFSETS_TOPIC)
+        ) is not None or not await self.clients.look_at_commit():
             if self.world.loop.time() > end:
                 raise Found(f"never at rest: {problem}")
             self.world.heal()

@@ -110,6 +110,7 @@ class World:
         self.judges: dict[tuple[UUID, int], Judge] = {}
         self.ended: list[asyncio.Task[None]] = []
         """Those of dead lives are kept: if they were collected, what they do in the end would be done now."""
+        self._topic_ids: dict[str, UUID] = {}
         self._lives = count(1)
         self.over = False
 
@@ -262,10 +263,11 @@ class World:
         return self.rng.choice(servers).broker.view.leader_of(topic, index) if servers else None
 
     def judge(self, topic: str, index: int) -> Judge:
-        known = next((s.broker.view.topics[topic] for s in self.servers() if topic in s.broker.view.topics), None)
-        if known is None:
-            raise Found(f"no broker knows of {topic}")
-        return self.judges.setdefault((known.topic_id, index), Judge(frozenset(self.nodes)))
+        """Of a topic that some broker has told of at some time."""
+        for server in self.servers():
+            if topic in server.broker.view.topics:
+                self._topic_ids[topic] = server.broker.view.topics[topic].topic_id
+        return self.judges.setdefault((self._topic_ids[topic], index), Judge(frozenset(self.nodes)))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -284,8 +286,8 @@ class World:
                 node.disk.dies_at = None
             self.start(node_id)
 
-    def unsettled(self) -> str | None:
-        """What is not as it must be in the end, when nothing is in the way."""
+    def unsettled(self, *topics: str) -> str | None:
+        """What is not as it must be in the end, when nothing is in the way; `topics` were never deleted."""
         servers = list(self.servers())
         if len(servers) < len(self.nodes):
             return "not every broker runs"
@@ -296,6 +298,8 @@ class World:
                 return f"{server.broker.config.node_id} knows of {sorted(view.brokers)} and of {view.controller}"
             if (theirs := _told(view)) != (ours := _told(one)):
                 return f"{server.broker.config.node_id} knows {theirs}, another one {ours}"
+        if lacking := set(topics) - one.topics.keys():
+            return f"{lacking} are gone"
         for name, topic in one.topics.items():
             for index, state in enumerate(topic.partitions):
                 if set(state.isr) != set(state.replicas) or state.adding_replicas or state.removing_replicas:
@@ -317,6 +321,8 @@ class World:
             found.append(judge.content(SimReplica(node_id, 0, partition)))
         if any(other != found[0] for other in found):
             raise Found(f"{topic}-{index}: the replicas {replicas} have different records")
+        if lost := [batch for batch in judge.committed if batch not in found[0]]:
+            raise Found(f"{topic}-{index}: {lost[0]} was acknowledged, and nobody has it in the end")
         return None
 
     def close(self) -> None:
