@@ -50,6 +50,7 @@ class ClusterLoop(SimulatedLoop):
         self.turned: Callable[[set[Life]], None] = lambda lives: None
         """Called after each turn with the lives that did something in it."""
         self._ends = False
+        self._keeping: dict[Life, None] = {}
         self.listen: Callable[..., Any] | None = None
 
     def run_in_executor(  # type: ignore[override]  # nobody here relies on what the types of its arguments are
@@ -84,7 +85,7 @@ class ClusterLoop(SimulatedLoop):
             if self.finding is None:
                 raise
         finally:
-            self._ends = True
+            self.end_all()
             for task in sorted(asyncio.all_tasks(self), key=hash):
                 task.cancel()
             self.run_forever()
@@ -111,6 +112,10 @@ class ClusterLoop(SimulatedLoop):
     def end_all(self) -> None:
         """From now on the dead act, too: what is left is to be cleared away."""
         self._ends = True
+        # A task whose turn was kept would never hear that it is cancelled.
+        for life in self._keeping:
+            self.go_on(life)
+        self._keeping.clear()
 
     def _run_once(self) -> None:
         self.steps += 1
@@ -126,6 +131,7 @@ class ClusterLoop(SimulatedLoop):
             if life is not None and not self._ends:
                 if life.dead or life.paused:
                     life.kept.append(handle)
+                    self._keeping[life] = None
                     continue
                 acted.add(life)
             try:
