@@ -17,6 +17,8 @@ from tests.mirror.simulation.loop import SimulatedLoop
 from tests.mirror.simulation.trace import Found
 
 THREAD_S = (0.0001, 0.004)
+ENDING_STEPS_MAX = 10_000
+"""Who goes on after it was cancelled is not waited for."""
 T = TypeVar("T")
 
 
@@ -50,6 +52,7 @@ class ClusterLoop(SimulatedLoop):
         self.turned: Callable[[set[Life]], None] = lambda lives: None
         """Called after each turn with the lives that did something in it."""
         self._ends = False
+        self._last_step = 0
         self._keeping: dict[Life, None] = {}
         self.listen: Callable[..., Any] | None = None
 
@@ -95,7 +98,7 @@ class ClusterLoop(SimulatedLoop):
         return whole.result()
 
     def _go_on_in_time(self) -> None:
-        if self._ends and not asyncio.all_tasks(self):
+        if self._ends and (not asyncio.all_tasks(self) or self.steps > self._last_step):
             self.stop()
         elif self._ends:
             try:
@@ -111,7 +114,7 @@ class ClusterLoop(SimulatedLoop):
 
     def end_all(self) -> None:
         """From now on the dead act, too: what is left is to be cleared away."""
-        self._ends = True
+        self._ends, self._last_step = True, self.steps + ENDING_STEPS_MAX
         # A task whose turn was kept would never hear that it is cancelled.
         for life in self._keeping:
             self.go_on(life)
