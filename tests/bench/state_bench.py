@@ -194,9 +194,10 @@ async def _fill(
 
 
 async def _append_records(cluster: Cluster, where: TopicPartition, count: int) -> None:
-    whole = encode_batch(_alike(BATCH_RECORDS), compression=Compression.ZSTD)
-    for _ in range(count // BATCH_RECORDS):
-        await append(cluster, where, whole)
+    if count >= BATCH_RECORDS:
+        whole = encode_batch(_alike(BATCH_RECORDS), compression=Compression.ZSTD)
+        for _ in range(count // BATCH_RECORDS):
+            await append(cluster, where, whole)
     if count % BATCH_RECORDS:
         await append(cluster, where, encode_batch(_alike(count % BATCH_RECORDS), compression=Compression.ZSTD))
 

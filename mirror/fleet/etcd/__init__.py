@@ -1,7 +1,7 @@
 """The fleet's store on etcd: the one place that knows `etcd3`, and grpc below it.
 
 `etcd3` gives the messages, the stubs and the way to log in. What of it is not used, and why, stands in
-docs/adr/0016-etcd-through-the-stubs-of-etcd3.md.
+docs/adr/0019-a-fleet-agrees-through-etcd.md.
 """
 
 import os
