@@ -22,7 +22,7 @@ from tests.mirror.simulation.world import World
 SEEDS = 5_000
 MUST_HAPPEN = (
     *("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted"),
-    *("partition_taken_in", "partition_held"),
+    *("partition_taken_in", "partition_held", "pages"),
 )
 """What a run in which it never happened would not have tried; and each fate of a request."""
 HANGS = (Fate.SWALLOWED, Fate.SILENT)
