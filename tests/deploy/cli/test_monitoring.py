@@ -68,7 +68,7 @@ def test_a_lost_site_is_one_line_and_exit_1(group: click.Group, arguments: list[
 
 @pytest.mark.parametrize(
     "arguments",
-    [["run", "--window", "10"], ["run", "--window", "5ms"], ["run", "-o", "xml"]],
+    [["run", "--window", "ten"], ["run", "--window", "5ms"], ["run", "-o", "xml"]],
 )
 def test_usage_errors_are_exit_2(arguments: list[str], context: Context) -> None:
     assert CliRunner().invoke(audit_group, arguments, obj=context).exit_code == 2
