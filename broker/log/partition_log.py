@@ -18,6 +18,7 @@ from broker.log import compaction
 from broker.log.compaction import CompactionJob
 from broker.log.config import UNLIMITED, LogConfig
 from broker.log.disk import OS_DISK, Disk
+from broker.log.producers import ProducedBatch
 from broker.log.readable import ReadableLog
 from broker.log.replicated import checked_batches, runs, write_run
 from broker.log.results import AppendResult
@@ -25,7 +26,14 @@ from broker.log.retention import is_full, segments_to_delete
 from broker.log.segment import Segment
 from broker.log.store import LogStore
 from broker.log.validation import AppendOrigin, check_batch
-from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch, patch_log_append_time, peek
+from broker.wire.batch import (
+    DELETE_HORIZON_MASK,
+    BatchHeader,
+    patch_base_offset,
+    patch_leader_epoch,
+    patch_log_append_time,
+    peek,
+)
 from broker.wire.buffers import Buffer
 from broker.wire.records import ControlKind, OpeningLimits, control_batch
 
@@ -86,6 +94,7 @@ class PartitionLog(ReadableLog):
         header = checked or check_batch(batch, self._config, origin, now_ms)
         if header.producer_id >= 0 and not header.is_control:
             if origin is AppendOrigin.CLIENT and (seen := self._store.producers.duplicate_of(header)) is not None:
+                self._check_repeat(header, seen)
                 time_ms = seen.timestamp_ms if self._config.log_append_time else NO_TIME_MS
                 return AppendResult(seen.first_offset, time_ms, self.log_start_offset, seen.last_offset, duplicate=True)
             self._check_sequence(header)
@@ -97,6 +106,30 @@ class PartitionLog(ReadableLog):
         return AppendResult(
             header.base_offset, log_append_time_ms, self.log_start_offset, header.last_offset, duplicate=False
         )
+
+    def _check_repeat(self, header: BatchHeader, seen: ProducedBatch) -> None:
+        """Raises OutOfOrderSequence for other records under the sequence of some that are here, as far as the log can
+        tell.
+
+        Kafka takes them for a repeat, and acknowledges what it does not have. librdkafka sends such when a transaction
+        was aborted before it knew what became of a batch.
+        """
+        if seen.first_offset < self.log_start_offset:
+            return
+        found = self.read(seen.first_offset, 0, up_to=seen.last_offset + 1, at_least_one=True).records
+        if not found:
+            return
+        stored = peek(found[0])
+        is_as_sent = (
+            (stored.base_offset, stored.record_count) == (seen.first_offset, header.record_count)
+            and not stored.is_log_append_time
+            and not stored.attributes & DELETE_HORIZON_MASK
+        )
+        if is_as_sent and stored.crc != header.crc:
+            raise OutOfOrderSequence(
+                f"sequence {header.base_sequence} of producer {header.producer_id} is that of other records, which are "
+                f"at offset {seen.first_offset}"
+            )
 
     def _check_sequence(self, header: BatchHeader) -> None:
         """Raises ProducerRefused; and LogStorageError, as of the batch before it, where that one was refused so."""

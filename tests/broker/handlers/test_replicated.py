@@ -176,8 +176,10 @@ async def test_the_loss_of_leadership_ends_the_wait(tmp_path: Path) -> None:
         follower = await parked(asked(broker, following(2, 1, last_epoch=0, max_wait_ms=LONG_MS)), tasks)
         epoch = partition.leader_epoch
         partition.follow(replace(partition.state, leader=2, leader_epoch=epoch + 1))
-        for waiting in (task, reader, follower):
+        for waiting in (reader, follower):
             assert (await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # Not NOT_LEADER_OR_FOLLOWER, which says that nothing was kept: the new leader may have the batch.
+        assert (await task).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert (await produced(broker)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         # And though it leads again, with as many records: those may be others.
         partition.lead(replace(partition.state, leader=1, leader_epoch=epoch + 2, isr=(1,)), now_ms=0)

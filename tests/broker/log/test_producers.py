@@ -22,10 +22,17 @@ def log(tmp_path: Path) -> PartitionLog:
 
 
 def send(
-    log: PartitionLog, sequence: int, *, epoch: int = 0, records: int = 1, pid: int = 7, transactional: bool = False
+    log: PartitionLog,
+    sequence: int,
+    *,
+    epoch: int = 0,
+    records: int = 1,
+    pid: int = 7,
+    transactional: bool = False,
+    value: bytes = b"v",
 ) -> AppendResult:
     batch = batch_of(
-        *[b"v"] * records,
+        *[value] * records,
         producer_id=pid,
         producer_epoch=epoch,
         base_sequence=sequence,
@@ -74,6 +81,28 @@ def test_a_repeat_with_another_count_is_no_repeat(log: PartitionLog) -> None:
     send(log, 0, records=2)
     with pytest.raises(OutOfOrderSequence):
         send(log, 0, records=3)
+
+
+def test_other_records_under_a_sequence_are_no_repeat(log: PartitionLog) -> None:
+    """librdkafka gives a batch's sequence to other records, when it thinks that the broker did not keep the first."""
+    send(log, 0)
+    with pytest.raises(OutOfOrderSequence, match="offset 0"):
+        send(log, 0, value=b"w")
+    assert send(log, 0).duplicate
+    assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("value", [b"v", b"w"])
+def test_where_the_log_cannot_tell_what_was_sent_a_repeat_is_one(tmp_path: Path, value: bytes) -> None:
+    """The broker set other times in it; or it is not there any more."""
+    stamped = PartitionLog.open(tmp_path / "a", LogConfig(message_timestamp_type="LogAppendTime"), ManualClock(NOW_MS))
+    send(stamped, 0)
+    assert send(stamped, 0, value=value).duplicate
+    gone = PartitionLog.open(tmp_path / "b", CONFIG, ManualClock(NOW_MS))
+    send(gone, 0)
+    gone.high_watermark = 1
+    gone.delete_records_before(1)
+    assert send(gone, 0, value=value).duplicate
 
 
 def test_sequences_wrap_to_zero(log: PartitionLog) -> None:

@@ -12,6 +12,7 @@ from broker.client.errors import ClientError
 from broker.client.limits import ClientLimits
 from broker.wire.batch import iter_batches, peek
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
+from broker.wire.errors import ErrorCode
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -28,6 +29,8 @@ TOPIC: Final = "t"
 PARTITIONS: Final = 2
 GROUP: Final = "g"
 ANSWER_MS: Final = 1500
+MAY_BE_KEPT: Final = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
+"""All other errors say that a batch was not kept; clients give its sequence to other records (librdkafka)."""
 LIMITS: Final = ClientLimits(connect_timeout_ms=1000)
 
 
@@ -38,6 +41,7 @@ class Clients:
         self.world = world
         self.rng = rng
         self.writes = True
+        self._refused: dict[int, ErrorCode] = {}
         self._values = 0
         self._committed = -1
         self._asked = -1
@@ -81,11 +85,21 @@ class Clients:
             if told.error_code == 0:
                 self.world.counts["acknowledged"] += 1
                 self._acknowledged(index, told.base_offset, peek(batch).crc)
+            elif (code := ErrorCode.of(told.error_code)) not in MAY_BE_KEPT:
+                self.world.counts["refused"] += 1
+                self._refused[peek(batch).crc] = code
 
     def _acknowledged(self, index: int, base_offset: int, crc: int) -> None:
         committed = self.world.judge(TOPIC, index).committed
         if not any(one.base_offset == base_offset and one.crc == crc for one in reversed(committed)):
             self.world.loop.stop_at(Found(f"{TOPIC}-{index}: {base_offset} was acknowledged before it was replicated"))
+
+    def check_refused(self) -> None:
+        """Raises Found."""
+        for index in range(PARTITIONS):
+            for one in self.world.judge(TOPIC, index).committed:
+                if (code := self._refused.get(one.crc)) is not None:
+                    raise Found(f"{TOPIC}-{index}: {one} is there, and its writer was told {code.name}")
 
     async def read(self) -> None:
         """From one leader after another, for ever."""

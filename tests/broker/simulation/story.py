@@ -89,6 +89,7 @@ class Story:
             world.note("nobody writes any more")
             await self._settled()
             world.note("all is at rest")
+            clients.check_refused()
             for task in always:
                 task.cancel()
 

@@ -12,6 +12,7 @@ from broker.cluster.metadata import PartitionState
 from broker.cluster.orders import Order
 from broker.controller import elections
 from broker.coordination.internal_log import StateLog
+from broker.handlers import produce
 from broker.replicas.manager import ReplicaManager
 from broker.replication.leading import Leading
 from broker.topics.partition import Partition
@@ -26,6 +27,11 @@ def acknowledges_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
         return self.log.log_end_offset >= offset
 
     patch.setattr(Partition, "is_replicated", planted)
+
+
+def refuses_what_others_may_have(patch: pytest.MonkeyPatch) -> None:
+    """As Kafka does: NOT_LEADER_OR_FOLLOWER for a batch that was appended before another led."""
+    patch.setattr(produce, "_code_after_append", lambda error: error.error_code)
 
 
 def truncates_by_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -83,6 +89,7 @@ def elects_who_is_not_in_sync(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS: tuple[Plant, ...] = (
     acknowledges_before_it_is_replicated,
+    refuses_what_others_may_have,
     truncates_by_high_watermark,
     a_coordinator_tells_what_is_not_replicated,
     elects_who_is_not_in_sync,
