@@ -12,7 +12,8 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-BESIDE := $(addprefix tests/,interop bench deploy monitoring)
+SERVERS := tests/interop
+COMMANDS := $(addprefix tests/,bench broker deploy monitoring)
 
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -68,13 +69,16 @@ tools: setup java kcat .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_V
 demo: setup java .cache/spark/.ready
 	@$(BIN)/farshore demo $(BROKERS:%=--brokers %)
 
-# Two runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
+# Three runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
 test: tools lint
-	@$(PYTEST) -m "not slow" $(BESIDE) >.cache/beside.log 2>&1 & beside=$$!
+	@$(PYTEST) -m "not slow" $(SERVERS) >.cache/servers.log 2>&1 & servers=$$!
+	$(PYTEST) -m "not slow" $(COMMANDS) >.cache/commands.log 2>&1 & commands=$$!
 	failed=0
-	$(PYTEST) -m "not slow" $(BESIDE:%=--ignore=%) || failed=1
-	wait $$beside || failed=1
-	cat .cache/beside.log
+	$(PYTEST) -m "not slow" $(patsubst %,--ignore=%,$(SERVERS) $(COMMANDS)) || failed=1
+	wait $$commands || failed=1
+	cat .cache/commands.log
+	wait $$servers || failed=1
+	cat .cache/servers.log
 	exit $$failed
 
 # The tests that need nothing but Python: no Java, no servers of others.
