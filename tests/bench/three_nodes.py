@@ -7,6 +7,8 @@ Neither moves leaders back by itself here: a measurement would meet that at rand
 from __future__ import annotations
 
 import contextlib
+import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +18,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
-from tests.bench.clusters import ClusterKind, production_command
+from tests.bench.clusters import KAFKA_VERSION, ClusterKind, production_command
 from tests.bench.measure import family_cpu_seconds
 from tests.interop.brokers import NODES, cluster_of_brokers
-from tests.interop.servers import FarshoreBroker, KafkaOnZooKeeper, KafkaServer, ServerFailed, ZooKeeperServer
+from tests.interop.servers import FarshoreBroker, KafkaOnZooKeeper, KafkaServer, ServerFailed, ZooKeeperServer, run_java
 
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 SESSION_MS = 6000
 REPLICAS = len(NODES)
 MIN_INSYNC = 2
@@ -77,6 +80,15 @@ class ThreeNodes:
         """One partition, on these brokers; the first one leads."""
         self._make(NewTopic(topic, 1, replica_assignment=[list(replicas)], config={"min.insync.replicas": "1"}))
         self.wait_whole(topic, len(replicas))
+
+    def reassign(self, topic: str, *replicas: int) -> None:
+        """Returns when it is under way. Raises AssertionError."""
+        wanted = [{"topic": topic, "partition": 0, "replicas": replicas}]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"version": 1, "partitions": wanted}, file)
+            file.flush()
+            named = ("--reassignment-json-file", file.name, "--execute")
+            run_java(KAFKA_VERSION, REASSIGN, "--bootstrap-server", self.bootstrap, *named)
 
     def _make(self, new: NewTopic) -> None:
         for made in self.admin.create_topics([new], operation_timeout=ADMIN_S, request_timeout=ADMIN_S).values():
