@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -175,13 +176,14 @@ PLANTED: tuple[Plant, ...] = (
     forgets_the_checkpoint_position,
     reads_the_state_before_the_fence,
 )
-AFTER_DISASTERS: tuple[Plant, ...] = (
-    reads_another_topic_of_the_name,
-    goes_on_one_record_early,
-    goes_on_one_record_late,
+AFTER_DISASTERS: tuple[tuple[Plant, Disaster | None], ...] = (
+    (reads_another_topic_of_the_name, None),
+    (goes_on_one_record_early, Disaster.SOURCE_CUT),
+    (goes_on_one_record_late, Disaster.SOURCE_CUT),
 )
+"""With the disaster that provokes it; None: any."""
 SEEDS = 500
-"""Within so many each must be found. When this was written most were by the first eight, the last by the 108th."""
+"""Within so many each must be found: three times and more, as a change of the worlds makes others of them all."""
 
 
 def two_at_once(rng: random.Random) -> Profile:
@@ -196,14 +198,16 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     assert found is not None, f"{SEEDS} seeds do not see what is wrong where the worker {plant.__name__}"
 
 
-def struck(rng: random.Random) -> Profile:
+def struck(by: Disaster | None, rng: random.Random) -> Profile:
     """A world with a disaster."""
     profile = choose_profile(rng)
-    return replace(profile, shared=False, disaster=profile.disaster or rng.choice(list(Disaster)))
+    return replace(profile, shared=False, disaster=by or profile.disaster or rng.choice(list(Disaster)))
 
 
-@pytest.mark.parametrize("plant", AFTER_DISASTERS)
-def test_what_goes_wrong_after_a_disaster_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("plant", "by"), AFTER_DISASTERS)
+def test_what_goes_wrong_after_a_disaster_is_found(
+    plant: Plant, by: Disaster | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the first two, all that must be at the target is there, in order: only some of it once more."""
     plant(monkeypatch)
-    assert first_finding(range(SEEDS), struck) is not None
+    assert first_finding(range(SEEDS), partial(struck, by)) is not None
