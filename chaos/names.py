@@ -11,10 +11,12 @@ from mirror.api import CHAOS_PREFIX
 PROXY_PREFIX: Final = "farshore-chaos-"
 FOLDER_PREFIX: Final = "farshore-chaos-"
 LINK_PREFIX: Final = "farshore-chaos-"
-STATE_PREFIX: Final = "__farshore-offsets-"
+OWN_PREFIXES: Final = ("__farshore-offsets-", "__farshore-ends-")
+"""Before the name of a run's link: topics that its mirror made at the target."""
 _RUN: Final = "(?P<run>[0-9a-f]{8})"
 _SITE: Final = r"(?:[a-zA-Z0-9_-]{1,64}\.)?"
-_TOPIC: Final = re.compile(f"(?:{_SITE}{re.escape(CHAOS_PREFIX)}|{re.escape(STATE_PREFIX + LINK_PREFIX)}){_RUN}")
+_OWN: Final = "|".join(re.escape(prefix + LINK_PREFIX) for prefix in OWN_PREFIXES)
+_TOPIC: Final = re.compile(f"(?:{_SITE}{re.escape(CHAOS_PREFIX)}|{_OWN}){_RUN}")
 _PROXY: Final = re.compile(rf"{re.escape(PROXY_PREFIX)}{_RUN}-[0-9]+")
 _FOLDER: Final = re.compile(rf"{re.escape(FOLDER_PREFIX)}{_RUN}")
 

@@ -1,18 +1,21 @@
 """What a failover loses or leaves behind, stated per partition with how sure the statement is. Pure.
 
-The source's log end is known exactly only while it answers. When it is gone, the mirror's last observation of it
-gives a lower bound: what was written after that observation cannot be known, and is said to be unknown, never zero.
+The source's log end is known exactly only while it answers. When it is gone, the mirror's last look at it gives a
+lower bound: what was written after that look cannot be known, and is said to be unknown, never zero. How fast was
+written before tells how much is likely, and no more than that.
 Offsets are not records: transaction markers, aborted and compacted records take offsets, too. So records are stated
 only where they were counted by reading.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from failover.snapshot import PartitionView
+from mirror.api import LastLook
 
 
 class Certainty(StrEnum):
@@ -62,6 +65,8 @@ def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
     if end is None:
         at = view.mirrored_source_next
         return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, None, at, None)
+    if not is_seen_now:
+        first = max(first, view.source_start or 0)  # what retention took before is not lost with the source
     offsets = max(0, end - first)
     return PartitionLoss(
         topic=view.topic,
@@ -87,8 +92,11 @@ def with_end(loss: PartitionLoss, source_end: int | None) -> PartitionLoss:
 class LossTotal:
     """The sum over partitions, and whether more may be lost; `records` is None where those of one were not counted.
 
-    Where it is not exact, what was written after `seen_at_ms`, the last look at the source's end of any partition, is
-    not in it, and of `unseen_partitions` nothing is known. As of `stated_at_ms`.
+    Where it is not exact, `offsets` are those of what was seen, and what was written after `seen_at_ms`, the last look
+    at the source's end of any partition, is not among them; of `unseen_partitions` nothing is known. As of
+    `stated_at_ms`. `likely_offsets`: so many at most, if the source went on as in the fastest second of its last minute
+    (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that.
+    `seen_seconds`: the time in which `offsets` were written, None where that is longer than was looked back.
     """
 
     offsets: int
@@ -98,9 +106,15 @@ class LossTotal:
     seen_at_ms: int | None = None
     unseen_partitions: int = 0
     stated_at_ms: int | None = None
+    likely_offsets: int | None = None
+    seen_seconds: float | None = None
+    unanswered_at_ms: int | None = None
+    fastest_per_s: float | None = None
 
 
-def total_loss(losses: Iterable[PartitionLoss], stated_at_ms: int | None = None) -> LossTotal:
+def total_loss(
+    losses: Iterable[PartitionLoss], stated_at_ms: int | None = None, last_look: LastLook | None = None
+) -> LossTotal:
     """Sum the statements; one partition that is not exact makes the sum a lower bound."""
     offsets = partitions = unseen = 0
     records: int | None = 0
@@ -115,4 +129,21 @@ def total_loss(losses: Iterable[PartitionLoss], stated_at_ms: int | None = None)
         if loss.certainty is not Certainty.EXACT:
             certainty = Certainty.AT_LEAST
             seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
-    return LossTotal(offsets, records, partitions, certainty, max(seen_at_ms, default=None), unseen, stated_at_ms)
+    total = LossTotal(offsets, records, partitions, certainty, max(seen_at_ms, default=None), unseen, stated_at_ms)
+    return total if certainty is Certainty.EXACT or last_look is None else _with_likely(total, last_look)
+
+
+def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
+    """Between the last look and the first that was not answered, or now, the source may have written on."""
+    until_ms = last.unanswered_at_ms if last.unanswered_at_ms is not None else total.stated_at_ms
+    if until_ms is None:
+        return total
+    unseen_s = max(0, until_ms - last.at_ms) / 1000
+    return replace(
+        total,
+        seen_at_ms=last.at_ms,
+        likely_offsets=total.offsets + math.ceil(last.fastest_per_s * unseen_s),
+        seen_seconds=last.seconds_of(total.offsets),
+        unanswered_at_ms=last.unanswered_at_ms,
+        fastest_per_s=last.fastest_per_s,
+    )

@@ -12,6 +12,7 @@ from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
+from failover.last_seen import last_seen
 from failover.looking import Asking, GroupsSeen, LogsSeen, group_names, look_at_groups, look_at_logs, topics_of
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.api import (
@@ -19,11 +20,13 @@ from mirror.api import (
     Link,
     LinkState,
     MirrorError,
+    Observation,
     Written,
     carried_offset,
     complete_link,
     load_group_map,
     load_link_state,
+    load_observation,
     registered_at,
 )
 
@@ -63,7 +66,8 @@ async def observe(
     )
     logs = await look_at_logs(source, at_source, of_source)
     whole = source is not None and not of_source.missed
-    partitions = await _partitions(link, state, logs, at_target, target, whole=whole)
+    observation = Observation() if whole else await _kept(link, target)
+    partitions = await _partitions(link, state, observation, logs, at_target, target, whole=whole)
     clusters = (group_source, target)
     seen_groups = await _groups(link, state, partitions, clusters, wanted, (seen_source, seen_target), of_source)
     finding = SiteFinding.PARTLY_THERE if of_source.missed else SiteFinding.ALIVE if source else SiteFinding.DEAD
@@ -79,7 +83,16 @@ async def observe(
         partitions=partitions,
         groups=seen_groups,
         asked_groups=groups,
+        last_look=observation.last,
     )
+
+
+async def _kept(link: Link, target: Cluster) -> Observation:
+    """What the target keeps of a source that does not tell everything."""
+    try:
+        return await load_observation(link, target)
+    except ClientError:  # the topic has no leader, say: then less is known, and nothing else of a failover hangs on it
+        return Observation()
 
 
 async def _load(link: Link, source: Cluster | None, target: Cluster, asking: Asking) -> tuple[Link, bool, LinkState]:
@@ -105,6 +118,7 @@ async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> 
 async def _partitions(
     link: Link,
     state: LinkState,
+    observation: Observation,
     logs: LogsSeen,
     target_topics: Mapping[str, Topic],
     target: Cluster,
@@ -116,7 +130,10 @@ async def _partitions(
     at_source = {TopicPartition(name, p.partition) for name, topic in logs.topics.items() for p in topic.partitions}
     entries = state.entries
     doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
-    wanted = sorted(at for at in mirrored | at_source if at.topic != link.canary_topic)
+    told = mirrored | at_source | observation.ends.keys()
+    wanted = sorted(
+        at for at in told if at.topic != link.canary_topic and (at in mirrored or link.selects_topic(at.topic))
+    )
     existing = [
         TopicPartition(link.target_topic(at.topic), at.partition)
         for at in wanted
@@ -127,7 +144,8 @@ async def _partitions(
     for at in wanted:
         target_topic = link.target_topic(at.topic)
         end = state.map.mirrored_end(at.topic, at.partition)
-        seen = state.entries.checkpoints.get(at)
+        checkpoint = state.entries.checkpoints.get(at)
+        seen = last_seen(checkpoint, observation.ends.get(at))
         target_end = target_ends.get(TopicPartition(target_topic, at.partition))
         cut = end is not None and (target_end is None or target_end < end.target_next)
         cut |= end is not None and logs.ends.get(at, end.source_next) < end.source_next
@@ -137,13 +155,13 @@ async def _partitions(
                 at.partition,
                 target_topic,
                 logs.ends.get(at, end.source_next if end and whole else None),
-                seen.source_end_offset if seen else None,
-                seen.source_timestamp_ms if seen and seen.source_timestamp_ms >= 0 else None,
-                seen.observed_at_ms if seen else None,
+                seen.end if seen else None,
+                checkpoint.source_timestamp_ms if checkpoint and checkpoint.source_timestamp_ms >= 0 else None,
+                seen.at_ms if seen else None,
                 max(end.source_next, state.map.partition(*at).position) if end else None,
                 target_end,
-                logs.starts.get(at),
-                trusted=not (cut or at in doubted),
+                logs.starts.get(at, seen.start if seen else None),
+                trusted=not (cut or at in doubted or (seen is not None and seen.is_another)),
                 has_local_writers=any(
                     back.selects_topic(at.topic) for back in (*link.reverse_links, *link.round_links)
                 ),

@@ -191,7 +191,7 @@ async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_t
         differences=differences,
         journal=str(journal.path),
         group_totals=group_totals(moves),
-        loss=total_loss(losses, sites.now_ms()),
+        loss=total_loss(losses, sites.now_ms(), snapshot.last_look),
         left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
     )
     journal.record(FINISHED, to_document(result))

@@ -124,7 +124,7 @@ class OperationPlan:
     loss: LossTotal = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", total_loss(self.losses, self.snapshot.taken_at_ms))
+        object.__setattr__(self, "loss", total_loss(self.losses, self.snapshot.taken_at_ms, self.snapshot.last_look))
         object.__setattr__(self, "group_totals", group_totals(self.moves))
 
 

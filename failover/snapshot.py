@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from failover.contact import BrokerAnswer, SiteFinding
+from mirror.api import LastLook
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,8 @@ class PartitionView:
     """One mirrored partition. Offsets are "next" offsets: the first one that is not there yet.
 
     `source_end` is None when the source did not answer; then `seen_source_end`, `seen_timestamp_ms` and `seen_at_ms`
-    are the last the mirror saw of it (None: it never recorded any). `mirrored_source_next` is None when nothing of the
+    are the last the mirror saw of it (None: it never recorded any). A partition of which only the end was seen may
+    never have been mirrored: it may not even be there at the target. `mirrored_source_next` is None when nothing of the
     partition was ever mirrored. Not `trusted`: the topic was recreated or a log was cut, at either site, so that the
     mirrored offsets do not mean the records that are there now. `has_local_writers`: the target's own producers write
     this topic too, and a reverse link carries that back. `mirrored_target_next` is where the mirrored records end at
@@ -73,7 +75,8 @@ class Snapshot:
 
     `link_state` is "running", or "promoted" since the operation `operation_id`; `interrupted` says that this operation
     began here and was cut short, so that it may be gone on with. `asked_groups` are those that were asked for by name;
-    empty: all that the link selects. `evidence`: which broker of the source answered, and when.
+    empty: all that the link selects. `evidence`: which broker of the source answered, and when. `last_look`: when the
+    mirror's worker last saw the ends of the source's logs; None where the source tells them itself, or that was never.
     """
 
     link: str
@@ -88,6 +91,7 @@ class Snapshot:
     interrupted: bool = False
     asked_groups: tuple[str, ...] = ()
     evidence: tuple[BrokerAnswer, ...] = ()
+    last_look: LastLook | None = None
 
     @property
     def source_answers(self) -> bool:

@@ -5,11 +5,12 @@ from mirror.groups.decisions import carried_offset
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
-from mirror.offsets.entries import GapStatus, RunState
+from mirror.offsets.entries import Checkpoint, GapStatus, RunState
 from mirror.offsets.group_entries import Written
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import promote_link
 from mirror.offsets.shared import GroupMap, load_group_map
+from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, load_observation
 from mirror.offsets.state import (
     LinkState,
     StateEntries,
@@ -24,18 +25,22 @@ from mirror.worker.registry import registered_at
 
 __all__ = [
     "CHAOS_PREFIX",
+    "Checkpoint",
     "GapStatus",
     "GroupMap",
     "Heartbeat",
     "HeartbeatWatch",
+    "LastLook",
     "Link",
     "LinkCondition",
     "LinkLook",
     "LinkState",
     "MirrorError",
+    "Observation",
     "OffsetMap",
     "Pulse",
     "RunState",
+    "SeenEnd",
     "StateEntries",
     "StateReader",
     "Written",
@@ -44,6 +49,7 @@ __all__ = [
     "condition_now",
     "load_group_map",
     "load_link_state",
+    "load_observation",
     "load_partial_state",
     "look_at_link",
     "promote_link",

@@ -34,6 +34,8 @@ PRODUCERS_TOPIC: Final = "__farshore-producers"
 
 STATE_PREFIX: Final = "__farshore-offsets-"
 """Before a link's name: its state topic, on its target."""
+ENDS_PREFIX: Final = "__farshore-ends-"
+"""Before a link's name: the topic on its target that says where the source's logs were last seen to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,11 @@ class Link:
     def state_topic(self) -> str:
         """On the target: the offset map, the gap ledger and the link's state."""
         return f"{STATE_PREFIX}{self.name}"
+
+    @property
+    def ends_topic(self) -> str:
+        """On the target: where the source's logs were last seen to end."""
+        return f"{ENDS_PREFIX}{self.name}"
 
     @property
     def transactional_id(self) -> str:

@@ -44,6 +44,8 @@ MOVE_COLUMNS = (
     "synced_at",
 )
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
+WIDTH = 80
+"""Of a terminal, for what is told in sentences."""
 NOT_FENCED = (
     "not_fenced: the partition could take no marker, so a mirror that hangs could still write there; "
     "see that the old mirror's process has ended"
@@ -122,7 +124,7 @@ def reason_of(refusal: GateRefusal) -> tuple[str, str]:
 
 
 def headline(total: LossTotal, source: str) -> str:
-    """The loss in one line."""
+    """The loss in a few sentences; what is only likely is said to be so."""
     where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
     missing = f"{counted(total.offsets, 'offset')}{where}, which are at most as many records"
     if total.records is not None:
@@ -134,12 +136,36 @@ def headline(total: LossTotal, source: str) -> str:
     seen = iso_time(total.seen_at_ms)
     if total.stated_at_ms is not None:
         seen += f", {human_seconds((total.stated_at_ms - total.seen_at_ms) / 1000)} ago"
-    known = f"at least {missing}" if total.offsets else f"nothing of what was seen at {source}"
     unseen = f"; of {counted(total.unseen_partitions, 'partition')} nothing is known" if total.unseen_partitions else ""
+    if total.likely_offsets is not None:
+        return f"lost: {_likely(total, source, missing, seen)}{unseen}"
+    known = f"at least {missing}" if total.offsets else f"nothing of what was seen at {source}"
     return (
         f"lost: {known}, and whatever was written at {source} after it was last seen ({seen}): "
         f"how much that is cannot be known from here{unseen}"
     )
+
+
+def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
+    """What was seen, what its pace makes likely behind that, and what is beyond knowing."""
+    low, high = total.offsets, total.likely_offsets or 0
+    range_ = f"{low:,} to {high:,} offsets" if high > low else counted(low, "offset")
+    behind = ""
+    if low:
+        time = "longer than was looked back" if total.seen_seconds is None else human_seconds(total.seen_seconds)
+        behind = f", what {source} wrote in {time}"
+    until = "it is not known when it ceased to answer"
+    if total.unanswered_at_ms is not None and total.seen_at_ms is not None:
+        until = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later it did not answer"
+    return (
+        f"likely {range_}. Seen at {source} ({seen}): {missing}{behind}; {until}. In the fastest second of the minute "
+        f"before, {total.fastest_per_s or 0:,.0f} came. What it wrote after that look cannot be known from here, nor "
+        f"topics and partitions made there since"
+    )
+
+
+def _tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
+    click.echo(textwrap.fill(headline(total, source), WIDTH, subsequent_indent="  "), err=to_stderr)
 
 
 def print_plan(plan: OperationPlan, output: str) -> None:
@@ -169,7 +195,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
             said = "answered" if answer.answered else answer.error
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
             click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
-    click.echo(headline(plan.loss, snapshot.source), err=to_stderr)
+    _tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
         click.echo(
@@ -241,7 +267,7 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
             click.echo(GROUPS_NOT_FENCED, err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
-    click.echo(headline(result.loss, result.source), err=True)
+    _tell_loss(result.loss, result.source)
     verdict = "verified" if result.verified else "NOT VERIFIED"
     click.echo(
         f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "

@@ -40,6 +40,8 @@ class Event(StrEnum):
     CONFIG_APPLIED = "config_applied"
     FINDING = "finding"
     GROUP_FAILED = "group_failed"
+    ENDS_NOT_KEPT = "ends_not_kept"
+    """Where the source's logs end cannot be written to the target now: a failover would know less."""
 
 
 class EventSink(Protocol):

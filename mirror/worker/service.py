@@ -30,6 +30,7 @@ from mirror.worker.fetching import run_fetcher
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.latecomers import run_latecomers
 from mirror.worker.limits import WorkerLimits
+from mirror.worker.observing import Observer
 from mirror.worker.origins import Passage
 from mirror.worker.producing import run_producer
 from mirror.worker.session import Session
@@ -103,16 +104,38 @@ async def run_link(link: Link, settings: WorkerSettings, permit: Permit | None =
     While the target is promoted it waits: a service that ended then would be restarted in a loop by its supervisor,
     and would be gone when an operator resumes the link.
     """
-    limits, clock, tell = settings.limits, settings.clock, settings.sink(link.name)
+    tell = settings.sink(link.name)
+    observer = Observer(link, settings.limits.observe_interval_ms, settings.clock, tell)
+    async with asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(observer.run())
+        sessions = tasks.create_task(_run_sessions(link, settings, tell, permit or Unconditional(), observer.owns))
+        sessions.add_done_callback(lambda _: looking.cancel())
+    raise sessions.result()
+
+
+async def _run_sessions(
+    link: Link, settings: WorkerSettings, tell: EventSink, permit: Permit, owns: asyncio.Event
+) -> Exception:
+    """One after the other -> why there is none any more. `owns` is set while the link is this worker's to mirror."""
+    try:
+        await _sessions(link, settings, tell, permit, owns)
+    except Exception as error:  # noqa: BLE001 a task group would raise it as a part of a group
+        return error
+    raise AssertionError("sessions end only by an error")
+
+
+async def _sessions(link: Link, settings: WorkerSettings, tell: EventSink, permit: Permit, owns: asyncio.Event) -> None:
+    """Raises what `run_link` raises."""
+    limits, clock = settings.limits, settings.clock
     pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
-    attempts, permit = Attempts(limits, clock), permit or Unconditional()
+    attempts = Attempts(limits, clock)
     while True:
         await permit.wait()
         started = clock.monotonic()
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
         async with asyncio.TaskGroup() as tasks:
-            session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts, permit))
+            session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts, permit, owns))
         error = session.result()
         if clock.monotonic() - started > limits.healthy_after_ms / 1000:
             pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
@@ -120,6 +143,7 @@ async def run_link(link: Link, settings: WorkerSettings, permit: Permit | None =
             error = await _reason_of_fence(link, error, settings, fence_wait_ms)
             fence_wait_ms = min(2 * fence_wait_ms, limits.fence_reason_wait_max_ms)
         if isinstance(error, LinkPromoted):
+            owns.clear()
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.paused_poll_ms)
             continue
@@ -135,7 +159,13 @@ async def run_link(link: Link, settings: WorkerSettings, permit: Permit | None =
 
 
 async def _run_session(
-    link: Link, settings: WorkerSettings, tell: EventSink, restarts: Restarts, attempts: Attempts, permit: Permit
+    link: Link,
+    settings: WorkerSettings,
+    tell: EventSink,
+    restarts: Restarts,
+    attempts: Attempts,
+    permit: Permit,
+    owns: asyncio.Event,
 ) -> SessionEnd:
     """One session -> why it ended. Anything but SESSION_ENDS is a fault of ours, and raised."""
     try:
@@ -149,6 +179,7 @@ async def _run_session(
             passage = Passage(link, source, target)
             holds, patience_ms = Holds(attempts, settings.clock), settings.limits.compare_patience_ms
             opened = await open_link(link, source, target, passage, tell, restarts, holds, patience_ms, permit)
+            owns.set()
             session = Session(passage, (source, target), opened, settings.limits, tell)
             _tell_start(session, opened)
             for gap in opened.passed:

@@ -24,7 +24,7 @@ EAST, WEST = Site("east", "e:1"), Site("west", "w:1")
 def test_all_that_a_run_makes_is_known_as_its_own(topic_names: TopicNames) -> None:
     run_id = new_run_id()
     link = Link(link_of(run_id), EAST, WEST, (topic_of(run_id),), topic_names)
-    for topic in (topic_of(run_id), link.target_topic(topic_of(run_id)), link.state_topic):
+    for topic in (topic_of(run_id), link.target_topic(topic_of(run_id)), link.state_topic, link.ends_topic):
         assert run_of_topic(topic) == run_id
     assert run_of_proxy(proxy_of(run_id, 12)) == run_id
     assert run_of_folder(folder_of(run_id)) == run_id
@@ -44,6 +44,7 @@ def test_all_that_a_run_makes_is_known_as_its_own(topic_names: TopicNames) -> No
         "a.b.__farshore-chaos-0123abcd",
         "__farshore-offsets-chaos-0123abcd",
         "__farshore-offsets-east-west",
+        "__farshore-ends-east-west",
         "__farshore-canary-farshore-chaos-0123abcd",
         "0123abcd",
     ],

@@ -9,7 +9,10 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.topics import delete_topics
+from broker.wire.vocabulary import TopicPartition
+from failover.last_seen import last_seen
 from failover.snapshot import GroupPartitionView
+from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state import read_entries
 from tests.failover.stage import (
     GROUP,
@@ -51,10 +54,14 @@ async def test_both_sites_as_they_are(tmp_path: Path) -> None:
                 assert (view.target_topic, view.seen_source_end, view.mirrored_source_next) == (TOPIC, RECORDS, RECORDS)
                 assert view.target_end is not None
                 assert view.target_end >= RECORDS
-                written = entries.checkpoints[view.topic, view.partition]
+                at = (view.topic, view.partition)
+                written = entries.checkpoints[at]
                 youngest = written.source_timestamp_ms  # -1 until a batch has landed
                 assert view.seen_timestamp_ms == (youngest if youngest >= 0 else None)
-                assert view.seen_at_ms == written.observed_at_ms
+                observed = (await load_observation(stage.link, stage.target)).ends
+                last = last_seen(written, observed[TopicPartition(*at)] if seen is alone else None)
+                assert last is not None
+                assert view.seen_at_ms == last.at_ms
                 assert (view.trusted, view.has_local_writers) == (True, False)
         assert [view.source_start for view in both.partitions] == [0, 0]
         (group,) = both.groups

@@ -70,6 +70,31 @@ def test_no_way_back_is_promised_that_is_none() -> None:
             "here; of 3 partitions nothing is known",
         ),
         (
+            LossTotal(
+                *(11_464, None, 2, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 4_200),
+                likely_offsets=12_900,
+                seen_seconds=3.1,
+                unanswered_at_ms=SEEN_AT_MS + 300,
+                fastest_per_s=4_786.4,
+            ),
+            "lost: likely 11,464 to 12,900 offsets. Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 11,464 offsets "
+            "in 2 partitions, which are at most as many records, what east wrote in 3.1 s; 300 ms later it did not "
+            "answer. In the fastest second of the minute before, 4,786 came. What it wrote after that look cannot be "
+            "known from here, nor topics and partitions made there since",
+        ),
+        (
+            LossTotal(
+                *(0, 0, 0, Certainty.AT_LEAST, SEEN_AT_MS, 3, SEEN_AT_MS + 4_200),
+                likely_offsets=0,
+                seen_seconds=0.0,
+                fastest_per_s=0.0,
+            ),
+            "lost: likely 0 offsets. Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 0 records; it is not known "
+            "when it ceased to answer. In the fastest second of the minute before, 0 came. What it wrote after that "
+            "look cannot be known from here, nor topics and partitions made there since; of 3 partitions nothing is "
+            "known",
+        ),
+        (
             LossTotal(0, 0, 0, Certainty.AT_LEAST, None, 3),
             "lost: how much cannot be known: where the partitions at east ended was never seen",
         ),

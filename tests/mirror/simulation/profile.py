@@ -119,6 +119,7 @@ def choose_profile(rng: random.Random) -> Profile:
 
 def _wide_limits(rng: random.Random) -> WorkerLimits:
     return WorkerLimits(
+        observe_interval_ms=0,  # its own simulation is tests/mirror/worker/test_observing.py
         checkpoint_interval_ms=rng.choice((20, 200, 1_000)),
         fetch_max_wait_ms=5_000,
         topic_refresh_interval_ms=4_000,
@@ -131,6 +132,7 @@ def _wide_limits(rng: random.Random) -> WorkerLimits:
 def _tight_limits(rng: random.Random) -> WorkerLimits:
     """So little room that a few records fill it."""
     return WorkerLimits(
+        observe_interval_ms=0,  # its own simulation is tests/mirror/worker/test_observing.py
         in_flight_max_bytes=2_000,
         fetch_start_bytes=300,
         fetch_max_bytes=600,

@@ -33,7 +33,9 @@ LONG = 60
 """Batches of the hostile partition; a node gives one of them in an answer."""
 START_ROUND_TRIPS = 55
 """Of a start, from the first connection to the first record: names, topics, fence, state, registry, comparison."""
-LIMITS = WorkerLimits(fetch_max_wait_ms=5_000, checkpoint_interval_ms=5_000, group_sync_interval_ms=60_000)
+LIMITS = WorkerLimits(
+    fetch_max_wait_ms=5_000, checkpoint_interval_ms=5_000, group_sync_interval_ms=60_000, observe_interval_ms=0
+)
 PATIENCE_ROUND_TRIPS = LIMITS.compare_patience_ms / 1000 / ROUND_TRIP_S
 HOSTILE = TopicPartition("flights", 0)
 
@@ -54,7 +56,7 @@ class Far:
         self.told = Told()
         self.arrived: dict[TopicPartition, list[float]] = {}
         rng, trace = random.Random(1), Trace(self.loop.time)
-        network = FarWeather(self.loop, rng, trace, Weather())
+        self.network = network = FarWeather(self.loop, rng, trace, Weather())
         self.east, self.west = (SimulatedCluster(name, self.loop, rng, trace, 3) for name in ("east", "west"))
         for site in (self.east, self.west):
             for node_id in site.node_ids:

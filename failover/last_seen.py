@@ -1,0 +1,39 @@
+"""Where a source's log was last seen to end, by the records' path and by the looks beside it. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mirror.api import Checkpoint, SeenEnd
+
+
+class LastSeen(NamedTuple):
+    """A source log [start, end) at `at_ms`; `start` None: it was not told.
+
+    `is_another`: it is the log of another topic than the mirrored one, which was recreated since.
+    """
+
+    start: int | None
+    end: int
+    at_ms: int
+    is_another: bool = False
+
+
+def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSeen | None:
+    """None: nobody ever saw it.
+
+    A checkpoint's time is that of its writing: the end in it is from the last fetch, which may have been long before.
+    So the end that was told apart from the records is not held back by a newer checkpoint.
+    """
+    if checkpoint is None:
+        return None if observed is None else LastSeen(observed.start, observed.end, observed.at_ms)
+    known = LastSeen(None, checkpoint.source_end_offset, checkpoint.observed_at_ms)
+    if observed is None:
+        return known
+    ids = (checkpoint.topic_ids.source, observed.topic_id)
+    is_newer = observed.at_ms >= checkpoint.observed_at_ms
+    if all(ids) and ids[0] != ids[1]:
+        return LastSeen(observed.start, observed.end, observed.at_ms, is_another=True) if is_newer else known
+    if is_newer or observed.end >= checkpoint.source_end_offset:
+        return LastSeen(observed.start, observed.end, observed.at_ms)
+    return known._replace(start=observed.start)

@@ -1,0 +1,326 @@
+"""Where a source's logs were last seen to end, as it is kept at the target: what is known when the source is gone.
+
+The topic `__farshore-ends-LINK` has one partition and is compacted. Its entries are JSON: one for each share of the
+source's topics ("ends"), written when something in it has changed, and one ("seen") that says when the source last
+told all of them. Each says itself when it was seen, and "seen" names the shares that it speaks of by their times. So an
+entry is true whenever it arrives, and whoever wrote it: one of a worker that hung makes the newest known end an older
+one, with its own time, and nothing untrue. That is why nothing fences this topic.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from broker.client.cluster import Cluster
+from broker.client.offsets import log_end_offsets
+from broker.client.scan import OffsetSpan, scan_records
+from broker.client.topics import describe_topics
+from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
+from mirror.link import Link
+
+ENDS_VERSION: Final = 1
+SHARES: Final = 16
+"""Of the topics by their names: an entry that changed is written whole."""
+PACE_WINDOWS_MS: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 40_000, 60_000)
+"""How far back the growth of the logs is told."""
+FASTEST_OVER_MS: Final = 1_000
+"""The fastest pace is that of the fullest stretch of this length."""
+NOT_SEEN: Final = -1
+
+
+class SeenEnd(NamedTuple):
+    """A source log [start, end) as it was at `at_ms` (Unix time, the worker's clock), of the topic with this id."""
+
+    start: int
+    end: int
+    at_ms: int
+    topic_id: str = ""
+
+
+class Growth(NamedTuple):
+    """So many offsets came to the source's logs, all together, in the last `within_ms` before it was last seen."""
+
+    within_ms: int
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastLook:
+    """When the source last told where its logs end (Unix ms, the worker's clock), and how fast they grew before that.
+
+    `unanswered_at_ms`: the worker asked then, and since then no broker has answered; None: it did not say so.
+    `grown` goes back a minute, or as far as the worker had looked; `fastest_per_s` is of its fastest second.
+    """
+
+    at_ms: int
+    unanswered_at_ms: int | None = None
+    grown: tuple[Growth, ...] = ()
+    fastest_per_s: float = 0.0
+
+    def seconds_of(self, offsets: int) -> float | None:
+        """How long it took to write the last so many offsets; None: longer than `grown` goes back."""
+        before = Growth(0, 0)
+        for growth in self.grown:
+            if growth.offsets >= offsets:
+                more = growth.offsets - before.offsets
+                part = (offsets - before.offsets) / more if more else 0.0
+                return (before.within_ms + part * (growth.within_ms - before.within_ms)) / 1000
+            before = growth
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that is kept; `last` is None where the source was never seen by a version that keeps this."""
+
+    last: LastLook | None = None
+    ends: Mapping[TopicPartition, SeenEnd] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Logs:
+    """One topic's, by partition: NOT_SEEN where none told. `late`: since when a partition has not told its end."""
+
+    topic_id: str
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    late: dict[int, int] = field(default_factory=dict)
+
+    def grow(self, count: int) -> None:
+        self.starts += [0] * (count - len(self.starts))
+        self.ends += [NOT_SEEN] * (count - len(self.ends))
+
+
+class TopicShape(NamedTuple):
+    """What the source's metadata says of a topic."""
+
+    topic_id: str
+    partitions: int
+
+
+class EndsSeen:
+    """What the worker saw, and which entries say it. One writer; time and answers are passed in."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, _Logs] = {}
+        self._changed: set[int] = set()
+        self._share_at_ms: dict[int, int] = {}
+        self._at_ms: int | None = None
+        self._unanswered_at_ms: int | None = None
+        self._total = 0
+        self._totals: deque[tuple[float, int]] = deque()
+        self._seen: bytes = b""
+
+    def take(
+        self,
+        asked_at_ms: int,
+        steady_ms: float,
+        topics: Mapping[str, TopicShape],
+        ends: Mapping[TopicPartition, int],
+        starts: Mapping[TopicPartition, int],
+    ) -> None:
+        """The source was asked at `asked_at_ms` and told these; what is not in `ends` did not answer.
+
+        `starts` are those that were asked for this time.
+        """
+        for gone in self._logs.keys() - topics.keys():
+            del self._logs[gone]
+            self._changed.add(share_of(gone))
+        is_first = self._at_ms is None
+        for name, shape in topics.items():
+            logs = self._logs.get(name)
+            if logs is None or logs.topic_id != shape.topic_id:
+                logs = self._logs[name] = _Logs(shape.topic_id)
+                self._changed.add(share_of(name))
+            born_from = shape.partitions if is_first else len(logs.ends)
+            logs.grow(shape.partitions)
+            if self._take_logs(name, logs, ends, starts, born_from):
+                self._changed.add(share_of(name))
+        self._at_ms, self._unanswered_at_ms = asked_at_ms, None
+        self._totals.append((steady_ms, self._total))
+        while self._totals[0][0] < steady_ms - PACE_WINDOWS_MS[-1]:
+            self._totals.popleft()
+
+    def _take_logs(
+        self,
+        name: str,
+        logs: _Logs,
+        ends: Mapping[TopicPartition, int],
+        starts: Mapping[TopicPartition, int],
+        born_from: int,
+    ) -> bool:
+        """Partitions from `born_from` on were made since the last look -> whether something of it has changed."""
+        changed = False
+        for number, before in enumerate(logs.ends):
+            where = TopicPartition(name, number)
+            end, start = ends.get(where), starts.get(where, logs.starts[number])
+            if end is None:
+                if before != NOT_SEEN and number not in logs.late and self._at_ms is not None:
+                    logs.late[number] = self._at_ms
+                    changed = True
+                continue
+            changed |= end != before or start != logs.starts[number] or number in logs.late
+            logs.late.pop(number, None)
+            logs.ends[number], logs.starts[number] = end, start
+            if before != NOT_SEEN or number >= born_from:
+                self._total += max(0, end - max(0, before))
+        return changed
+
+    def miss(self, asked_at_ms: int) -> None:
+        """The source was asked then, and no broker of it answered."""
+        if self._at_ms is not None and self._unanswered_at_ms is None:
+            self._unanswered_at_ms = asked_at_ms
+
+    def entries(self) -> list[tuple[bytes, bytes]]:
+        """Keys and values of what is to be written now: shares first, so that "seen" speaks of what is there."""
+        if self._at_ms is None:
+            return []
+        for share in self._changed:
+            self._share_at_ms[share] = self._at_ms
+        written = [(_key("ends", share), self._share(share)) for share in sorted(self._changed)]
+        self._changed.clear()
+        seen = _dump(
+            {
+                "v": ENDS_VERSION,
+                "at_ms": self._at_ms,
+                "unanswered_at_ms": self._unanswered_at_ms,
+                "shares": {str(share): at for share, at in sorted(self._share_at_ms.items())},
+                "grown": self._grown(),
+                "fastest_per_s": round(self._fastest_per_s(), 1),
+            }
+        )
+        if seen == self._seen and not written:
+            return []
+        self._seen = seen
+        return [*written, (_key("seen"), seen)]
+
+    def write_all(self) -> None:
+        """Nothing is known of what was written: the next entries are all."""
+        self._changed |= {share_of(name) for name in self._logs} | self._share_at_ms.keys()
+        self._seen = b""
+
+    def _share(self, share: int) -> bytes:
+        topics = {name: _logs(logs) for name, logs in sorted(self._logs.items()) if share_of(name) == share}
+        return _dump({"v": ENDS_VERSION, "at_ms": self._share_at_ms[share], "topics": topics})
+
+    def _grown(self) -> list[Growth]:
+        """Of each window, or of as much of it as was looked at."""
+        now_ms, total = self._totals[-1]
+        found: list[Growth] = []
+        for window_ms in PACE_WINDOWS_MS:
+            at_ms, before = next((s for s in reversed(self._totals) if s[0] <= now_ms - window_ms), self._totals[0])
+            within_ms = round(now_ms - at_ms)
+            if within_ms > (found[-1].within_ms if found else 0):
+                found.append(Growth(within_ms, total - before))
+        return found
+
+    def _fastest_per_s(self) -> float:
+        samples, fastest, first = list(self._totals), 0.0, 0
+        for last, (at_ms, total) in enumerate(samples):
+            while first + 1 < last and samples[first + 1][0] <= at_ms - FASTEST_OVER_MS:
+                first += 1
+            since_ms, before = samples[first]
+            if at_ms > since_ms:
+                fastest = max(fastest, (total - before) * 1000 / max(at_ms - since_ms, FASTEST_OVER_MS))
+        return fastest
+
+
+def _logs(logs: _Logs) -> dict[str, Any]:
+    value: dict[str, Any] = {"id": logs.topic_id, "ends": logs.ends}
+    if any(logs.starts):
+        value["starts"] = {str(at): start for at, start in enumerate(logs.starts) if start}
+    if logs.late:
+        value["late"] = {str(at): since_ms for at, since_ms in sorted(logs.late.items())}
+    return value
+
+
+def share_of(topic: str) -> int:
+    """Which entry speaks of the topic."""
+    return zlib.crc32(topic.encode()) % SHARES
+
+
+def read_observation(entries: Iterable[tuple[bytes | None, bytes | None]]) -> Observation:
+    """What the records of the topic say, in their order. What cannot be understood says nothing: it is not known."""
+    newest: dict[bytes, dict[str, Any]] = {}
+    for key, value in entries:
+        newest.pop(key or b"", None)
+        decoded = _load(value)
+        if key is not None and decoded is not None:
+            newest[key] = decoded
+    seen = newest.get(_key("seen"), {})
+    try:
+        last = _last_look(seen) if seen else None
+        spoken_of = dict(seen.get("shares", {}))
+    except (KeyError, TypeError, ValueError):
+        last, spoken_of = None, {}
+    ends: dict[TopicPartition, SeenEnd] = {}
+    for share in range(SHARES):
+        entry = newest.get(_key("ends", share))
+        if entry is not None:
+            stands = last is not None and spoken_of.get(str(share)) == entry.get("at_ms")
+            try:
+                ends |= _seen_ends(entry, last.at_ms if last is not None and stands else None)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue
+    return Observation(last, ends)
+
+
+async def load_observation(link: Link, target: Cluster) -> Observation:
+    """What the target keeps of the link's source; nothing where no worker ever kept it. Raises ClientError."""
+    where = TopicPartition(link.ends_topic, 0)
+    if not await describe_topics(target, [where.topic]):
+        return Observation()
+    records: list[Record] = []
+    end = (await log_end_offsets(target, [where]))[where]
+    await scan_records(target, where, OffsetSpan(0, end), records.append)
+    return read_observation((record.key, record.value) for record in records)
+
+
+def _last_look(seen: Mapping[str, Any]) -> LastLook:
+    unanswered_at_ms = seen["unanswered_at_ms"]
+    return LastLook(
+        int(seen["at_ms"]),
+        None if unanswered_at_ms is None else int(unanswered_at_ms),
+        tuple(Growth(int(within_ms), int(offsets)) for within_ms, offsets in seen["grown"]),
+        float(seen["fastest_per_s"]),
+    )
+
+
+def _seen_ends(entry: Mapping[str, Any], stands_to_ms: int | None) -> dict[TopicPartition, SeenEnd]:
+    """`stands_to_ms`: the last look, where that found the share as this entry says."""
+    at_ms = int(entry["at_ms"]) if stands_to_ms is None else stands_to_ms
+    return {
+        TopicPartition(name, number): SeenEnd(
+            int(logs.get("starts", {}).get(str(number), 0)),
+            int(end),
+            int(logs.get("late", {}).get(str(number), at_ms)),
+            str(logs["id"]),
+        )
+        for name, logs in entry["topics"].items()
+        for number, end in enumerate(logs["ends"])
+        if end != NOT_SEEN
+    }
+
+
+def _load(value: bytes | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        decoded = json.loads(value)
+    except ValueError:
+        return None
+    return decoded if isinstance(decoded, dict) and decoded.get("v") == ENDS_VERSION else None
+
+
+def _key(*parts: object) -> bytes:
+    return _dump(list(parts))
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
