@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 
 import click
@@ -31,6 +32,8 @@ from tests.chaos_runs.runner import (
     run_replicated,
     shares,
 )
+
+SEEDS_OF_A_PROCESS = 5
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -97,9 +100,10 @@ def brokers(seeds: tuple[int, ...], length_s: float, jobs: int, acks: str, uncle
         click.echo("disks are not filled: only root may mount small ones", err=True)
     mode = Mode(acks_all=acks == "all", unclean=unclean)
     results: list[BrokersResult] = []
-    with ProcessPoolExecutor(jobs, initializer=die_with_parent) as pool:
-        shares = [seeds[at::jobs] for at in range(min(jobs, len(seeds)))]
-        runs = [pool.submit(run_brokers, share, length_s, mode, folder / str(n)) for n, share in enumerate(shares)]
+    # Clients that hang, or do not end, stay in their process, and starve those of later seeds.
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=die_with_parent, max_tasks_per_child=1) as pool:
+        parts = [seeds[at : at + SEEDS_OF_A_PROCESS] for at in range(0, len(seeds), SEEDS_OF_A_PROCESS)]
+        runs = [pool.submit(run_brokers, part, length_s, mode, folder / str(n)) for n, part in enumerate(parts)]
         for done in as_completed(runs):
             results += done.result()
     click.echo(BrokersResult.total(results))
