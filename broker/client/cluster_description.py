@@ -226,7 +226,7 @@ def broker_findings(look: ClusterLook, node_ids: Collection[int] = ()) -> Iterat
     if len(set(brokers.values())) > 1:
         yield ClusterFinding(kind.BROKERS_DIFFER, None, None, None, _each_tells(brokers))
     led = {node_id: _leaders(told) for node_id, told in heard.items()}
-    for where, _ in look.partitions():
+    for where in sorted({where for told in led.values() for where in told}):
         leaders = {node_id: told.get(where, "none") for node_id, told in led.items()}
         if len(set(leaders.values())) > 1:
             yield ClusterFinding(kind.LEADERS_DIFFER, where.topic, where.partition, None, _each_tells(leaders))

@@ -25,15 +25,9 @@ from broker.log.results import AppendResult
 from broker.log.retention import is_full, segments_to_delete
 from broker.log.segment import Segment
 from broker.log.store import LogStore
+from broker.log.stored import holds_other_records
 from broker.log.validation import AppendOrigin, check_batch
-from broker.wire.batch import (
-    DELETE_HORIZON_MASK,
-    BatchHeader,
-    patch_base_offset,
-    patch_leader_epoch,
-    patch_log_append_time,
-    peek,
-)
+from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch, patch_log_append_time, peek
 from broker.wire.buffers import Buffer
 from broker.wire.records import ControlKind, OpeningLimits, control_batch
 
@@ -94,7 +88,7 @@ class PartitionLog(ReadableLog):
         header = checked or check_batch(batch, self._config, origin, now_ms)
         if header.producer_id >= 0 and not header.is_control:
             if origin is AppendOrigin.CLIENT and (seen := self._store.producers.duplicate_of(header)) is not None:
-                self._check_repeat(header, seen)
+                self._check_repeat(batch, header, seen)
                 time_ms = seen.timestamp_ms if self._config.log_append_time else NO_TIME_MS
                 return AppendResult(seen.first_offset, time_ms, self.log_start_offset, seen.last_offset, duplicate=True)
             self._check_sequence(header)
@@ -107,25 +101,18 @@ class PartitionLog(ReadableLog):
             header.base_offset, log_append_time_ms, self.log_start_offset, header.last_offset, duplicate=False
         )
 
-    def _check_repeat(self, header: BatchHeader, seen: ProducedBatch) -> None:
+    def _check_repeat(self, batch: Buffer, header: BatchHeader, seen: ProducedBatch) -> None:
         """Raises OutOfOrderSequence for other records under the sequence of some that are here, as far as the log can
         tell.
 
         Kafka takes them for a repeat, and acknowledges what it does not have. librdkafka sends such when a transaction
-        was aborted before it knew what became of a batch.
+        was aborted before it knew what became of a batch. KafkaJS gives a batch that it repeats other times.
         """
         if seen.first_offset < self.log_start_offset:
             return
         found = self.read(seen.first_offset, 0, up_to=seen.last_offset + 1, at_least_one=True).records
-        if not found:
-            return
-        stored = peek(found[0])
-        is_as_sent = (
-            (stored.base_offset, stored.record_count) == (seen.first_offset, header.record_count)
-            and not stored.is_log_append_time
-            and not stored.attributes & DELETE_HORIZON_MASK
-        )
-        if is_as_sent and stored.crc != header.crc:
+        is_there = bool(found) and peek(found[0]).base_offset == seen.first_offset  # compaction may have taken it
+        if is_there and holds_other_records(found[0], batch):
             raise OutOfOrderSequence(
                 f"sequence {header.base_sequence} of producer {header.producer_id} is that of other records, which are "
                 f"at offset {seen.first_offset}"

@@ -15,7 +15,7 @@ from broker.limits import (
 )
 from broker.wire.batch import peek
 from broker.wire.buffers import Buffer
-from broker.wire.errors import CorruptBatch
+from broker.wire.errors import BatchBeyondLimits, CorruptBatch
 from broker.wire.records import OpeningLimits, Record, decode_records
 
 AT_ONCE: Final = OpeningLimits(OPENED_AT_ONCE_BYTES_MAX, OPENED_AT_ONCE_RECORDS_MAX)
@@ -41,3 +41,18 @@ def stored_records(batch: Buffer, limits: OpeningLimits = MOST) -> list[Record]:
     if times and max(times) - min(times) > _TIMES_APART_MAX_MS:
         raise CorruptBatch("records whose times are further apart than 64 bits hold")
     return records
+
+
+def holds_other_records(stored: Buffer, sent: Buffer) -> bool:
+    """Whether what is stored is surely not what was sent: as many records, all with the same keys, values and headers.
+
+    False where it cannot be told: after compaction, of batches too large to be opened at once, of damaged ones.
+    """
+    kept, came = peek(stored), peek(sent)
+    if kept.crc == came.crc or kept.record_count != came.record_count:
+        return False
+    try:
+        pairs = zip(stored_records(stored, AT_ONCE), stored_records(sent, AT_ONCE), strict=True)
+        return any((a.key, a.value, a.headers) != (b.key, b.value, b.headers) for a, b in pairs)
+    except (CorruptBatch, BatchBeyondLimits, ValueError):
+        return False

@@ -327,7 +327,7 @@ class BrokersRun:
         result.transactions = Counter(history.transactions.values())
         result.seen = len(history.seen)
         result.violations = Counter(finding.violation for finding in findings)
-        result.problems += [str(finding) for finding in findings] + self.workload.problems
+        result.problems += [str(finding) for finding in findings] + self.workload.problems + self.stage.ended_alone
         if not result.acknowledged or not result.transactions[Ending.COMMITTED]:
             result.problems.append("nothing was written: this run proves nothing")
 
@@ -342,5 +342,5 @@ class BrokersRun:
         self.stage.copy_partitions(asdict(self.names).values(), self.folder)
         with gzip.open(self.folder / "history.json.gz", "wt") as kept:
             json.dump(history, kept)
-        text = [*map(str, self.faults), "", *self.result.problems, "", *map(str, findings), "", *self.stage.ended_alone]
+        text = [*map(str, self.faults), "", *self.result.problems, "", *map(str, findings)]
         (self.folder / "result.txt").write_text("\n".join([self.result.line(), "", *text]) + "\n")

@@ -181,10 +181,13 @@ class BrokersStage:
                 self._launch(fault.names)
 
     def revive(self) -> None:
-        """Brokers that ended by themselves, as one without ZooKeeper does at its start, are started again."""
+        """Brokers that ended by themselves are started again; only one without ZooKeeper at its start may have."""
         for name, broker in self.brokers.items():
             if name not in self._down and broker.process is not None and broker.process.poll() is not None:
-                self.ended_alone.append(f"{name} ended with {broker.process.returncode}: {_last_line(broker)}")
+                tail = broker.log_tail()
+                said = tail.splitlines()[-2:]  # the error and its hint
+                if not said or not said[0].startswith("error: no session with ZooKeeper"):
+                    self.ended_alone.append(f"{name} ended with {broker.process.returncode}; its log ends:\n{tail}")
                 broker.launch()
 
     def wait_ready(self) -> None:
@@ -242,7 +245,3 @@ class BrokersStage:
 def _signal(broker: StagedBroker, number: signal.Signals) -> None:
     if broker.process is not None and broker.process.poll() is None:
         broker.process.send_signal(number)
-
-
-def _last_line(broker: StagedBroker) -> str:
-    return broker.log_tail().rpartition("\n")[2]

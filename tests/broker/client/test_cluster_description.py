@@ -88,6 +88,11 @@ def test_a_leader_that_refuses_and_a_broker_that_is_silent_are_named() -> None:
     assert found(look(b3=ConnectionLost("gone"))) == [(Kind.BROKER_SILENT, 3)]
 
 
+def test_what_the_broker_that_was_asked_first_lacks_is_found() -> None:
+    lacking = replace(metadata(), topics={})
+    assert (Kind.LEADERS_DIFFER, None) in found(look(lacking, b2=metadata(), b3=metadata()))
+
+
 def test_of_kraft_clusters_the_controller_is_unknown() -> None:
     """Each broker names any broker as the controller."""
     kraft = look(is_kraft=True, b2=metadata(controller=2))
