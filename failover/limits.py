@@ -23,6 +23,10 @@ QUIET_S: Final = 2.0
 TAKEN_OVER_S: Final = 60.0
 """How long the fence, and what comes behind it, is tried again: others take over from a dead broker in less."""
 DRAIN_POLL_S: Final = 0.25
+DRILL_ENDS_MAX_AGE_MS: Final = 10_000
+"""A drill has a finding where the source's ends were last seen longer ago: a worker sees them each second."""
+DRILL_GROUP_SYNC_MAX_AGE_MS: Final = 60_000
+"""Or a group was last seen to be equal longer ago; the mirror looks at it every five seconds."""
 
 assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
 assert QUIET_S < DRAIN_TIMEOUT_S

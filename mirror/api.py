@@ -6,7 +6,7 @@ from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapStatus, RunState
-from mirror.offsets.group_entries import Written
+from mirror.offsets.group_entries import GroupSyncs, Written
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import promote_link
 from mirror.offsets.shared import GroupMap, load_group_map
@@ -19,15 +19,17 @@ from mirror.offsets.state import (
     load_partial_state,
     read_entries,
 )
-from mirror.status import LinkCondition, condition_now
+from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.origins import complete_link
 from mirror.worker.registry import registered_at
 
 __all__ = [
     "CHAOS_PREFIX",
+    "STATUS_LIMITS",
     "Checkpoint",
     "GapStatus",
     "GroupMap",
+    "GroupSyncs",
     "Heartbeat",
     "HeartbeatWatch",
     "LastLook",
@@ -35,6 +37,7 @@ __all__ = [
     "LinkCondition",
     "LinkLook",
     "LinkState",
+    "LinkStatus",
     "MirrorError",
     "Observation",
     "OffsetMap",
@@ -47,6 +50,7 @@ __all__ = [
     "carried_offset",
     "complete_link",
     "condition_now",
+    "link_status",
     "load_group_map",
     "load_link_state",
     "load_observation",

@@ -28,6 +28,10 @@ AUDIT_SPARK_STOP_MS = 5 * SECOND_MS
 # The child's longest line is the result: frozen partitions, and the windows and records that are listed.
 AUDIT_EVENT_MAX_BYTES = 256 * 1024 * 1024
 
+# -- drills ------------------------------------------------------------------------------------------------------
+# Each reads the link's state and asks both sites about all groups.
+DRILL_INTERVAL_MS = MINUTE_MS
+
 # -- canary ------------------------------------------------------------------------------------------------------
 CANARY_INTERVAL_MS = SECOND_MS
 # A record that has not arrived after this long is late.

@@ -164,7 +164,8 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     )
 
 
-def _tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
+def tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
+    """The loss in lines that fit a terminal."""
     click.echo(textwrap.fill(headline(total, source), WIDTH, subsequent_indent="  "), err=to_stderr)
 
 
@@ -195,7 +196,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
             said = "answered" if answer.answered else answer.error
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
             click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
-    _tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
+    tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
         click.echo(
@@ -267,7 +268,7 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
             click.echo(GROUPS_NOT_FENCED, err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
-    _tell_loss(result.loss, result.source)
+    tell_loss(result.loss, result.source)
     verdict = "verified" if result.verified else "NOT VERIFIED"
     click.echo(
         f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "

@@ -5,8 +5,15 @@ from __future__ import annotations
 import click
 
 from broker.base.address import Address
+from broker.base.clock import SystemClock
+from deploy.cli.drill import audit_notes
 from deploy.cli.parameters import HostPort
 from deploy.cli.terminal import AppContext, audit_directory, run_async
+from failover.drill import AuditNote, counts_by_kind
+from failover.drilling import drill_link
+from mirror.heartbeat import HeartbeatWatch
+from mirror.link import Link
+from monitoring.metrics.readiness import Drill, Readiness
 from monitoring.metrics.service import MonitorSettings, run_monitor
 
 
@@ -20,6 +27,27 @@ def monitor_group() -> None:
 @click.option("--canary/--no-canary", default=True, show_default=True, help="Run a canary on each link, too.")
 @click.pass_obj
 def monitor_run(context: AppContext, listen: Address, canary: bool) -> None:
-    """Serve lag, canary results, group-sync age, link state and the last audit's result on /metrics, until stopped."""
-    settings = MonitorSettings(context.links(), listen, audit_directory(context), canary)
+    """Serve lag, canary and audit results, group-sync age, link state and drills on /metrics, until stopped."""
+    drill = _drills(context)
+    settings = MonitorSettings(context.links(), listen, audit_directory(context), canary, drill)
     run_async(run_monitor(settings, ready=lambda url: click.echo(f"metrics on {url}", err=True)), service=True)
+
+
+def _drills(context: AppContext) -> Drill:
+    """As `farshore drill`, with what each look at a heartbeat saw remembered for the next one."""
+    clock = SystemClock()
+    heartbeats = HeartbeatWatch(clock)
+
+    async def drill(link: Link) -> Readiness:
+        found = await drill_link(link, heartbeats, audit_notes(context).get(link.name, AuditNote()), clock.now_ms)
+        return Readiness(
+            link.name,
+            found.at_ms,
+            counts_by_kind(found.findings),
+            None if found.loss is None else found.loss.offsets,
+            None if found.loss is None else found.loss.likely_offsets,
+            None if found.loss is None else found.loss.seen_seconds,
+            None if found.ends_age_ms is None else found.ends_age_ms / 1000,
+        )
+
+    return drill

@@ -45,6 +45,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "failover": CommandPlace(
         "deploy.cli.failover", "failover", "Move to the other site, the source lost; states the loss."
     ),
+    "drill": CommandPlace("deploy.cli.drill", "drill", "Say what a failover would find if the source died now."),
     "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),
     "monitor": CommandPlace("deploy.cli.monitor", "monitor_group", "Serve metrics to Prometheus."),
     "audit": CommandPlace("deploy.cli.audit", "audit_group", "Prove with Spark that both sites are equal."),

@@ -19,10 +19,15 @@ from monitoring.metrics.groups import GroupCollector
 from monitoring.metrics.lag import LagCollector
 from monitoring.metrics.link import LinkCollector
 from monitoring.metrics.observation import Board
+from monitoring.metrics.readiness import ReadinessBoard, ReadinessCollector
 
 
 def registry_of(
-    board: Board, judges: Sequence[CanaryJudge], audit_directory: Path, clock_ms: Callable[[], int]
+    board: Board,
+    readiness: ReadinessBoard,
+    judges: Sequence[CanaryJudge],
+    audit_directory: Path,
+    clock_ms: Callable[[], int],
 ) -> CollectorRegistry:
     """All collectors in a registry of their own: the process's default one has others' metrics in it."""
     registry = CollectorRegistry()
@@ -31,6 +36,7 @@ def registry_of(
         LinkCollector(board),
         LagCollector(board),
         GroupCollector(board, clock_ms),
+        ReadinessCollector(readiness),
         CanaryCollector(judges),
         AuditCollector(audit_directory),
     ):

@@ -19,6 +19,7 @@ from monitoring.canary.run import new_run, now_ms
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.metrics.canary import latency_histogram
 from monitoring.metrics.observation import Board
+from monitoring.metrics.readiness import Drill, ReadinessBoard, drill_for_ever
 from monitoring.metrics.server import metrics_server, registry_of
 from monitoring.metrics.watch import LinkWatch
 
@@ -31,19 +32,24 @@ class MonitorSettings:
     listen: Address
     audit_directory: Path
     canary: bool = True
+    drill: Drill | None = None
+    """What a failover of a link would find; None: nobody asks."""
 
 
 async def run_monitor(settings: MonitorSettings, ready: Callable[[str], None]) -> None:
     """Until cancelled. `ready` gets the URL of /metrics. Raises ListenFailed; a lost site does not end it."""
     board = Board()
     judges = [CanaryJudge(link.name, new_run()) for link in settings.links] if settings.canary else []
-    registry = registry_of(board, judges, settings.audit_directory, now_ms)
+    readiness = ReadinessBoard()
+    registry = registry_of(board, readiness, judges, settings.audit_directory, now_ms)
     latency = latency_histogram(registry)
     with metrics_server(settings.listen, registry) as url:
         ready(url)
         async with asyncio.TaskGroup() as group:
             for link in settings.links:
                 group.create_task(LinkWatch(link, board, SystemClock()).run())
+                if settings.drill is not None:
+                    group.create_task(drill_for_ever(link, settings.drill, readiness))
             for link, judge in zip(settings.links, judges, strict=False):
                 group.create_task(_canary_for_ever(link, judge, latency))
 

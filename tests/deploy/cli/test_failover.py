@@ -195,6 +195,26 @@ def test_a_refusal_is_exit_code_3_with_its_reason_and_hint(shell: Shell) -> None
     assert shell.journals == before
 
 
+def test_a_drill_is_ready_where_all_is_carried_and_names_what_is_not(shell: Shell) -> None:
+    def ready() -> bool:
+        process = shell.start("drill --from east --to west -o json")
+        process.communicate(timeout=DEADLINE_S)
+        return process.returncode == ExitCode.DONE
+
+    before = shell.journals
+    wait_until(ready, DEADLINE_S, "a drill without findings")
+    (found,) = json.loads(shell.run("drill -o json", ExitCode.DONE).stdout)["items"]
+    assert (found["link"], found["is_ready"], found["findings"]) == ("east-west", True, [])
+    assert (found["source_answers"], found["lag_records"], found["loss"]["offsets"]) == (True, 0, 0)
+    assert found["ends_age_seconds"] < 10
+    told = shell.run("drill --link east-west", ExitCode.DONE).stdout
+    assert "if east died now" in told
+    assert max(map(len, told.splitlines())) <= 120
+    assert "there is no such link" in shell.run("drill --from west", ExitCode.USAGE).stderr
+    assert "no site" in shell.run("drill --to nowhere", ExitCode.USAGE).stderr
+    assert shell.journals == before
+
+
 def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
     before = shell.journals
     refused = shell.run("switchover -o json", ExitCode.REFUSED)
@@ -296,6 +316,8 @@ def follow_to_the_end(shell: Shell, steps: list[dict[str, str]]) -> None:
 
 def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -> None:
     own_shell.east.kill9()
+    (found,) = json.loads(own_shell.run("drill -o json", ExitCode.FINDINGS).stdout)["items"]
+    assert "site_lost" in {finding["kind"] for finding in found["findings"]}
     refused = own_shell.run("switchover --yes", ExitCode.REFUSED)
     assert "the source site east does not answer" in refused.stderr
     without_consent = own_shell.run("failover --yes", ExitCode.REFUSED)

@@ -20,6 +20,7 @@ from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
 from monitoring.metrics.canary import latency_histogram
 from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation
+from monitoring.metrics.readiness import Readiness, ReadinessBoard
 from monitoring.metrics.server import metrics_server, registry_of
 
 NOW_MS = 1_700_000_000_000
@@ -52,7 +53,7 @@ def observation(**changes: Any) -> LinkObservation:
 
 
 def registry_for(board: Board, tmp_path: Path, judges: tuple[CanaryJudge, ...] = ()) -> CollectorRegistry:
-    return registry_of(board, judges, tmp_path, clock_ms=lambda: NOW_MS)
+    return registry_of(board, ReadinessBoard(), judges, tmp_path, clock_ms=lambda: NOW_MS)
 
 
 def test_an_observed_link(tmp_path: Path) -> None:
@@ -68,6 +69,26 @@ def test_an_observed_link(tmp_path: Path) -> None:
     assert found["farshore_link_state", (("link", "east-west"), ("state", "promoted"))] == 0
     assert found["farshore_group_sync_age_seconds", (("group", "analysts"), ("link", "east-west"))] == 2.5
     assert any(name == "farshore_build_info" for name, _ in found)
+
+
+def test_a_drill_is_shown_with_its_findings_by_kind_until_it_cannot_be_made(tmp_path: Path) -> None:
+    board = ReadinessBoard()
+    registry = registry_of(Board(), board, (), tmp_path, clock_ms=lambda: NOW_MS)
+    link = (("link", "east-west"),)
+    board.post("east-west", Readiness("east-west", NOW_MS, {}, 10, 20, 1.5, 0.2))
+    found = read(registry)
+    assert found["farshore_drill_ready", link] == 1
+    assert found["farshore_drill_timestamp_seconds", link] == NOW_MS / 1000
+    values = [found[f"farshore_drill_{name}", link] for name in ("loss_offsets", "likely_loss_offsets")]
+    values += [found[f"farshore_drill_{name}", link] for name in ("loss_seconds", "ends_age_seconds")]
+    assert values == [10, 20, 1.5, 0.2]
+    board.post("east-west", Readiness("east-west", NOW_MS, {"group_unknown": 2, "silent": 1}))
+    found = read(registry)
+    assert found["farshore_drill_ready", link] == 0
+    assert found["farshore_drill_findings", (("kind", "group_unknown"), ("link", "east-west"))] == 2
+    assert ("farshore_drill_loss_offsets", link) not in found, "what is not known is not shown"
+    board.post("east-west", None)
+    assert ("farshore_drill_ready", link) not in read(registry)
 
 
 def test_held_partitions_are_named_with_their_reasons(tmp_path: Path) -> None:

@@ -1,0 +1,244 @@
+"""What a failover would do and find if the source died now: the plan of a dead source, while it lives. Pure.
+
+The plan is made as if no broker of the source answered, from what the target keeps: a drill that asked the source would
+be told more than the day itself will tell. What the source says of itself now is held beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker.base.durations import human_seconds
+from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
+from failover.losses import LossTotal
+from failover.plan import MoveKind, OperationPlan, RefusalReason, plan_failover
+from failover.snapshot import Snapshot
+from mirror.api import GroupSyncs, LinkStatus
+
+
+@dataclass(frozen=True, slots=True)
+class DrillFinding:
+    """One thing that would be in the way, or would be lost unseen. `subject`: a group, a partition, a site, a link."""
+
+    kind: str
+    subject: str
+    detail: str
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDrill:
+    """One group if the source died now. Times are the worker's, None for never.
+
+    `kept_partitions`: it goes on where the mirror last carried it. `unknown_partitions`: nobody can tell where.
+    `waiting`: what is not carried over now, as partitions by reason.
+    """
+
+    group: str
+    synced_at_ms: int | None
+    sync_age_ms: int | None
+    kept_partitions: int
+    unknown_partitions: int
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditNote:
+    """What the link's last audit said, and when it ended; "" and None where there was none."""
+
+    verdict: str = ""
+    finished_at_ms: int | None = None
+    is_equal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDrill:
+    """One link. `is_ready`: no finding. `loss` is what a failover would state; `lag_records` and `lag_seconds` are what
+    the source has and the target has not, None while it does not answer. `ends_age_ms`: since the source's ends were
+    last seen.
+    """
+
+    link: str
+    source: str
+    target: str
+    is_ready: bool
+    at_ms: int
+    source_answers: bool
+    worker: str
+    heartbeat_age_ms: int | None
+    ends_age_ms: int | None
+    lag_records: int | None
+    lag_seconds: float | None
+    loss: LossTotal | None
+    groups: tuple[GroupDrill, ...]
+    partitions_not_mirrored: tuple[str, ...]
+    audit_verdict: str
+    audit_at_ms: int | None
+    findings: tuple[DrillFinding, ...]
+
+
+_REFUSALS: dict[RefusalReason, tuple[str, str]] = {
+    RefusalReason.LINK_NOT_RUNNING: ("the link was already moved: its target is promoted", "farshore link describe"),
+    RefusalReason.NOTHING_MIRRORED: ("nothing was ever mirrored along it", "farshore mirror run"),
+    RefusalReason.GROUP_ACTIVE_AT_TARGET: ("it has consumers at the target, so its offsets cannot be set", ""),
+    RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: ("whether it has consumers at the target cannot be told", ""),
+}
+"""The other gates of a failover are about the source, which is taken to be dead, or are told here by themselves."""
+
+
+def judge_drill(
+    status: LinkStatus,
+    blind: Snapshot | None,
+    live: Snapshot | None,
+    syncs: GroupSyncs,
+    audit: AuditNote,
+    now_ms: int,
+) -> LinkDrill:
+    """`blind`: both sites as they would be seen with the source dead, None where the target does not answer.
+
+    `live`: as they are, None where the source does not tell.
+    """
+    plan = None if blind is None else plan_failover(blind, allow_data_loss=True, even_if_source_answers=False)
+    groups = () if plan is None else tuple(_groups(plan, syncs, now_ms))
+    not_mirrored = _not_mirrored(blind, live)
+    last = blind.last_look if blind is not None else None
+    ends_age_ms = None if last is None else now_ms - last.at_ms
+    findings = [
+        *(DrillFinding(f.kind.value, _where(f.topic, f.partition), f.detail, f.next_step) for f in status.findings),
+        *(() if plan is None else _of_plan(plan)),
+        *_of_ends(status, blind, ends_age_ms),
+        *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
+        *_of_groups(groups, status.link),
+        *_of_unseen_groups(groups, live),
+        *_of_audit(audit, status.link),
+    ]
+    return LinkDrill(
+        link=status.link,
+        source=status.source,
+        target=status.target,
+        is_ready=not findings,
+        at_ms=now_ms,
+        source_answers=status.source_answers,
+        worker=status.worker,
+        heartbeat_age_ms=status.heartbeat_age_ms,
+        ends_age_ms=ends_age_ms,
+        lag_records=status.lag_records,
+        lag_seconds=status.lag_seconds,
+        loss=None if plan is None else plan.loss,
+        groups=groups,
+        partitions_not_mirrored=not_mirrored,
+        audit_verdict=audit.verdict,
+        audit_at_ms=audit.finished_at_ms,
+        findings=tuple(findings),
+    )
+
+
+def _where(topic: str | None, partition: int | None) -> str:
+    if topic is None:
+        return ""
+    return topic if partition is None else f"{topic}-{partition}"
+
+
+def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
+    """The refusals that a dead source leaves, but for unknown moves, which each group tells with its partitions."""
+    for refusal in plan.refusals:
+        if refusal.reason in _REFUSALS:
+            yield DrillFinding(refusal.reason.value, refusal.subject, *_REFUSALS[refusal.reason])
+    for view in plan.snapshot.partitions:
+        if not view.trusted:
+            text = "recreated or cut at one of the sites: its loss would be unknown"
+            yield DrillFinding(RefusalReason.OFFSETS_IN_DOUBT.value, f"{view.topic}-{view.partition}", text)
+
+
+def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None) -> Iterable[DrillFinding]:
+    """Where no worker lives, that is found already, and is why."""
+    if blind is None or blind.link_state == "promoted" or not status.source_answers:
+        return
+    if any(f.kind.value in ("silent", "never_ran") for f in status.findings):
+        return
+    if ends_age_ms is None or ends_age_ms > DRILL_ENDS_MAX_AGE_MS:
+        since = "never" if ends_age_ms is None else f"last {human_seconds(ends_age_ms / 1000)} ago"
+        text = f"where the source's logs end was {since} seen beside the records: a loss would be stated as less"
+        yield DrillFinding("ends_not_seen", status.source, text, "see event=ends_not_kept in the mirror's output")
+
+
+def _groups(plan: OperationPlan, syncs: GroupSyncs, now_ms: int) -> Iterable[GroupDrill]:
+    for group in plan.snapshot.groups:
+        kinds = [move.kind for move in plan.moves if move.group == group.group]
+        entry = syncs.by_group.get(group.group)
+        reasons: dict[str, int] = {}
+        for action in entry.waiting.values() if entry is not None else ():
+            reasons[action.value] = reasons.get(action.value, 0) + 1
+        if entry is not None and entry.failure:
+            reasons["failed"] = len(group.partitions)
+        synced_at_ms = group.synced_at_ms
+        yield GroupDrill(
+            group.group,
+            synced_at_ms,
+            None if synced_at_ms is None else now_ms - synced_at_ms,
+            sum(kind is not MoveKind.UNKNOWN for kind in kinds),
+            sum(kind is MoveKind.UNKNOWN for kind in kinds),
+            reasons,
+        )
+
+
+def _of_groups(groups: Sequence[GroupDrill], link: str) -> Iterable[DrillFinding]:
+    """One a group: unknown before held, held before old. What is only on its way is no finding."""
+    for group in groups:
+        step = f"farshore group describe --link {link} --group {group.group}"
+        why = ", ".join(f"{count} {reason}" for reason, count in sorted(group.waiting.items()))
+        is_old = group.sync_age_ms is None or group.sync_age_ms > DRILL_GROUP_SYNC_MAX_AGE_MS
+        if group.unknown_partitions:
+            text = f"where it would go on is unknown in {_partitions(group.unknown_partitions)}"
+            yield DrillFinding("group_unknown", group.group, f"{text} ({why})" if why else text, step)
+        elif group.waiting and (is_old or group.waiting.keys() - {"hold_not_mirrored"}):
+            text = f"not carried over in {_partitions(sum(group.waiting.values()))} ({why})"
+            yield DrillFinding("group_held", group.group, text, step)
+        elif is_old:
+            age = "never" if group.sync_age_ms is None else f"last {human_seconds(group.sync_age_ms / 1000)} ago"
+            yield DrillFinding("group_sync_old", group.group, f"{age} seen to be equal at both sites", step)
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"
+
+
+def _of_unseen_groups(groups: Sequence[GroupDrill], live: Snapshot | None) -> Iterable[DrillFinding]:
+    """Those at the source that would not even be named, were it gone."""
+    known = {group.group for group in groups}
+    for group in live.groups if live is not None else ():
+        if group.group not in known and group.partitions:
+            text = "it has offsets at the source, and the link has not seen it yet"
+            yield DrillFinding("group_not_carried", group.group, text)
+
+
+def _of_audit(audit: AuditNote, link: str) -> Iterable[DrillFinding]:
+    if not audit.is_equal:
+        step = f"farshore audit run --link {link}"
+        yield DrillFinding("audit_differs", link, f"the last audit said {audit.verdict}", step)
+
+
+def _not_mirrored(blind: Snapshot | None, live: Snapshot | None) -> tuple[str, ...]:
+    """Partitions with records of which the target has none; one that is empty has nothing to lose."""
+    seen = live or blind
+    if seen is None:
+        return ()
+    return tuple(
+        f"{view.topic}-{view.partition}"
+        for view in seen.partitions
+        if view.mirrored_source_next is None and not _is_empty(view.source_start, view.source_end, view.seen_source_end)
+    )
+
+
+def _is_empty(start: int | None, end: int | None, seen_end: int | None) -> bool:
+    known = end if end is not None else seen_end
+    return known is not None and known <= (start or 0)
+
+
+def counts_by_kind(findings: Collection[DrillFinding]) -> dict[str, int]:
+    """How many there are of each."""
+    counts: dict[str, int] = {}
+    for finding in findings:
+        counts[finding.kind] = counts.get(finding.kind, 0) + 1
+    return counts

@@ -1,0 +1,104 @@
+"""farshore_drill_*: what a failover would find if the source died now, as the last drill said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from broker.base.errors import FarshoreError
+from mirror.api import Link
+from monitoring import limits
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """One drill of one link. `findings` by kind; `loss_offsets` are those that a failover would state at least, and
+    `likely_offsets` at most, None where that cannot be said. `at_ms` is in milliseconds since 1970.
+    """
+
+    link: str
+    at_ms: int
+    findings: Mapping[str, int]
+    loss_offsets: int | None = None
+    likely_offsets: int | None = None
+    loss_seconds: float | None = None
+    ends_age_seconds: float | None = None
+
+
+Drill = Callable[[Link], Awaitable[Readiness]]
+"""Looks at a link. Raises FarshoreError where it could not be judged at all."""
+
+
+class ReadinessBoard:
+    """The last drill of each link; one that could not be judged is not there. Written by the loop, read by a thread."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Readiness] = {}
+
+    def post(self, link: str, found: Readiness | None) -> None:
+        others = {name: readiness for name, readiness in self._found.items() if name != link}
+        self._found = others if found is None else {**others, link: found}
+
+    def all(self) -> tuple[Readiness, ...]:
+        """By link."""
+        found = self._found
+        return tuple(found[link] for link in sorted(found))
+
+
+async def drill_for_ever(link: Link, drill: Drill, board: ReadinessBoard) -> None:
+    """Again and again; what cannot be judged is not shown."""
+    while True:
+        try:
+            board.post(link.name, await drill(link))
+        except (FarshoreError, OSError):
+            board.post(link.name, None)
+        await asyncio.sleep(limits.DRILL_INTERVAL_MS / 1000)
+
+
+class ReadinessCollector(Collector):
+    def __init__(self, board: ReadinessBoard) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        ready = GaugeMetricFamily("farshore_drill_ready", "1 when the last drill had no finding.", labels=["link"])
+        findings = GaugeMetricFamily(
+            "farshore_drill_findings", "Findings of the last drill, by kind.", labels=["link", "kind"]
+        )
+        at = GaugeMetricFamily("farshore_drill_timestamp_seconds", "When the last drill was made.", labels=["link"])
+        gauges = [
+            (GaugeMetricFamily(f"farshore_drill_{name}", text, labels=["link"]), value) for name, text, value in _VALUES
+        ]
+        for found in self._board.all():
+            ready.add_metric([found.link], int(not found.findings))
+            at.add_metric([found.link], found.at_ms / 1000)
+            for kind, count in sorted(found.findings.items()):
+                findings.add_metric([found.link, kind], count)
+            for family, value in gauges:
+                amount = value(found)
+                if amount is not None:
+                    family.add_metric([found.link], amount)
+        yield from (ready, findings, at, *(family for family, _ in gauges))
+
+
+_VALUES: tuple[tuple[str, str, Callable[[Readiness], float | None]], ...] = (
+    ("loss_offsets", "Source offsets that a failover would state as lost, at least.", lambda found: found.loss_offsets),
+    (
+        "likely_loss_offsets",
+        "The same with what the last minute's fastest second makes likely.",
+        lambda found: found.likely_offsets,
+    ),
+    (
+        "loss_seconds",
+        "The time in which the offsets that would be lost were written.",
+        lambda found: found.loss_seconds,
+    ),
+    (
+        "ends_age_seconds",
+        "Time since the source's ends were last seen beside the records.",
+        lambda found: found.ends_age_seconds,
+    ),
+)

@@ -1,0 +1,60 @@
+"""A drill against living sites: what it finds comes true, and it changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets
+from broker.client.model import CommittedOffset
+from broker.client.offsets import log_end_offsets
+from broker.client.topics import list_topics
+from broker.wire.vocabulary import TopicPartition
+from failover.drill import AuditNote, LinkDrill
+from failover.drilling import drill_link
+from failover.plan import RefusalReason, plan_failover
+from mirror.api import HeartbeatWatch
+from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, now_ms, two_sites
+from tests.mirror.harness import eventually, some_records, write
+
+
+async def drilled(stage: Stage) -> LinkDrill:
+    return await drill_link(stage.link, HeartbeatWatch(stage.target.clock), AuditNote(), now_ms)
+
+
+async def all_ends(cluster: Cluster) -> dict[TopicPartition, int]:
+    topics = await list_topics(cluster)
+    return await log_end_offsets(
+        cluster, [TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions]
+    )
+
+
+async def test_what_a_drill_says_is_what_a_failover_finds(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+
+            async def is_ready() -> bool:
+                return (await drilled(stage)).is_ready
+
+            await eventually(is_ready, "a drill without a finding")
+            await commit_offsets(stage.source, "far", {PARTITIONS[0]: CommittedOffset(9_999, "")})
+
+            async def finds_the_group() -> bool:
+                return [(f.kind, f.subject) for f in (await drilled(stage)).findings] == [("group_unknown", "far")]
+
+            await eventually(finds_the_group, "the group that stands nowhere to be found")
+        await write(stage.source, PARTITIONS[1], some_records(7_000, 5))
+        before = await all_ends(stage.source), await all_ends(stage.target)
+        found = await drilled(stage)
+        assert (await all_ends(stage.source), await all_ends(stage.target)) == before
+        assert found.source_answers
+        assert {group.group: group.unknown_partitions for group in found.groups} == {GROUP: 0, "far": 1}
+        plan = plan_failover(
+            await stage.without_source.look_past_source(), allow_data_loss=True, even_if_source_answers=False
+        )
+        assert [(refusal.reason, refusal.subject) for refusal in plan.refusals] == [
+            (RefusalReason.GROUP_NOT_MOVABLE, "far")
+        ]
+        assert found.loss is not None
+        assert (found.loss.offsets, found.loss.seen_at_ms) == (plan.loss.offsets, plan.loss.seen_at_ms)
+        assert found.lag_records == 5
