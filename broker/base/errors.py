@@ -25,3 +25,10 @@ class FarshoreError(Exception):
         super().__init__(message)
         if hint is not None:
             self.hint = hint
+
+
+def first_of(error: BaseException) -> BaseException:
+    """`error` as it is; of a group, however deep, its first error: task groups wrap also what a caller expects."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

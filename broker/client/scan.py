@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError, LogUnreadable, ReadUnfinished
 from broker.client.limits import EMPTY_ANSWERS_MAX, SCAN_MAX_BYTES, SCAN_MAX_WAIT_MS, SCAN_PARTITION_MAX_BYTES
@@ -135,7 +136,8 @@ async def _scan_once(
             for node_id, share in grouped.items():
                 group.create_task(_scan_node(cluster, node_id, _Scan(share, spans, at, visit, failed)))
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
+        # What `visit` raised, as itself: whoever gave it expects it so.
+        raise first_of(errors) from None
     if failed:
         cluster.forget_leaders({where.topic for where in failed})
     return failed
@@ -265,9 +267,3 @@ def _request(waiting: list[TopicPartition], at: Mapping[TopicPartition, int]) ->
         isolation_level=int(IsolationLevel.READ_UNCOMMITTED),
         topics=topics,
     )
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What `visit` raised, as itself: whoever gave it expects it so."""
-    found = errors.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found

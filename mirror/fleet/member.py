@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import Final
 
 from broker.base.clock import Clock
+from broker.base.errors import first_of
 from mirror.coordinator.model import Member, Permit, Share, Unit, UnitNotHeld
 from mirror.fleet.belief import Belief
 from mirror.fleet.errors import FleetError, HistoryCompacted, StoreUnreachable, WorkerNameTaken
@@ -64,10 +65,7 @@ class FleetCoordinator:
             ended, others = group.split(FleetError)
             if ended is None or others is not None:
                 raise
-            first: BaseException = ended
-            while isinstance(first, BaseExceptionGroup):
-                first = first.exceptions[0]
-            raise first from group
+            raise first_of(ended) from group
         if users is not None:
             raise users
 

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import pytest
 
+from broker.base.errors import first_of
 from tests.broker.replication.simulation.judge import Found
 from tests.rubbish import begin_simulating
 
@@ -36,10 +37,8 @@ class Simulated(Protocol):
     def counts(self) -> Counter[str]: ...
 
     def run(self) -> None:
-        """To its end. Raises whatever was found."""
+        """To its end, with nothing left of it. Raises whatever was found."""
         ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +70,8 @@ class Worlds:
             except Exception as error:  # whatever it was, it is told with the way there
                 way = world.trace if self.alone is not None else world.trace[-STEPS_SHOWN:]
                 again = f"run it alone: FARSHORE_{self.name}_SEED={seed} pytest {self.tests}"
-                found = _single(error)
+                found = first_of(error)
                 raise Found("\n".join([f"seed {seed}: {type(found).__name__}: {found}", again, *way])) from error
-            finally:
-                world.close()
             return world
 
     def run_chunk(self, seeds: range) -> Counter[str]:
@@ -115,12 +112,6 @@ def _planted(
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         return worlds.first_finding(seeds)
-
-
-def _single(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 @contextmanager

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from tests.mirror.simulation.loop import SimulatedLoop
+from tests.mirror.simulation.loop import Due, SimulatedLoop
 from tests.mirror.simulation.trace import Found
 
 THREAD_S = (0.0001, 0.004)
 ENDING_STEPS_MAX = 10_000
 """Who goes on after it was cancelled is not waited for."""
-T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -30,7 +29,7 @@ class Life:
     number: int
     dead: bool = False
     paused: bool = False
-    kept: list[Any] = field(default_factory=list)
+    kept: list[Due] = field(default_factory=list)
 
 
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
@@ -54,6 +53,7 @@ class ClusterLoop(SimulatedLoop):
         self._ends = False
         self._last_step = 0
         self._keeping: dict[Life, None] = {}
+        self._acted: set[Life] = set()
         self.listen: Callable[..., Any] | None = None
 
     def run_in_executor(  # type: ignore[override]  # nobody here relies on what the types of its arguments are
@@ -79,23 +79,11 @@ class ClusterLoop(SimulatedLoop):
         assert self.listen is not None
         return self.listen(factory, host, port, **more)
 
-    def run(self, main: Coroutine[Any, Any, T]) -> T:
+    def _clear_away(self) -> None:
         """As the base's; but who waits then for what never comes is not waited for."""
-        whole = self.create_task(main)
-        try:
-            self.run_until_complete(whole)
-        except RuntimeError:
-            if self.finding is None:
-                raise
-        finally:
-            self.end_all()
-            for task in sorted(asyncio.all_tasks(self), key=hash):
-                task.cancel()
-            self.run_forever()
-            self.close()
-        if self.finding is not None:
-            raise self.finding
-        return whole.result()
+        self.end_all()
+        self._cancel_all()
+        self.run_forever()
 
     def _go_on_in_time(self) -> None:
         if self._ends and (not asyncio.all_tasks(self) or self.steps > self._last_step):
@@ -121,30 +109,20 @@ class ClusterLoop(SimulatedLoop):
         self._keeping.clear()
 
     def _run_once(self) -> None:
-        self.steps += 1
-        soon = self._soon
-        if not soon and not self._stopping:
-            self._go_on_in_time()
-        acted: set[Life] = set()
-        for _ in range(len(soon)):
-            handle = soon.popleft()
-            if handle._cancelled:
-                continue
-            life = handle._context.get(LIFE) if LIFE in handle._context else None
-            if life is not None and not self._ends:
-                if life.dead or life.paused:
-                    life.kept.append(handle)
-                    self._keeping[life] = None
-                    continue
-                acted.add(life)
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001  # whatever it was, it is found
-                self._complain(self, {"exception": error})
-        if acted and not self._ends:
-            self.turned(acted)
+        self._acted.clear()
+        super()._run_once()
+        if self._acted and not self._ends:
+            self.turned(self._acted)
+
+    def _call(self, handle: Due) -> None:
+        life = handle._context.get(LIFE) if LIFE in handle._context else None
+        if life is not None and not self._ends:
+            if life.dead or life.paused:
+                life.kept.append(handle)
+                self._keeping[life] = None
+                return
+            self._acted.add(life)
+        super()._call(handle)
 
     def _complain(self, loop: object, context: dict[str, Any]) -> None:
         if not self._ends:

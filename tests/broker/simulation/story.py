@@ -48,9 +48,6 @@ class Story:
     def counts(self) -> Counter[str]:
         return self.world.counts
 
-    def close(self) -> None:
-        """What it was left with when it could not be run to the end."""
-
     def run(self) -> None:
         """Raises Found, and whatever else was found."""
         self.world.loop.run(self._to_the_end())

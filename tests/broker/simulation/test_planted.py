@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,46 +13,20 @@ from broker.controller import elections
 from broker.coordination.internal_log import StateLog
 from broker.handlers import produce
 from broker.replicas.manager import ReplicaManager
-from broker.replication.leading import Leading
-from broker.topics.partition import Partition
+from tests.broker.plants import (
+    Plant,
+    acknowledges_before_it_is_replicated,
+    expands_too_early,
+    truncates_by_high_watermark,
+)
 from tests.broker.simulation.seeds import WORLDS
 
 SEEDS = 1000
-Plant = Callable[[pytest.MonkeyPatch], None]
-
-
-def acknowledges_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
-    def planted(self: Partition, offset: int, leader_epoch: int) -> bool:
-        return self.log.log_end_offset >= offset
-
-    patch.setattr(Partition, "is_replicated", planted)
 
 
 def refuses_what_others_may_have(patch: pytest.MonkeyPatch) -> None:
     """As Kafka does: NOT_LEADER_OR_FOLLOWER for a batch that was appended before another led."""
     patch.setattr(produce, "_code_after_append", lambda error: error.error_code)
-
-
-def truncates_by_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """KIP-101."""
-    follow = Partition.follow
-
-    def planted(self: Partition, state: PartitionState) -> None:
-        follow(self, state)
-        self.log.truncate_to(max(self.log.high_watermark, self.log.log_start_offset))
-
-    patch.setattr(Partition, "follow", planted)
-
-
-def expands_too_early(patch: pytest.MonkeyPatch) -> None:
-    """Who fetches is in sync."""
-
-    def planted(self: Leading, node_id: int) -> frozenset[int] | None:
-        if self.pending is not None or node_id in self.isr or self._followers[node_id].end_offset < 0:
-            return None
-        return self.isr | {node_id}
-
-    patch.setattr(Leading, "expand", planted)
 
 
 def a_coordinator_tells_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:

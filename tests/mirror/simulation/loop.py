@@ -32,7 +32,7 @@ def _nothing() -> None:
     """What a cancelled handle holds on to."""
 
 
-class _Due(asyncio.TimerHandle):
+class Due(asyncio.TimerHandle):
     """A handle with only what this loop reads: thousands are made in each world."""
 
     __slots__ = ()
@@ -65,8 +65,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.connect: Connect | None = None
         self.finding: BaseException | None = None
         """What ends the run; see `stop_at`."""
-        self._soon: deque[_Due] = deque()
-        self._later: list[tuple[float, int, _Due]] = []
+        self._soon: deque[Due] = deque()
+        self._later: list[tuple[float, int, Due]] = []
         self._timers = itertools.count()
         self._at_steps: dict[int, Callable[[], None]] = {}
         numbers = itertools.count()
@@ -100,16 +100,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if self.finding is None:
                 raise
         finally:
-            self._at_steps.clear()
-            left = asyncio.all_tasks(self)
-            for task in sorted(left, key=hash):
-                task.cancel()
-            if left:
-                self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._clear_away()
             self.close()
         if self.finding is not None:
             raise self.finding
         return whole.result()
+
+    def _clear_away(self) -> None:
+        """What is left when the run is over ends here."""
+        self._at_steps.clear()
+        if left := self._cancel_all():
+            self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+    def _cancel_all(self) -> list[asyncio.Task[Any]]:
+        left = sorted(asyncio.all_tasks(self), key=hash)
+        for task in left:
+            task.cancel()
+        return left
 
     def stop_at(self, finding: BaseException) -> None:
         """End the run here; `run` raises the first of them."""
@@ -128,7 +135,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Given]], object], *args: *Given, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = _Due(callback, args, self, context)
+        handle = Due(callback, args, self, context)
         self._soon.append(handle)
         return handle
 
@@ -148,7 +155,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Given,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = _Due(callback, args, self, context)
+        handle = Due(callback, args, self, context)
         heappush(self._later, (when, next(self._timers), handle))
         return handle
 
@@ -162,12 +169,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         for _ in range(len(soon)):
             handle = soon.popleft()
             if not handle._cancelled:
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:  # noqa: BLE001  # whatever it was, it is found
-                    self._complain(self, {"exception": error})
+                self._call(handle)
+
+    def _call(self, handle: Due) -> None:
+        """Its turn has come."""
+        try:
+            handle._context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001  # whatever it was, it is found
+            self._complain(self, {"exception": error})
 
     def _go_on_in_time(self) -> None:
         """To the next timer that was not cancelled."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
+from broker.base.errors import first_of
 from broker.cluster.peers import Peers
 from broker.cluster.view import ClusterView
 from broker.config import BrokerConfig
@@ -37,10 +38,6 @@ SLOWNESS_S: Final = (0.0, 0.0, 0.0, 0.001, 0.001, 0.01, 0.01, 0.1)
 
 class Lost(Exception):
     """The connection broke: nobody knows what came of the request."""
-
-
-def first_of(error: BaseException) -> BaseException:
-    return first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 MakeGroups = Callable[["SimulatedBroker", StateLog], GroupCoordinator]

@@ -10,12 +10,13 @@ from uuid import UUID
 
 import pytest
 
+from broker.base.errors import first_of
 from broker.groups.consumer.model import Slot
 from broker.handlers import join_group
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.coordination.simulation.clients import ClassicMember, Committer, ModernMember, TransactionalProducer
 from tests.broker.coordination.simulation.oracle import Told, check_transactions, checked
-from tests.broker.coordination.simulation.site import FLIGHTS, Site, first_of
+from tests.broker.coordination.simulation.site import FLIGHTS, Site
 from tests.mirror.simulation.loop import SimulatedLoop
 
 STRIKES_S: Final = 60.0

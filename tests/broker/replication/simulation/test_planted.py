@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from broker.cluster.metadata import PartitionState
 from broker.log.store import LogStore
 from broker.replication import following
 from broker.replication.leading import Leading
@@ -15,22 +13,16 @@ from broker.replication.throttling import ReplicationQuota
 from broker.topics import reading
 from broker.topics.partition import Partition
 from broker.wire.messages.fetch import EpochEndOffset, FetchPartition
+from tests.broker.plants import (
+    Plant,
+    acknowledges_before_it_is_replicated,
+    expands_too_early,
+    truncates_by_high_watermark,
+)
 from tests.broker.replication.simulation.seeds import WORLDS
 from tests.broker.replication.simulation.world import World
 
 SEEDS = 1000
-Plant = Callable[[pytest.MonkeyPatch], None]
-
-
-def truncates_by_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """KIP-101: what a follower's high watermark has not reached may be acknowledged all the same."""
-    follow = Partition.follow
-
-    def planted(self: Partition, state: PartitionState) -> None:
-        follow(self, state)
-        self.log.truncate_to(max(self.log.high_watermark, self.log.log_start_offset))
-
-    patch.setattr(Partition, "follow", planted)
 
 
 def does_not_compare_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -44,30 +36,12 @@ def does_not_compare_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(following._Followed, "asked", planted)
 
 
-def expands_too_early(patch: pytest.MonkeyPatch) -> None:
-    """Who fetches is in sync."""
-
-    def planted(self: Leading, node_id: int) -> frozenset[int] | None:
-        if self.pending is not None or node_id in self.isr or self._followers[node_id].end_offset < 0:
-            return None
-        return self.isr | {node_id}
-
-    patch.setattr(Leading, "expand", planted)
-
-
 def counts_an_expansion_when_it_is_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leading, "maximal_isr", property(lambda self: self.isr))
 
 
 def counts_a_shrink_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leading, "maximal_isr", property(lambda self: self.isr if self.pending is None else self.pending))
-
-
-def acknowledges_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
-    def planted(self: Partition, offset: int, leader_epoch: int) -> bool:
-        return self.log.log_end_offset >= offset
-
-    patch.setattr(Partition, "is_replicated", planted)
 
 
 def counts_a_position_of_another_log(patch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,12 @@ class World:
 
     def run(self) -> None:
         """Raises Found."""
-        self.loop.run(self._whole())
+        try:
+            self.loop.run(self._whole())
+        finally:
+            for node in self.nodes.values():
+                if node.up:
+                    node.stop()
 
     async def _whole(self) -> None:
         for node in self.nodes.values():
@@ -144,11 +149,6 @@ class World:
             if self.clock.ms > SETTLED_MS:
                 raise Found(f"nothing settles: {self.state}, {[self.told_of(node) for node in self.nodes.values()]}")
             await asyncio.sleep(SETTLING_MS / 1000)
-
-    def close(self) -> None:
-        for node in self.nodes.values():
-            if node.up:
-                node.stop()
 
     def settled(self) -> bool:
         nodes = list(self.nodes.values())
