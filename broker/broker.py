@@ -54,7 +54,7 @@ from broker.replication.checkpoint import HighWatermarkCheckpoint
 from broker.replication.followers import Followers
 from broker.replication.in_sync import InSyncReplicas
 from broker.replication.throttling import UNLIMITED, ReplicationQuota
-from broker.topics.broker_configs import FOLLOWER_RATE, LEADER_RATE
+from broker.topics.broker_configs import CLEANER_BACKOFF, FOLLOWER_RATE, LEADER_RATE
 from broker.topics.errors import NotLeading, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
 from broker.topics.naming import INTERNAL_TOPICS
@@ -337,6 +337,8 @@ class Broker:
         now_ms = steady_ms(self.clock)
         for quota, name in ((self.leader_quota, LEADER_RATE), (self._follower_quota, FOLLOWER_RATE)):
             quota.limit(int(self.broker_configs.value(name) or UNLIMITED), now_ms)
+        backoff_ms = self.broker_configs.value(CLEANER_BACKOFF) or self.config.log_cleaner_backoff_ms
+        self._upkeep.set_cleaner_backoff(int(backoff_ms))
 
     def _leads(self, where: TopicPartition, leader_epoch: int | None) -> None:
         if where.topic == OFFSETS_TOPIC:

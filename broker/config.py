@@ -89,6 +89,7 @@ class BrokerConfig:
     queued_max_request_bytes: int = QUEUED_REQUEST_BYTES_MAX
     fetch_max_bytes: int = 55 * MIB
     max_connections: int = 10_000
+    max_connections_per_ip: int = 2**31 - 1
     connections_max_idle_ms: int = 10 * 60 * 1000
 
     def __post_init__(self) -> None:

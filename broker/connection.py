@@ -58,7 +58,7 @@ class ConnectionServer(Protocol):
     def memory(self) -> RequestMemory: ...
 
     def opened(self, connection: Connection) -> None:
-        """The connection stands: from now on the server runs its `serve`, or aborts it."""
+        """The connection stands: from now on the server runs its `serve`, holds it until it does, or aborts it."""
         ...
 
     def lost(self, connection: Connection, held_bytes: int) -> None:
@@ -81,8 +81,9 @@ class Connection(asyncio.BufferedProtocol):
         self.inter_broker = inter_broker
         self._items_max = ORDER_ITEMS_MAX if inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
+        self._held = False
         self._transport: asyncio.Transport | None = None
-        self._host = ""
+        self.host = ""
         self.fd = -1
         # Receiving. The head takes sizes and small frames; `_frame` is the larger frame that is coming in.
         self._head = FrameHead(
@@ -117,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.fd = transport.get_extra_info("socket").fileno()
         peer = transport.get_extra_info("peername")
-        self._host = peer[0] if peer else ""
+        self.host = peer[0] if peer else ""
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -219,7 +220,8 @@ class Connection(asyncio.BufferedProtocol):
         """Read only while there is room for what comes."""
         if self._closed or self._transport is None:
             return
-        wanted = not self._awaited_bytes and len(self._requests) < CONNECTION_REQUESTS_QUEUED_MAX
+        room = not self._awaited_bytes and len(self._requests) < CONNECTION_REQUESTS_QUEUED_MAX
+        wanted = room and not self._held
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -231,12 +233,24 @@ class Connection(asyncio.BufferedProtocol):
     # -- handling ---------------------------------------------------------------------------------------------
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def busy(self) -> bool:
         """With a request that is not answered."""
         return self._handling or bool(self._unfinished)
 
+    def hold(self) -> None:
+        """Nothing is read of it until it is served."""
+        self._held = True
+        # Not at once: uvloop begins to read behind `connection_made`, whatever that did.
+        asyncio.get_running_loop().call_soon(self._pace_reading)
+
     async def serve(self) -> None:
         """Handle requests until the connection ends."""
+        self._held = False
+        self._pace_reading()
         async with asyncio.TaskGroup() as tasks:
             with self._ended_by_errors():
                 while not self._closed:
@@ -254,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
         except (WireError, BrokerError) as error:
             self.abort(str(error))
         except Exception:  # one request that we cannot handle must not stop the broker: close and tell
-            log.exception("a request of %s failed; its connection is closed", self._host)
+            log.exception("a request of %s failed; its connection is closed", self.host)
             self.abort("internal error")
 
     async def _serve_one(self, frame: bytearray, tasks: asyncio.TaskGroup) -> None:
@@ -318,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
         behind = self._requests if self.inter_broker else ()
         context = RequestContext(
-            version, header.client_id, self._host, served, self.inter_broker, behind, self._behind_waiters
+            version, header.client_id, self.host, served, self.inter_broker, behind, self._behind_waiters
         )
         response = await (begin or handler.handle)(self._broker, request, context)
         if isinstance(response, Unfinished):
@@ -349,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         """Close at once. May be called again."""
         if not self._closed and self._transport is not None:
-            log.info("closing the connection of %s: %s", self._host, reason)
+            log.info("closing the connection of %s: %s", self.host, reason)
             self._closed = True
             self._arrived.set()
             self._writable.set()

@@ -72,6 +72,9 @@ BYTES_PER_TURN = 64 * KIB
 UNSENT_ANSWERS_BYTES_MAX = 256 * MIB
 # A frame that was begun, and of which nothing more came for so long, closes its connection.
 FRAME_STALL_MS = 30 * 1000
+# Connections beyond max.connections that wait until another one goes; more are closed. As many as the kernel's queue of
+# connections that nobody has accepted would hold.
+CONNECTIONS_WAITING_MAX = 100
 # How often idle and stalled connections are looked for.
 CONNECTION_CHECK_MS = 1000
 

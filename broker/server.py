@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from heapq import nsmallest
 
 from broker import descriptors
 from broker.base.address import Address
@@ -13,9 +15,10 @@ from broker.broker import Broker
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.errors import BrokerError
-from broker.limits import CONNECTION_CHECK_MS
+from broker.limits import CONNECTION_CHECK_MS, CONNECTIONS_WAITING_MAX
 from broker.memory import RequestMemory
 from broker.outside import Outside
+from broker.topics.broker_configs import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP
 from broker.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -33,8 +36,13 @@ class Server:
         self.broker = broker
         self.memory = RequestMemory(broker.config.queued_max_request_bytes)
         self.connections: dict[Connection, asyncio.Task[None] | None] = {}
+        """Those that are served; None: refused, and not gone yet."""
+        self._waiting: dict[Connection, None] = {}
+        self._of_host: Counter[str] = Counter()
         self._tasks = tasks
         self._stopping = False
+        self._take_limits()
+        broker.broker_configs.listeners.append(self._take_limits)
 
     @property
     def address(self) -> str:
@@ -42,16 +50,53 @@ class Server:
         host, port = self.broker.advertised
         return f"{host}:{port}"
 
+    def _take_limits(self) -> None:
+        """Kafka's max.connections (KIP-402) and max.connections.per.ip, which are set also while the broker runs."""
+        configs, config = self.broker.broker_configs, self.broker.config
+        self._most = int(configs.value(MAX_CONNECTIONS) or config.max_connections)
+        self._most_of_host = int(configs.value(MAX_CONNECTIONS_PER_IP) or config.max_connections_per_ip)
+        self._close_excess()
+        self._serve_waiting()
+
     def opened(self, connection: Connection) -> None:
-        # Clients that take every connection must not cut the brokers off from each other.
-        too_many = len(self.connections) >= self.broker.config.max_connections and not connection.inter_broker
+        self._of_host[connection.host] += 1
         if self._stopping:
             # Accepted before the listeners were closed, and told of after it: nobody would ever end it.
             self._refuse(connection, "the broker stops")
-        elif too_many or descriptors.nearly_all_used(connection.fd):
-            self._refuse(connection, "too many connections")
+        elif descriptors.nearly_all_used(connection.fd):
+            self._refuse(connection, "nearly all files that the broker may have are open")
+        elif connection.inter_broker:
+            # Clients that take every connection must not cut the brokers off from each other.
+            self._serve(connection)
+            self._close_excess()
+        elif self._of_host[connection.host] > self._most_of_host:
+            self._refuse(connection, f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})")
+        elif len(self.connections) < self._most:
+            self._serve(connection)
+        elif len(self._waiting) < CONNECTIONS_WAITING_MAX:
+            connection.hold()
+            self._waiting[connection] = None
         else:
-            self.connections[connection] = self._tasks.create_task(connection.serve())
+            self._refuse(connection, f"there are {self._most} connections ({MAX_CONNECTIONS}), and others wait")
+
+    def _serve(self, connection: Connection) -> None:
+        self.connections[connection] = self._tasks.create_task(connection.serve())
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and len(self.connections) < self._most and not self._stopping:
+            connection = next(iter(self._waiting))
+            del self._waiting[connection]
+            self._serve(connection)
+
+    def _close_excess(self) -> None:
+        """Of clients, those that were quiet for longest."""
+        if len(self.connections) > self._most:
+            standing = [connection for connection in self.connections if not connection.closed]
+            clients = [connection for connection in standing if not connection.inter_broker]
+            for one in nsmallest(len(standing) - self._most, clients, key=lambda one: one.active_at):
+                one.abort(
+                    f"there are more than {self._most} connections ({MAX_CONNECTIONS}), and it is quiet for longest"
+                )
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         self.connections[connection] = None
@@ -60,22 +105,27 @@ class Server:
     def lost(self, connection: Connection, held_bytes: int) -> None:
         """What its last request waits for (records, a rebalance) nobody is waiting for any more."""
         self.memory.abandon(connection, held_bytes)
+        self._of_host[connection.host] -= 1
+        if not self._of_host[connection.host]:
+            del self._of_host[connection.host]
+        self._waiting.pop(connection, None)
         task = self.connections.pop(connection, None)
         if task is not None:
             task.cancel()
+        self._serve_waiting()
 
     async def watch_connections(self) -> None:
         """Close connections that are idle or stand still; ends only by being cancelled."""
         while True:
             await asyncio.sleep(CONNECTION_CHECK_MS / 1000)
             now = self.broker.clock.monotonic()
-            for connection in list(self.connections):
+            for connection in [*self.connections, *self._waiting]:
                 connection.check(now)
 
     def abort_connections(self) -> None:
         """Those that stand, and those that come."""
         self._stopping = True
-        for connection in list(self.connections):
+        for connection in [*self.connections, *self._waiting]:
             connection.abort("the broker stops")
 
 

@@ -46,8 +46,9 @@ async def _describe(
             topic = broker.view.require(asked.resource_name)
             configs = [_topic_config(broker, topic, config, request) for config in CATALOGUE.values()]
         elif asked.resource_type == BROKER_RESOURCE:
-            configs = [_broker_config(setting, request) for setting in _settings(broker, asked.resource_name)]
-            configs += _dynamic_configs(broker, asked.resource_name, request)
+            settings = _settings(broker, asked.resource_name)
+            configs = [_broker_config(one, request) for one in settings if one.name not in DYNAMIC]
+            configs += _dynamic_configs(broker, asked.resource_name, settings, request)
         else:
             raise InvalidTopicRequest(f"Resources of type {asked.resource_type} have no configs here.")
     except BrokerError as error:
@@ -68,11 +69,21 @@ def _settings(broker: Broker, name: str) -> list[BrokerSetting]:
     return broker_settings(broker.config, broker.advertised)
 
 
-def _dynamic_configs(broker: Broker, name: str, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
+def _dynamic_configs(
+    broker: Broker, name: str, settings: list[BrokerSetting], request: DescribeConfigsRequest
+) -> list[DescribeConfigsResourceResult]:
     """Of this broker all that can be set; of the cluster's default what is."""
     configs = broker.broker_configs
     if name:
-        return [_config(one, _set_on_broker(broker, one.name), one.name, request) for one in DYNAMIC.values()]
+        static = {
+            one.name: [DescribeConfigsSynonym(one.name, one.value, one.source)]
+            for one in settings
+            if one.source is not ConfigSource.DEFAULT
+        }
+        return [
+            _config(one, _set_on_broker(broker, one.name) + static.get(one.name, []), one.name, request)
+            for one in DYNAMIC.values()
+        ]
     return [
         _config(
             DYNAMIC[name], [DescribeConfigsSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)], None, request

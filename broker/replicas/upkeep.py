@@ -28,6 +28,14 @@ class Upkeep:
         self._replicas = replicas
         self._config = config
         self._checkpoint = checkpoint
+        self._cleaner_backoff_ms = config.log_cleaner_backoff_ms
+        self._backoff_changed = asyncio.Event()
+
+    def set_cleaner_backoff(self, backoff_ms: int) -> None:
+        """The pause that lasts begins anew, if it was another one."""
+        if backoff_ms != self._cleaner_backoff_ms:
+            self._cleaner_backoff_ms = backoff_ms
+            self._backoff_changed.set()
 
     def _still_here(self, partition: Partition) -> bool:
         """And online."""
@@ -62,11 +70,20 @@ class Upkeep:
 
     async def compact(self) -> None:
         while True:
-            await asyncio.sleep(self._config.log_cleaner_backoff_ms / 1000)
+            await self._cleaner_pause()
             for partition in self._replicas.partitions():
                 await asyncio.sleep(0)
                 if self._still_here(partition) and partition.log.config.compacted:
                     await self._try_compaction(partition)
+
+    async def _cleaner_pause(self) -> None:
+        while True:
+            self._backoff_changed.clear()
+            try:
+                async with asyncio.timeout(self._cleaner_backoff_ms / 1000):
+                    await self._backoff_changed.wait()
+            except TimeoutError:
+                return
 
     async def _try_compaction(self, partition: Partition) -> None:
         try:

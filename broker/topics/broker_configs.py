@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.topics.catalogue import CATALOGUE, LONG_MAX, ConfigType, TopicConfig
+from broker.topics.catalogue import CATALOGUE, INT_MAX, LONG_MAX, ConfigType, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.vocabulary import ConfigSource
 
@@ -47,12 +47,24 @@ _LONGS = {
 _SHORTS = {"offsets_topic_replication_factor", "transaction_state_log_replication_factor"}
 
 
+_DEFAULTS: Final = {field.name: field.default for field in fields(BrokerConfig)}
+
+
+def _of_start(field: str, type_: ConfigType, documentation: str, low: int) -> TopicConfig:
+    """What a broker is started with, and may be told otherwise while it runs."""
+    high = LONG_MAX if type_ is ConfigType.LONG else INT_MAX
+    return TopicConfig(field.replace("_", "."), type_, str(_DEFAULTS[field]), documentation, low, high)
+
+
 def _rate(name: str, documentation: str) -> TopicConfig:
     return TopicConfig(name, ConfigType.LONG, str(LONG_MAX), documentation)
 
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+CLEANER_BACKOFF: Final = "log.cleaner.backoff.ms"
+MAX_CONNECTIONS: Final = "max.connections"
+MAX_CONNECTIONS_PER_IP: Final = "max.connections.per.ip"
 TOPIC_DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "cleanup.policy": "log.cleanup.policy",
@@ -82,6 +94,10 @@ DYNAMIC: Mapping[str, TopicConfig] = MappingProxyType(
             _rate(LEADER_RATE, "Bytes per second that are copied from throttled leaders to replicas out of sync."),
             _rate(FOLLOWER_RATE, "Bytes per second that throttled replicas copy while they are out of sync."),
             _rate("replica.alter.log.dirs.io.max.bytes.per.second", "Kept for tools: there is one log directory."),
+            _of_start("log_cleaner_backoff_ms", ConfigType.LONG, "How long compaction pauses between two rounds.", 0),
+            # Kafka takes 0, too, after which nobody could ever connect to set it back.
+            _of_start("max_connections", ConfigType.INT, "Above it clients wait; those of brokers count, and stay.", 1),
+            _of_start("max_connections_per_ip", ConfigType.INT, "Of clients at one address; more are closed.", 1),
         )
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,38 @@ async def test_the_nearest_one_that_is_set_holds_and_is_shown_first(tmp_path: Pa
         assert server.broker.require_partition("later", 0).log.config.retention_ms == 3000
 
 
+async def test_what_a_broker_is_started_with_can_be_set_too_and_comes_back(tmp_path: Path) -> None:
+    name, other = "max.connections", "log.cleaner.backoff.ms"
+    async with running_server(tmp_path, max_connections=7) as server, connect(server.address) as client:
+        started = [(name, 4), (name, 5)]
+        assert await shown(client, "1", BROKER, name) == ("7", 4, started)
+        assert await shown(client, "1", BROKER, other) == ("15000", 5, [(other, 5)])
+        assert await alter(client, AlterableConfig(name, SET, "9"), name=ALL, kind=BROKER) == 0
+        assert await alter(client, AlterableConfig(name, SET, "8"), name="1", kind=BROKER) == 0
+        assert await shown(client, "1", BROKER, name) == ("8", 2, [(name, 2), (name, 3), *started])
+        assert await shown(client, ALL, BROKER, name) == ("9", 3, [(name, 3)])
+        for of in ("1", ALL):
+            assert await alter(client, AlterableConfig(name, DELETE, None), name=of, kind=BROKER) == 0
+        assert await shown(client, "1", BROKER, name) == ("7", 4, started)
+
+
+async def test_the_cleaner_goes_by_its_new_pause_at_once(tmp_path: Path) -> None:
+    """Also when it is in the middle of a long one."""
+    async with (
+        running_server(tmp_path, log_cleaner_backoff_ms=3_600_000) as server,
+        connect(server.address) as client,
+        asyncio.timeout(60),
+    ):
+        await client.create_topic("t", cleanup_policy="compact", segment_bytes="300", min_cleanable_dirty_ratio="0.01")
+        for number in range(8):
+            assert (await client.produce("t", batch_of(f"{number}" + "x" * 100, key=b"k"))).error_code == 0
+        log = server.broker.require_partition("t", 0).log
+        before = log.size_bytes
+        assert await alter(client, AlterableConfig("log.cleaner.backoff.ms", SET, "20"), name="1", kind=BROKER) == 0
+        while log.size_bytes > before / 2:
+            await asyncio.sleep(0.02)
+
+
 async def test_what_is_produced_is_checked_by_it(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as address, connect(address) as client:
         await client.create_topic("t")
@@ -83,6 +116,9 @@ async def test_what_is_refused_changes_nothing(tmp_path: Path, name: str) -> Non
             (AlterableConfig("log.cleanup.policy", SET, "shred"), 40),
             (AlterableConfig("log.segment.bytes", APPEND, "3"), 40),
             (AlterableConfig("log.segment.bytes", SET, None), 42),
+            (AlterableConfig("max.connections", SET, "0"), 40),
+            (AlterableConfig("max.connections.per.ip", SET, "0"), 40),
+            (AlterableConfig("log.cleaner.backoff.ms", SET, "-1"), 40),
         ):
             assert await alter(client, good, bad, name=name, kind=BROKER) == code, bad
         assert await alter(client, good, name=name, kind=BROKER, check=True) == 0

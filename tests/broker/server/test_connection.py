@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.limits import CONNECTION_REQUESTS_QUEUED_MAX
+from broker.limits import CONNECTION_REQUESTS_QUEUED_MAX, CONNECTIONS_WAITING_MAX
 from broker.wire.frames import RequestHeader, encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.messages.fetch import FetchResponse
@@ -202,16 +203,65 @@ async def test_a_client_that_does_not_read_is_not_served_on(tmp_path: Path) -> N
             assert len(values_in(response.responses[0].partitions[0])) == 8
 
 
-async def test_more_connections_than_allowed_are_closed(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, max_connections=2) as address:
+async def test_more_connections_than_allowed_wait_in_turn_and_more_than_may_wait_are_closed(tmp_path: Path) -> None:
+    """KIP-402; the kernel's queue does not tell who of them went meanwhile, and neither does ours."""
+    async with running_server(tmp_path, max_connections=2) as server, AsyncExitStack() as stack:
+
+        async def client() -> WireClient:
+            return await stack.enter_async_context(connect(server.address))
+
+        first, second = await client(), await client()
+        assert await works(first)
+        assert await works(second)
+        waiting = [await client() for _ in range(CONNECTIONS_WAITING_MAX)]
+        for one in waiting:
+            await one.send(ApiVersionsRequest("test", "1"), 3)
+        assert await (await client()).is_closed()
+        assert await works(first)
+        assert (len(server.connections), server.memory.used_bytes) == (2, 0), "nothing is read of who waits"
+        waiting[0].writer.close()
+        second.writer.close()
+        assert isinstance((await waiting[1].receive(18, 3))[1], ApiVersionsResponse)
+        assert await works(waiting[1])
+        assert len(server.connections) == 2
+        waiting[1].writer.close()
+        assert isinstance((await waiting[2].receive(18, 3))[1], ApiVersionsResponse)
+
+
+async def test_an_address_has_no_more_connections_than_allowed(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, max_connections_per_ip=2) as address:
         async with connect(address) as first, connect(address) as second:
             assert await works(first)
             assert await works(second)
             async with connect(address) as third:
                 assert await third.is_closed()
             assert await works(first)
-        async with connect(address) as again, asyncio.timeout(60):
-            assert await works(again)
+        async with asyncio.timeout(60):
+            while True:
+                async with connect(address) as again:
+                    with suppress(ConnectionError, asyncio.IncompleteReadError):
+                        assert await works(again)
+                        break
+
+
+async def test_a_limit_that_is_lowered_closes_who_was_quiet_for_longest(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(server.address)) for _ in range(4)]
+        for one in (2, 0, 1, 3):
+            assert await works(clients[one])
+        configs = server.broker.broker_configs
+        await configs.alter(default=True, change=lambda _: {"max.connections": "2"})
+        assert await clients[2].is_closed()
+        assert await clients[0].is_closed()
+        assert await works(clients[1])
+        waiting = await stack.enter_async_context(connect(server.address))
+        await waiting.send(ApiVersionsRequest("test", "1"), 3)
+        assert await works(clients[3])
+        await configs.alter(default=False, change=lambda _: {"max.connections": "3"})
+        assert isinstance((await waiting.receive(18, 3))[1], ApiVersionsResponse)
+        await configs.alter(default=True, change=lambda _: {"max.connections.per.ip": "3"})
+        assert await (await stack.enter_async_context(connect(server.address))).is_closed()
+        assert await works(waiting)
 
 
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,13 +94,21 @@ async def test_a_fetch_that_waits_is_answered_when_another_request_follows_it(tm
 
 
 async def test_clients_that_take_every_connection_do_not_cut_off_brokers(tmp_path: Path) -> None:
-    async with World().broker(tmp_path, max_connections=1) as server, connect(server.address) as client:
-        await client.create_topic("t")
-        async with connect(server.address) as second:
-            assert await second.is_closed()
+    """KIP-402: the client that was quiet for longest goes; KIP-402 knows no limit by address for brokers either."""
+    limits = {"max_connections": 2, "max_connections_per_ip": 3}
+    async with World().broker(tmp_path, **limits) as server, AsyncExitStack() as stack:
+        quiet, client = [await stack.enter_async_context(connect(server.address)) for _ in range(2)]
+        await quiet.create_topic("t")
+        await client.create_topic("u")
         inside = endpoint(server, INTER_BROKER_LISTENER)
         async with connect(f"{inside.host}:{inside.port}") as broker:
             assert (await broker.fetch("t", 0)).error_code == 0
+            assert await quiet.is_closed()
+            assert (await client.fetch("t", 0)).error_code == 0
+            async with connect(f"{inside.host}:{inside.port}") as more, connect(f"{inside.host}:{inside.port}") as most:
+                assert (await more.fetch("t", 0)).error_code == 0
+                assert (await most.fetch("t", 0)).error_code == 0
+                assert await client.is_closed()
 
 
 async def test_a_port_that_is_taken_is_named_and_the_other_one_is_free_again(tmp_path: Path) -> None:
