@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -19,6 +19,8 @@ from broker.client.configs import ConfigEntry, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.model import ClusterMetadata, Node, Partition, read_metadata
 from broker.client.offsets import list_each_offset
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
 
@@ -41,6 +43,10 @@ class ClusterFindingKind(StrEnum):
     BELOW_MIN_INSYNC_REPLICAS = "below_min_insync_replicas"
     UNDER_REPLICATED = "under_replicated"
     TOPIC_UNREADABLE = "topic_unreadable"
+    REPLICA_NOT_ASSIGNED = "replica_not_assigned"
+    STRAY = "stray"
+    """Records that farshore's own broker set aside, because the metadata does not have their topic id there."""
+    LOG_DIR_UNREADABLE = "log_dir_unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,10 @@ class ClusterLook:
     @property
     def controller_id(self) -> int | None:
         return None if self.is_kraft else _known(self.metadata)
+
+
+LogDirs = Mapping[int, Sequence[DescribeLogDirsResult] | ClientError]
+"""What each broker has on its disks, or why it does not tell."""
 
 
 async def look_from_each(cluster: Cluster) -> ClusterLook:
@@ -197,7 +207,29 @@ async def _findings(cluster: Cluster, node_ids: Collection[int]) -> list[Cluster
     refused = {where: answer for where, answer in answers.items() if isinstance(answer, ClientError)}
     configs = await describe_topic_configs(cluster, look.metadata.topics)
     wanted = {name: _min_insync(entries) for name, entries in configs.items() if not isinstance(entries, KafkaError)}
-    return [*broker_findings(look, node_ids), *partition_findings(look, refused, wanted)]
+    heard = [node_id for node_id, told in look.told.items() if not isinstance(told, ClientError)]
+    dirs = await _log_dirs(cluster, heard)
+    return [*broker_findings(look, node_ids), *partition_findings(look, refused, wanted), *disk_findings(look, dirs)]
+
+
+async def _log_dirs(cluster: Cluster, node_ids: Iterable[int]) -> LogDirs:
+    found: dict[int, Sequence[DescribeLogDirsResult] | ClientError] = {}
+
+    async def ask(node_id: int) -> None:
+        try:
+            connection = await cluster.connection(node_id)
+            answer = await connection.request(DescribeLogDirsRequest(None))
+        except ClientError as error:
+            found[node_id] = error
+        else:
+            found[node_id] = answer.results
+            if answer.error_code:
+                found[node_id] = KafkaError(answer.error_code, f"broker {node_id} does not tell what is on its disks")
+
+    async with asyncio.TaskGroup() as tasks:
+        for node_id in node_ids:
+            tasks.create_task(ask(node_id))
+    return found
 
 
 def _min_insync(entries: Mapping[str, ConfigEntry]) -> int:
@@ -254,6 +286,47 @@ def partition_findings(
             )
         elif lacking:
             yield ClusterFinding(kind.UNDER_REPLICATED, *where, None, f"{in_sync}; lacking: {lacking}")
+
+
+def disk_findings(look: ClusterLook, dirs: LogDirs) -> Iterator[ClusterFinding]:
+    """What brokers have on their disks that is not theirs to have. Who tells nothing is said not to."""
+    unreadable = ClusterFindingKind.LOG_DIR_UNREADABLE
+    assigned = {where: state.replicas for where, state in look.partitions()}
+    for node_id, told in sorted(dirs.items()):
+        if isinstance(told, ClientError):
+            yield ClusterFinding(unreadable, None, None, node_id, f"what it has on its disks is not known: {told}")
+            continue
+        for each in told:
+            if each.error_code:
+                detail = f"{each.log_dir}: {ErrorCode.of(each.error_code).description}"
+                yield ClusterFinding(unreadable, None, None, node_id, detail)
+            # Of a topic that cannot be read nobody knows whose it is.
+            topics = [topic for topic in each.topics if topic.name not in look.metadata.topic_errors]
+            yield from _not_its_own(node_id, replace(each, topics=topics), assigned)
+
+
+def _not_its_own(
+    node_id: int, has: DescribeLogDirsResult, assigned: Mapping[TopicPartition, Sequence[int]]
+) -> Iterator[ClusterFinding]:
+    for topic in has.topics:
+        for replica in topic.partitions:
+            where = TopicPartition(topic.name, replica.partition_index)
+            replicas = assigned.get(where)
+            if replicas is None or node_id not in replicas:
+                detail = f"{replica.partition_size} bytes in {has.log_dir}; {_assigned_to(replicas)}"
+                yield ClusterFinding(ClusterFindingKind.REPLICA_NOT_ASSIGNED, *where, node_id, detail)
+    for stray in has.strays:
+        detail = (
+            f"{stray.size} bytes that the metadata does not have on this broker are kept, and taken in again when it "
+            f"has them again; where they are not wanted: rm -r {stray.folder}"
+        )
+        yield ClusterFinding(ClusterFindingKind.STRAY, stray.topic, stray.partition, node_id, detail)
+
+
+def _assigned_to(replicas: Sequence[int] | None) -> str:
+    if replicas is None:
+        return "the metadata has no such partition"
+    return f"the metadata has its replicas on brokers {', '.join(map(str, replicas))}"
 
 
 def _known(metadata: ClusterMetadata) -> int | None:

@@ -1,11 +1,17 @@
-"""DescribeLogDirs, v1-4: the one data directory, and how large each partition is. v4 the disk's size (KIP-827)."""
+"""DescribeLogDirs, v1-4: the one data directory, and how large each partition is. v4 the disk's size (KIP-827).
+
+Who asks for everything is also told what was set aside, in a field that Kafka does not have.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from pathlib import Path
 
 from broker.broker import Broker
 from broker.handlers.handler import Handler, RequestContext
+from broker.topics.folders import PartitionFolders
 from broker.topics.partition import Partition
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -15,19 +21,31 @@ from broker.wire.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    StrayFolder,
 )
 
 
 async def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     path = str(broker.config.data_dir.absolute())
+    folders = PartitionFolders(Path(path))
     try:
         usage = shutil.disk_usage(path)
+        strays = await asyncio.to_thread(folders.strays) if request.topics is None else []
     except OSError:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path)])
     asked = ((name, _online(broker, name, indexes)) for name, indexes in _asked(broker, request))
     topics = [DescribeLogDirsTopic(name, [_size(each) for each in online]) for name, online in asked if online]
     return DescribeLogDirsResponse(
-        results=[DescribeLogDirsResult(0, path, topics, total_bytes=usage.total, usable_bytes=usage.free)]
+        results=[
+            DescribeLogDirsResult(
+                error_code=0,
+                log_dir=path,
+                topics=topics,
+                total_bytes=usage.total,
+                usable_bytes=usage.free,
+                strays=[StrayFolder(each.topic, each.partition, str(each.folder), each.size_bytes) for each in strays],
+            )
+        ]
     )
 
 

@@ -15,8 +15,9 @@ import re
 import shutil
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.errors import LogDamaged
 from broker.limits import FILES_SYNCED_EACH_MAX
@@ -27,10 +28,19 @@ from broker.wire.vocabulary import TopicPartition
 PARTITION_METADATA: Final = "partition.metadata"
 
 _PARTITION_FOLDER = re.compile(r"[a-zA-Z0-9._-]+-\d+")
-_STRAY_FOLDER = re.compile(rf".+-(\d+)\.([0-9a-f]{{32}}){layout.STRAY}")
+_STRAY_FOLDER = re.compile(rf"(.+)-(\d+)\.([0-9a-f]{{32}}){layout.STRAY}")
 _TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
 
 log = logging.getLogger(__name__)
+
+
+class Stray(NamedTuple):
+    """`topic` as the folder's name has it: the end of a long one is missing there."""
+
+    topic: str
+    partition: int
+    folder: Path
+    size_bytes: int
 
 
 class PartitionFolders:
@@ -132,6 +142,11 @@ class PartitionFolders:
             if _PARTITION_FOLDER.fullmatch(path.name) and _may_have_metadata(path)
         ]
 
+    def strays(self) -> list[Stray]:
+        """What was set aside. Raises OSError."""
+        found = [(path, _STRAY_FOLDER.fullmatch(path.name)) for path in sorted(self.path.iterdir())]
+        return [Stray(name[1], int(name[2]), path, _size_bytes(path)) for path, name in found if name is not None]
+
     def segments(self) -> int:
         """How many segments there are: so many files are open while the broker runs. What cannot be looked into has
         none; its own opening says why. Raises OSError.
@@ -163,7 +178,7 @@ def _stray_name(folder: str, topic_id: uuid.UUID) -> str:
 
 def _strays(names: Iterable[str]) -> dict[tuple[uuid.UUID, int], str]:
     found = [(name, stray) for name in names if (stray := _STRAY_FOLDER.fullmatch(name)) is not None]
-    return {(uuid.UUID(stray[2]), int(stray[1])): name for name, stray in found}
+    return {(uuid.UUID(stray[3]), int(stray[2])): name for name, stray in found}
 
 
 def _topic_id_in(path: Path) -> uuid.UUID | None:
@@ -179,6 +194,15 @@ def _may_have_metadata(path: Path) -> bool:
         return (path / PARTITION_METADATA).exists()
     except OSError:
         return True
+
+
+def _size_bytes(path: Path) -> int:
+    """Of the files in it that are there, and can be looked at."""
+    total = 0
+    for name in _names_in(path):
+        with suppress(OSError):
+            total += (path / name).stat().st_size
+    return total
 
 
 def _names_in(path: Path) -> list[str]:

@@ -117,7 +117,7 @@ def controller_command(context: AppContext, site_name: str, output: str) -> None
 @click.pass_obj
 def verify_command(context: AppContext, site_name: str, output: str) -> None:
     """Check that every broker of the file is there, answers and tells the same, every partition has a leader that
-    answers, and every replica is in sync.
+    answers, every replica is in sync, and no broker has others, or records that it set aside.
 
     What is found is looked for again two seconds later, and told if it is still there. Exit code 4 when it is.
     """

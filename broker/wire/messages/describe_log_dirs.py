@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.wire.messages.own_fields import OWN_TAG
 from broker.wire.schema import (
     Kind,
     Message,
@@ -43,12 +44,23 @@ class DescribeLogDirsTopic(Struct):
 
 
 @struct
+class StrayFolder(Struct):
+    """What a broker keeps of a partition that the metadata does not have: an answer of Kafka's does not name these."""
+
+    topic: str = string()
+    partition: int = int32()
+    folder: str = string()
+    size: int = int64()
+
+
+@struct
 class DescribeLogDirsResult(Struct):
     error_code: int = int16()
     log_dir: str = string()
     topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
     total_bytes: int = int64(default=-1, since=4)
     usable_bytes: int = int64(default=-1, since=4)
+    strays: list[StrayFolder] = array(StrayFolder, since=2, tag=OWN_TAG)
 
 
 @message(key=35, versions=(1, 4), flexible=2)

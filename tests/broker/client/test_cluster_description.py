@@ -12,10 +12,12 @@ from broker.client.cluster import Cluster
 from broker.client.cluster_description import (
     ClusterFindingKind,
     ClusterLook,
+    LogDirs,
     broker_findings,
     controllers_told,
     describe_brokers,
     describe_cluster,
+    disk_findings,
     look_from_each,
     partition_findings,
     verify_cluster,
@@ -25,6 +27,12 @@ from broker.client.model import ClusterMetadata, Node, Partition, Topic
 from broker.client.site import Site
 from broker.controller.requests import NewTopic
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+    StrayFolder,
+)
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from tests.broker.running import TIMEOUT_MS
 from tests.broker.running_cluster import running_cluster, until
@@ -112,6 +120,38 @@ def test_a_broker_that_is_gone_is_listed_with_what_it_has() -> None:
     ]
     assert [each.problem for each in described] == ["", "silent", "it is not there"]
     assert [each.is_controller for each in described] == [True, False, False]
+
+
+def on_disk(partition: int, *strays: StrayFolder, error: int = 0) -> DescribeLogDirsResult:
+    topics = [DescribeLogDirsTopic("t", [DescribeLogDirsPartition(partition, 70)])]
+    return DescribeLogDirsResult(error, "/data", topics, strays=list(strays))
+
+
+def test_what_a_broker_has_and_should_not_have_is_named() -> None:
+    cluster = look(metadata(Partition(0, 1, 5, (1, 3), (1, 3))))
+    dirs = {
+        1: [on_disk(0)],
+        2: [on_disk(0)],
+        3: [on_disk(1, StrayFolder("u", 4, "/data/u-4.id-stray", 9))],
+    }
+    named = [(each.kind, each.topic, each.partition, each.broker) for each in disk_findings(cluster, dirs)]
+    assert named == [
+        (Kind.REPLICA_NOT_ASSIGNED, "t", 0, 2),
+        (Kind.REPLICA_NOT_ASSIGNED, "t", 1, 3),
+        (Kind.STRAY, "u", 4, 3),
+    ]
+    details = [each.detail for each in disk_findings(cluster, dirs)]
+    assert details[0] == "70 bytes in /data; the metadata has its replicas on brokers 1, 3"
+    assert details[1] == "70 bytes in /data; the metadata has no such partition"
+    assert details[2].endswith("rm -r /data/u-4.id-stray")
+    unreadable = replace(metadata(), topics={}, topic_errors={"t": ErrorCode.UNKNOWN_SERVER_ERROR})
+    assert {each.kind for each in disk_findings(look(unreadable), dirs)} == {Kind.STRAY}
+
+
+def test_a_disk_that_cannot_be_read_and_a_broker_that_tells_nothing_are_findings() -> None:
+    dirs: LogDirs = {1: [DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, "/data")], 2: ConnectionLost("silent")}
+    named = [(each.kind, each.broker) for each in disk_findings(look(), dirs)]
+    assert named == [(Kind.LOG_DIR_UNREADABLE, 1), (Kind.LOG_DIR_UNREADABLE, 2)]
 
 
 class QuickClock(SystemClock):

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.cluster_description import ClusterFindingKind, verify_cluster
+from broker.client.site import Site
 from broker.cluster.zookeeper.session import Create, Delete, SetData
 from broker.controller.requests import NewTopic
 from tests.broker.cluster.fake_zookeeper import FakeZooKeeper
@@ -179,6 +182,13 @@ async def test_topics_that_a_hand_removed_keep_their_records_and_go_on_when_they
         await until(lambda: len(list(tmp_path.glob("*/t-0.*-stray"))) == len(NODES))
         assert "its deletion was not ordered" in caplog.text
         await cluster.start(await another_controls(cluster))
+        site = Site("east", ",".join(server.address for server in cluster.servers.values()))
+        async with Cluster(site) as seen:
+            found = [each for each in await verify_cluster(seen) if each.kind is ClusterFindingKind.STRAY]
+        assert [(each.topic, each.partition, each.broker) for each in found] == [("t", 0, node) for node in NODES]
+        for node, stray in zip(NODES, found, strict=True):
+            (folder,) = tmp_path.glob(f"{node}/*-stray")
+            assert stray.detail.endswith(f"rm -r {folder}")
         for each, data in whole.items():
             write(zookeeper, each, data)
         await all_in_sync(cluster)

@@ -15,6 +15,7 @@ from kafka.protocol.api_message import ApiMessage
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from broker.wire.messages.own_fields import OWN_TAG
 from broker.wire.schema import ZERO_UUID, FieldSpec, Kind, Message, Struct
 
 _EPOCH = datetime.datetime.fromtimestamp(0, tz=datetime.UTC)
@@ -26,7 +27,7 @@ _KAFKA_PYTHON: dict[str, Any] = {cls.__name__: cls for base in (ApiMessage, ApiD
 
 
 def _present(cls: type[Struct], version: int) -> Iterator[FieldSpec]:
-    return (spec for spec in cls.FIELDS if spec.is_in(version))
+    return (spec for spec in cls.FIELDS if spec.is_in(version) and spec.tag != OWN_TAG)
 
 
 # -- kio: a class per version, whose fields stand in the same order as ours

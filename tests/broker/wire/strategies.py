@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 from hypothesis import strategies as st
 
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.own_fields import OWN_TAG
 from broker.wire.schema import FieldSpec, Kind, Message, Struct
 
 S = TypeVar("S", bound=Struct)
@@ -99,6 +100,21 @@ def project(message: S, version: int) -> S:
     return type(message)(
         **{spec.name: _projected(spec, getattr(message, spec.name), version) for spec in message.FIELDS}
     )
+
+
+def kafkas(message: S) -> S:
+    """Without what is farshore's own in it."""
+    out = {}
+    for spec in message.FIELDS:
+        value = getattr(message, spec.name)
+        if spec.tag == OWN_TAG:
+            value = _default(spec)
+        elif isinstance(value, list):
+            value = [kafkas(item) if isinstance(item, Struct) else item for item in value]
+        elif isinstance(value, Struct):
+            value = kafkas(value)
+        out[spec.name] = value
+    return type(message)(**out)
 
 
 def plain(value: Any) -> Any:
