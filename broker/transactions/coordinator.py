@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
 
+from broker.base.clock import steady_ms
 from broker.coordination.host import CoordinatorHost
 from broker.coordination.internal_log import Producer, StateLog
 from broker.coordination.limits import COORDINATOR_LOAD_RECORDS_PER_TURN
@@ -47,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class MarkerRetry(NamedTuple):
-    at_ms: int
+    at_ms: float
     pause_ms: int
 
 
@@ -61,6 +62,8 @@ class TransactionCoordinator:
         self.transactions: dict[str, Transaction] = {}
         self._open: set[str] = set()
         """Ids whose transaction is ongoing or prepared: what the timer looks at."""
+        self._open_since_ms: dict[str, float] = {}
+        """Of ongoing ones, by the steady clock."""
         self._unmarked: dict[str, set[TopicPartition]] = {}
         """Prepared ids -> the partitions whose marker is still to be written."""
         self._retries: dict[str, MarkerRetry] = {}
@@ -99,7 +102,7 @@ class TransactionCoordinator:
 
     async def run(self) -> None:
         """Abort what is open for too long, end what is decided, forget old ids; ends only by being cancelled."""
-        next_check_ms = self._now_ms() + TRANSACTIONAL_ID_CHECK_MS
+        next_check_ms = self._steady_ms() + TRANSACTIONAL_ID_CHECK_MS
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._earlier_deadline.clear()
@@ -107,14 +110,14 @@ class TransactionCoordinator:
                     # Each by itself: one that waits for its replicas holds up no other.
                     tasks.create_task(self.attend(transactional_id))
                     await asyncio.sleep(0)
-                wait_ms = min(self._next_deadline_ms(), next_check_ms) - self._now_ms()
+                wait_ms = min(self._next_deadline_ms(), next_check_ms) - self._steady_ms()
                 try:
                     async with asyncio.timeout(max(wait_ms, 0) / 1000):
                         await self._earlier_deadline.wait()
                 except TimeoutError:
                     pass
-                if self._now_ms() >= next_check_ms:
-                    next_check_ms = self._now_ms() + TRANSACTIONAL_ID_CHECK_MS
+                if self._steady_ms() >= next_check_ms:
+                    next_check_ms = self._steady_ms() + TRANSACTIONAL_ID_CHECK_MS
                     self.expire_ids()
 
     def _due_ms(self, transactional_id: str) -> float:
@@ -122,14 +125,14 @@ class TransactionCoordinator:
         if retry is not None:
             return retry.at_ms
         current = self.transactions[transactional_id]
-        return -inf if current.state.prepared else current.deadline_ms
+        return -inf if current.state.prepared else self._open_since_ms[transactional_id] + current.timeout_ms
 
     def _next_deadline_ms(self) -> float:
         return min((self._due_ms(id_) for id_ in self._open - self._attended), default=inf)
 
     def due(self) -> list[str]:
         """The ids that have to be attended to now."""
-        now_ms = self._now_ms()
+        now_ms = self._steady_ms()
         return sorted(id_ for id_ in self._open - self._attended if self._due_ms(id_) <= now_ms)
 
     async def attend(self, transactional_id: str) -> None:
@@ -138,7 +141,8 @@ class TransactionCoordinator:
             return
         with self._attending(transactional_id):
             try:
-                timed_out = decide_timeout(self.transactions[transactional_id], self._now_ms())
+                open_ms = self._steady_ms() - self._open_since_ms.get(transactional_id, inf)
+                timed_out = decide_timeout(self.transactions[transactional_id], open_ms, self._now_ms())
                 if timed_out is not None:
                     self._store(timed_out)
                 if self.transactions[transactional_id].state.prepared:
@@ -231,8 +235,13 @@ class TransactionCoordinator:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
-        # The wall clock, unlike for groups: a transaction's start is in the log and must hold after a restart.
         return self._host.clock.now_ms()
+
+    def _steady_ms(self) -> float:
+        """What waits goes by this one. A wall clock that was set, or another broker's, is wrong by an hour at times:
+        that must neither end transactions nor keep them open. So the time of one that is loaded begins anew.
+        """
+        return steady_ms(self._host.clock)
 
     def _store(self, transaction: Transaction) -> None:
         """Raises BrokerError, with nothing changed."""
@@ -248,6 +257,10 @@ class TransactionCoordinator:
         else:
             self._open.discard(transactional_id)
             self._retries.pop(transactional_id, None)
+        if transaction.state is TransactionState.ONGOING:
+            self._open_since_ms.setdefault(transactional_id, self._steady_ms())
+        else:
+            self._open_since_ms.pop(transactional_id, None)
         if transaction.state.prepared:
             self._unmarked[transactional_id] = set(transaction.partitions)
         else:
@@ -284,7 +297,7 @@ class TransactionCoordinator:
     def _retry_later(self, transactional_id: str, error: BrokerError) -> None:
         earlier = self._retries.get(transactional_id)
         pause_ms = min(earlier.pause_ms * 2, MARKER_RETRY_MAX_MS) if earlier else MARKER_RETRY_MS
-        self._retries[transactional_id] = MarkerRetry(self._now_ms() + pause_ms, pause_ms)
+        self._retries[transactional_id] = MarkerRetry(self._steady_ms() + pause_ms, pause_ms)
         log.warning("transaction of %s is not ended yet, tried again in %d ms: %s", transactional_id, pause_ms, error)
 
     async def _complete(self, transactional_id: str) -> None:

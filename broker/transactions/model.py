@@ -57,11 +57,6 @@ class Transaction:
     previous_epoch: int = NO_PRODUCER_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
 
-    @property
-    def deadline_ms(self) -> int:
-        """When an ongoing transaction is aborted."""
-        return self.start_ms + self.timeout_ms
-
 
 @dataclass(frozen=True, slots=True)
 class InitAsk:
@@ -199,9 +194,11 @@ def complete(prepared: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def decide_timeout(current: Transaction, now_ms: int) -> Transaction | None:
-    """The abort of a transaction that was open for too long; None while it has time."""
-    if current.state is not TransactionState.ONGOING or now_ms < current.deadline_ms:
+def decide_timeout(current: Transaction, open_ms: float, now_ms: int) -> Transaction | None:
+    """The abort of a transaction that was open for too long; None while it has time. `open_ms`: for how long it was, by
+    a steady clock.
+    """
+    if current.state is not TransactionState.ONGOING or open_ms < current.timeout_ms:
         return None
     return _fence(current, now_ms)
 

@@ -11,9 +11,10 @@ class ManualClock:
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._suspended_ms = 0
+        self._wrong_ms = 0
 
     def now_ms(self) -> int:
-        return self._now_ms
+        return self._now_ms + self._wrong_ms
 
     def monotonic(self) -> float:
         return (self._now_ms - self._suspended_ms) / 1000
@@ -26,6 +27,10 @@ class ManualClock:
 
     def advance(self, by_ms: int) -> None:
         self._now_ms += by_ms
+
+    def set_wall(self, by_ms: int) -> None:
+        """Somebody sets the wall clock, on (or back), and no time passes."""
+        self._wrong_ms += by_ms
 
     def suspend(self, for_ms: int) -> None:
         """The machine: `monotonic` stands still."""

@@ -170,6 +170,34 @@ async def test_a_transaction_that_is_open_too_long_is_aborted(tmp_path: Path) ->
     assert (await init(host)).producer_epoch == producer.producer_epoch + 2
 
 
+@pytest.mark.parametrize("wrong_ms", [-3_600_000, 3_600_000])
+@pytest.mark.parametrize("loaded", [False, True])
+async def test_no_wrong_wall_clock_ends_a_transaction_or_keeps_it_open(
+    tmp_path: Path, wrong_ms: int, loaded: bool
+) -> None:
+    """It was set, or is that of the broker that leads the coordinator's partition now."""
+    clock = ManualClock()
+    host = start(tmp_path, clock)
+    host.create_topic("flights")
+    producer = await init(host)
+    add(host, producer)
+    produce(host, producer, 0, transactional=True)
+    clock.set_wall(wrong_ms)
+    if loaded:
+        host = host.restart(clean=False)
+    clock.advance(59_999)
+    await tick(host)
+    assert host.log("flights").last_stable_offset == 0, "it has its time"
+    with host.offline("flights"):
+        clock.advance(1)
+        await tick(host)
+        assert host.transactions.transactions["farshore-link"].state is TransactionState.PREPARE_ABORT
+    clock.set_wall(wrong_ms)
+    clock.advance(MARKER_RETRY_MS)
+    await tick(host)
+    assert host.log("flights").last_stable_offset == 2, "and no more"
+
+
 async def test_the_timer_aborts_by_itself(tmp_path: Path) -> None:
     host = start(tmp_path, SystemClock())
     host.create_topic("flights")

@@ -121,11 +121,11 @@ def test_only_partitions_of_the_open_transaction_take_transactional_records() ->
 
 
 def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
-    assert decide_timeout(OPEN, 59_999) is None
-    late = decide_timeout(OPEN, 60_000)
+    assert decide_timeout(OPEN, 59_999, 1) is None
+    late = decide_timeout(OPEN, 60_000, 1)
     assert late is not None
     assert (late.state, late.producer_epoch) == (TransactionState.PREPARE_ABORT, 1)
-    assert decide_timeout(IDLE, 10**12) is None
+    assert decide_timeout(IDLE, 10**12, 1) is None
 
 
 def test_kafkas_record_format_of_a_transaction() -> None:
@@ -182,7 +182,7 @@ def test_at_any_time_one_epoch_owns_the_id(steps: list[str]) -> None:
         elif current is not None and step == "complete" and current.state.prepared:
             decision = complete(current, 0)
         else:
-            decision = decide_timeout(current, 10**9) if current else None
+            decision = decide_timeout(current, 10**9, 0) if current else None
         if isinstance(decision, AbortFirst):
             current = decision.prepared
         elif isinstance(decision, Transaction):

@@ -168,7 +168,8 @@ class SimulatedCluster:
     def _time_out(self, transactional_id: str, start_ms: int) -> None:
         current = self._transactions[transactional_id]
         if current.start_ms == start_ms:
-            decided = transactions.decide_timeout(current, self.clock.now_ms())
+            now_ms = self.clock.now_ms()
+            decided = transactions.decide_timeout(current, now_ms - start_ms, now_ms)
             if decided is not None:
                 self._prepare(decided)
 
