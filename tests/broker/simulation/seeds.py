@@ -6,14 +6,26 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from tests.broker.simulation.aimed import ControllersDeposed, SessionsEnd
 from tests.broker.simulation.story import Story
 from tests.broker.worlds import Worlds
 
 
-def _story(seed: int, folder: Path) -> Story:
+def _story(seed: int, folder: Path, kind: type[Story] = Story) -> Story:
     # Brokers under faults complain, and what they say is looked at nowhere.
     logging.disable(logging.ERROR)
-    return Story(seed, folder)
+    return kind(seed, folder)
 
 
-WORLDS: Final = Worlds("CLUSTER", _story, "tests/broker/simulation")
+def _sessions_end(seed: int, folder: Path) -> Story:
+    return _story(seed, folder, SessionsEnd)
+
+
+def _controllers_deposed(seed: int, folder: Path) -> Story:
+    return _story(seed, folder, ControllersDeposed)
+
+
+TESTS: Final = "tests/broker/simulation"
+WORLDS: Final = Worlds("CLUSTER", _story, TESTS)
+SESSIONS_END: Final = Worlds("CLUSTER_SESSIONS", _sessions_end, TESTS)
+CONTROLLERS_DEPOSED: Final = Worlds("CLUSTER_CONTROLLERS", _controllers_deposed, TESTS)

@@ -31,6 +31,8 @@ BEGIN_S: Final = 30.0
 CHAOS_S: Final = 8.0
 SETTLED_S: Final = 90.0
 LOOK_S: Final = 0.2
+HOUR_MS: Final = 3_600_000
+FAULTS: Final = ("kill", "kill", "torn", "pause", "pause", "cut", "cut", "cut", "reset", "stop", "clock")
 
 
 class Story:
@@ -136,7 +138,7 @@ class Story:
     async def _disturb(self) -> None:
         while True:
             await asyncio.sleep(self.rng.expovariate(1 / self._pace_s))
-            what = self.rng.choice(["kill", "kill", "torn", "pause", "pause", "cut", "cut", "cut", "reset", "stop"])
+            what = self.rng.choice(FAULTS)
             self._fault(what, self.rng.choice(list(self.world.nodes)))
 
     def _fault(self, what: str, node_id: int) -> None:
@@ -144,7 +146,9 @@ class Story:
         node = world.nodes[node_id]
         if node.life.dead:
             return
-        if what == "kill":
+        if what == "clock":
+            world.set_wall(node_id, rng.choice([-HOUR_MS, 0, HOUR_MS]))
+        elif what == "kill":
             world.kill(node_id)
             loop.call_later(rng.uniform(0.05, 3.0), world.start, node_id)
         elif what == "torn" and node.disk is not None and node.runs:
@@ -171,15 +175,21 @@ class Story:
             "one way": [(host, other)],
             "pair": [(host, other), (other, host)],
             "alone": [way for one in others for way in ((host, one), (one, host))],
-            "zookeeper": [(host, ZOOKEEPER), (ZOOKEEPER, host)],
+            "zookeeper": zookeeper_ways(host),
             "clients": [(host, CLIENTS), (CLIENTS, host)],
         }[shape]
         world.note(f"{host} is cut: {shape} {other}")
-        world.counts["cuts"] += 1
-        length_s = rng.choice([0.2, 1.0, 3.0])
+        self._cut_ways(ways)
+        world.loop.call_later(rng.choice([0.2, 1.0, 3.0]), self._mend_ways, ways)
+
+    def _cut_ways(self, ways: list[tuple[str, str]]) -> None:
+        self.world.counts["cuts"] += 1
         for way in ways:
-            world.cut(*way)
-            world.loop.call_later(length_s, world.mend, *way)
+            self.world.cut(*way)
+
+    def _mend_ways(self, ways: list[tuple[str, str]]) -> None:
+        for way in ways:
+            self.world.mend(*way)
 
     # -- what operators do -----------------------------------------------------------------------------------------
 
@@ -205,3 +215,7 @@ class Story:
         else:
             await ask(node_id, DeleteTopicsRequest(topic_names=["u"], timeout_ms=3000), 5)
         self.world.counts[what] += 1
+
+
+def zookeeper_ways(host: str) -> list[tuple[str, str]]:
+    return [(host, ZOOKEEPER), (ZOOKEEPER, host)]

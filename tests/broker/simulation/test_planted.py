@@ -19,7 +19,8 @@ from tests.broker.plants import (
     expands_too_early,
     truncates_by_high_watermark,
 )
-from tests.broker.simulation.seeds import WORLDS
+from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, SESSIONS_END, WORLDS
+from tests.broker.worlds import Worlds
 
 SEEDS = 1000
 
@@ -60,28 +61,26 @@ def elects_who_is_not_in_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(elections, "_changed", planted)
 
 
-PLANTS: tuple[Plant, ...] = (
-    acknowledges_before_it_is_replicated,
-    refuses_what_others_may_have,
-    truncates_by_high_watermark,
-    a_coordinator_tells_what_is_not_replicated,
-    elects_who_is_not_in_sync,
+PLANTS: tuple[tuple[Plant, Worlds], ...] = (
+    (acknowledges_before_it_is_replicated, WORLDS),
+    (refuses_what_others_may_have, WORLDS),
+    (truncates_by_high_watermark, WORLDS),
+    (a_coordinator_tells_what_is_not_replicated, WORLDS),
+    (elects_who_is_not_in_sync, WORLDS),
+    (leads_when_its_session_is_over, SESSIONS_END),
+    (takes_orders_of_who_was_controller_once, CONTROLLERS_DEPOSED),
 )
-RARE: tuple[Plant, ...] = (
-    expands_too_early,
-    leads_when_its_session_is_over,
-    takes_orders_of_who_was_controller_once,
-)
-"""What they do harm with takes a hundred seeds and more to meet."""
+RARE: tuple[tuple[Plant, Worlds], ...] = ((expands_too_early, WORLDS),)
+"""What it does harm with takes a hundred seeds and more to meet."""
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "plant",
-    [*PLANTS, *(pytest.param(plant, marks=pytest.mark.slow) for plant in RARE)],
-    ids=lambda plant: plant.__name__,
+    ("plant", "worlds"),
+    [*PLANTS, *(pytest.param(*each, marks=pytest.mark.slow) for each in RARE)],
+    ids=lambda given: given.name if isinstance(given, Worlds) else given.__name__,
 )
-def test_a_planted_bug_is_found(plant: Plant) -> None:
-    found = WORLDS.first_finding_of(plant, range(SEEDS))
+def test_a_planted_bug_is_found(plant: Plant, worlds: Worlds) -> None:
+    found = worlds.first_finding_of(plant, range(SEEDS))
     assert found is not None
     print(f"seed {found[0]}: {found[1]}")

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.simulation.seeds import WORLDS
+from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, SESSIONS_END, WORLDS
+from tests.broker.worlds import Worlds
 
 SEEDS = 100
+SEEDS_OF_AIMED = 10
 REPLAYED = (3, 14)
+OFTEN = {
+    "acknowledged": 50, "read": 50, "commits": 10, "offsets told": 10, "crashes": 2, "torn": 0.5, "pauses": 1,
+    "cuts": 2, "clocks": 0.5, "move": 0.5, "elect": 0.2, "make": 0.2, "delete": 0.2,
+}  # fmt: skip
+"""What the seeds are for, and how often in each it happens at least."""
+OFTEN_IN_AIMED = {"acknowledged": 50, "read": 50, "commits": 10, "offsets told": 10, "cuts": 2}
 
 
 @pytest.mark.timeout(7200)
-def test_what_clients_were_told_holds_whatever_happens() -> None:
-    if WORLDS.alone is not None:
-        (way,) = WORLDS.ways([WORLDS.alone])
+@pytest.mark.parametrize(
+    ("worlds", "count", "often"),
+    [
+        (WORLDS, SEEDS, OFTEN),
+        (SESSIONS_END, SEEDS_OF_AIMED, OFTEN_IN_AIMED),
+        (CONTROLLERS_DEPOSED, SEEDS_OF_AIMED, OFTEN_IN_AIMED),
+    ],
+    ids=["all", "sessions end", "controllers deposed"],
+)
+def test_what_clients_were_told_holds_whatever_happens(worlds: Worlds, count: int, often: dict[str, float]) -> None:
+    if worlds.alone is not None:
+        (way,) = worlds.ways([worlds.alone])
         print("\n".join(way))
         return
-    seeds = WORLDS.seeds(SEEDS)
-    counts = WORLDS.run_seeds(seeds)
-    # What the seeds are for has happened, often.
-    for what, per_seed in {
-        "acknowledged": 50, "read": 50, "commits": 10, "offsets told": 10, "crashes": 2, "torn": 0.5, "pauses": 1,
-        "cuts": 2, "move": 0.5, "elect": 0.2, "make": 0.2, "delete": 0.2,
-    }.items():  # fmt: skip
+    seeds = worlds.seeds(count)
+    counts = worlds.run_seeds(seeds)
+    for what, per_seed in often.items():
         assert counts[what] >= len(seeds) * per_seed, f"{what}: {counts}"
 
 

@@ -22,6 +22,7 @@ from uuid import UUID
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
 from broker.cluster.view import ClusterView
+from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
 from broker.cluster.zookeeper.session import OpenSession, ZooKeeper
 from broker.config import BrokerConfig
@@ -42,6 +43,15 @@ TICK_S: Final = 0.1
 LAG_MS: Final = 800
 CONNECT_S: Final = 2.0
 LOCK_FILE: Final = ".lock"
+
+
+class NodeClock(SimulatedClock):
+    """Of one host: somebody may set its wall clock."""
+
+    wrong_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.wrong_ms
 
 
 class SimDisk(CrashingDisk):
@@ -79,9 +89,10 @@ class SimReplica:
 class SimNode:
     """A host: its folder outlives the processes on it."""
 
-    def __init__(self, node_id: int, folder: Path) -> None:
+    def __init__(self, node_id: int, folder: Path, clock: NodeClock) -> None:
         self.node_id = node_id
         self.folder = folder
+        self.clock = clock
         self.life = Life(node_id, 0, dead=True)
         self.disk: SimDisk | None = None
         self.server: Server | None = None
@@ -104,7 +115,7 @@ class World:
         self.states = StateJudge()
         self.zookeeper = SimZooKeeper(self.clock, self.states, self.network, SESSION_MS)
         size = self.rng.choice([3, 3, 4])
-        self.nodes = {one: SimNode(one, folder / f"{one}") for one in range(1, size + 1)}
+        self.nodes = {one: SimNode(one, folder / f"{one}", NodeClock(self.loop)) for one in range(1, size + 1)}
         self.counts: Counter[str] = Counter()
         self.trace: list[str] = []
         self.judges: dict[tuple[UUID, int], Judge] = {}
@@ -127,7 +138,7 @@ class World:
         disk = node.disk = SimDisk(self, life)
         node.server, node.stop = None, asyncio.Event()
         self.note(f"{node_id} starts")
-        outside = Outside(self.clock, self._open_session(node), disk, random.Random(self.rng.random()))
+        outside = Outside(node.clock, self._open_session(node), disk, random.Random(self.rng.random()))
         task = self.loop.create_task(self._live(node, life, outside), context=context_of(life))
         task.add_done_callback(lambda done: self._ended(node, life, done), context=NOBODY)
         self.ended.append(task)
@@ -208,6 +219,11 @@ class World:
             life.paused = False
             self.loop.go_on(life)
 
+    def set_wall(self, node_id: int, wrong_ms: int) -> None:
+        self.note(f"the wall clock of {node_id} is wrong by {wrong_ms / 1000:.0f} s")
+        self.counts["clocks"] += 1
+        self.nodes[node_id].clock.wrong_ms = wrong_ms
+
     def cut(self, here: str, there: str) -> None:
         self.network.cut(here, there)
         for session in self._sessions_between(here, there):
@@ -261,6 +277,11 @@ class World:
         """As some broker tells clients, which may be long ago."""
         servers = list(self.servers())
         return self.rng.choice(servers).broker.view.leader_of(topic, index) if servers else None
+
+    def controller(self) -> int | None:
+        """As ZooKeeper has it."""
+        found = self.zookeeper.find(layout.CONTROLLER)
+        return None if found is None else layout.decode_controller(found.data)
 
     def judge(self, topic: str, index: int) -> Judge:
         """Of a topic that some broker has told of at some time."""
