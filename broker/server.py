@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from heapq import nsmallest
+from typing import Final
 
 from broker import descriptors
 from broker.base.address import Address
@@ -22,6 +23,9 @@ from broker.topics.broker_configs import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP
 from broker.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
+
+
+NO_MORE_FILES: Final = "nearly all files that the broker may have are open (ulimit -Hn)"
 
 
 class CannotListen(BrokerError):
@@ -63,12 +67,14 @@ class Server:
         if self._stopping:
             # Accepted before the listeners were closed, and told of after it: nobody would ever end it.
             self._refuse(connection, "the broker stops")
-        elif descriptors.nearly_all_used(connection.fd):
-            self._refuse(connection, "nearly all files that the broker may have are open")
         elif connection.inter_broker:
-            # Clients that take every connection must not cut the brokers off from each other.
+            # Clients that take every connection, or file, must not cut the brokers off from each other.
             self._serve(connection)
             self._close_excess()
+            if descriptors.nearly_all_used(connection.fd):
+                self._close_quietest(1, NO_MORE_FILES)
+        elif descriptors.nearly_all_used(connection.fd):
+            self._refuse(connection, NO_MORE_FILES)
         elif self._of_host[connection.host] > self._most_of_host:
             self._refuse(connection, f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})")
         elif len(self.connections) < self._most:
@@ -89,14 +95,14 @@ class Server:
             self._serve(connection)
 
     def _close_excess(self) -> None:
-        """Of clients, those that were quiet for longest."""
         if len(self.connections) > self._most:
-            standing = [connection for connection in self.connections if not connection.closed]
-            clients = [connection for connection in standing if not connection.inter_broker]
-            for one in nsmallest(len(standing) - self._most, clients, key=lambda one: one.active_at):
-                one.abort(
-                    f"there are more than {self._most} connections ({MAX_CONNECTIONS}), and it is quiet for longest"
-                )
+            standing = sum(not connection.closed for connection in self.connections)
+            self._close_quietest(standing - self._most, f"there are more than {self._most} ({MAX_CONNECTIONS})")
+
+    def _close_quietest(self, count: int, why: str) -> None:
+        clients = [each for each in self.connections if not (each.inter_broker or each.closed)]
+        for one in nsmallest(count, clients, key=lambda one: one.active_at):
+            one.abort(f"{why}, and this one was quiet for longest")
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         self.connections[connection] = None

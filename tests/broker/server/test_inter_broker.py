@@ -15,6 +15,7 @@ from broker.cluster.peers import Peers
 from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper import layout
 from broker.config import BrokerConfig
+from broker.limits import DESCRIPTORS_KEPT
 from broker.server import CannotListen, Server
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -26,6 +27,7 @@ from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic,
 from tests.broker.on_zookeeper import World
 from tests.broker.running import running_server
 from tests.broker.running_cluster import until
+from tests.broker.server.test_descriptors import room_for
 from tests.broker.wire_client import batch_of, connect, fetch_request, values_in
 from tests.ports import free_port
 
@@ -109,6 +111,18 @@ async def test_clients_that_take_every_connection_do_not_cut_off_brokers(tmp_pat
                 assert (await more.fetch("t", 0)).error_code == 0
                 assert (await most.fetch("t", 0)).error_code == 0
                 assert await client.is_closed()
+
+
+async def test_clients_that_take_every_file_do_not_cut_off_brokers(tmp_path: Path) -> None:
+    async with World().broker(tmp_path) as server, connect(server.address) as quiet, AsyncExitStack() as stack:
+        await quiet.create_topic("t")
+        inside = endpoint(server, INTER_BROKER_LISTENER)
+        with room_for(DESCRIPTORS_KEPT + 10):
+            clients = [await stack.enter_async_context(connect(server.address)) for _ in range(10)]
+            assert await clients[-1].is_closed()
+            async with connect(f"{inside.host}:{inside.port}") as broker:
+                assert (await broker.fetch("t", 0)).error_code == 0
+                assert await quiet.is_closed(), "it was quiet for longest"
 
 
 async def test_a_port_that_is_taken_is_named_and_the_other_one_is_free_again(tmp_path: Path) -> None:
