@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.cluster.metadata import DeletedTopic
+from broker.cluster.metadata import Controller, DeletedTopic, TopicState
+from broker.cluster.metadata_store import MetadataConflict, MetadataStore
 from broker.controller.errors import ReignOver
 from broker.controller.issuing import deletion_orders
 from broker.controller.queues import Answer
@@ -24,6 +25,33 @@ log = logging.getLogger(__name__)
 
 Asked = Mapping[tuple[int, UUID], Answer]
 """By node and topic id."""
+
+
+async def carry_on(store: MetadataStore, controller: Controller, topics: dict[str, TopicState]) -> None:
+    """Takes topics out whose deletion was cut off: nobody can ask for those any more. What cannot be deleted stays, and
+    that is its damage.
+    """
+    for name in await store.topic_deletions() & topics.keys():
+        topic = topics.pop(name)
+        try:
+            await store.delete_topic(controller, topic)
+        except MetadataConflict as error:
+            damage = f"it is to be deleted, and cannot be: {error}"
+            topics[name] = replace(topic, partitions=(), damage=damage)
+
+
+async def remembered(
+    store: MetadataStore, controller: Controller, topics: Mapping[str, TopicState]
+) -> dict[UUID, DeletedTopic]:
+    """Topics of which brokers may still have records. One that a hand put back is none: absent again, for whatever
+    reason, it would lose its records by a deletion that was undone.
+    """
+    deleted, there = dict(await store.deleted_topics()), {topic.topic_id for topic in topics.values()}
+    undone = [deleted.pop(topic_id) for topic_id in deleted.keys() & there]
+    if undone:
+        await store.set_deleted_topics(controller, [replace(topic, nodes=frozenset()) for topic in undone])
+        log.warning("deletions are undone, the topics were put back: %s", ", ".join(topic.name for topic in undone))
+    return deleted
 
 
 async def delete(reign: Reign, name: str) -> list[Answer]:

@@ -30,7 +30,7 @@ from broker.cluster.metadata import (
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, OutcomeUnknown
 from broker.cluster.orders import BrokerOrders, Failures, Order, StaleBrokerEpoch
 from broker.controller.cluster import Cluster, States
-from broker.controller.deleting import delete, order_removal
+from broker.controller.deleting import carry_on, delete, order_removal, remembered
 from broker.controller.errors import NotController, ReignOver
 from broker.controller.issuing import (
     complete_metadata,
@@ -120,10 +120,7 @@ class Reign:
             await self.store.take_isr_changes(self.controller)
             await self.store.take_log_dir_failures(self.controller)
             brokers, topics = await self.store.brokers(), await self.store.topics()
-            for name in await self.store.topic_deletions():
-                # A deletion that was cut off: nobody can ask for that topic any more.
-                if (topic := topics.pop(name, None)) is not None:
-                    await self.store.delete_topic(self.controller, topic)
+            await carry_on(self.store, self.controller, topics)
             for name, topic in topics.items():
                 if topic.damage:
                     log.error("topic %s is offline until the next start: %s", name, topic.damage)
@@ -132,7 +129,7 @@ class Reign:
                     topics[name] = await self.store.set_assignment(
                         self.controller, replace(topic, topic_id=new_topic_id(self._rng))
                     )
-            self.deleted = dict(await self.store.deleted_topics())
+            self.deleted = await remembered(self.store, self.controller, topics)
             self.cluster = Cluster(topics, brokers)
             await self._take_defaults()
             await self.write(self.cluster.elections_after_taking_over())

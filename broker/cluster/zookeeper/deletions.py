@@ -13,27 +13,73 @@ from typing import Final
 from uuid import UUID
 
 from broker.cluster.metadata import NO_TOPIC_ID, Controller, DeletedTopic, TopicState
-from broker.cluster.metadata_store import MetadataUnreadable
+from broker.cluster.metadata_store import MetadataConflict, MetadataUnreadable, OutcomeUnknown
 from broker.cluster.zookeeper import layout
-from broker.cluster.zookeeper.errors import NoNode
+from broker.cluster.zookeeper.errors import BadVersion, NoNode, ZooKeeperError
 from broker.cluster.zookeeper.seen import CHANGES
-from broker.cluster.zookeeper.session import Create, Delete, Operation, SetData, ZooKeeper
+from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
 from broker.cluster.zookeeper.topics import fenced, read_each
 from broker.cluster.zookeeper.values import as_text, int32, node_ids
 
 DELETED_TOPICS: Final = "/farshore/deleted_topics"
 OWN_PATHS: Final = ("/farshore", DELETED_TOPICS, CHANGES)
 """Parents first."""
+DELETED_AT_ONCE: Final = 200
+"""Znodes in one transaction."""
 
 log = logging.getLogger(__name__)
 
 
-def remembered(topic: TopicState) -> list[Operation]:
-    """To be written with the deletion's end."""
+async def delete_topic(zk: ZooKeeper, controller: Controller, topic: TopicState, again: bool) -> None:
+    """With whatever stands below it, whoever put it there. Cut off, it leaves the wish to delete, and can be begun
+    again; with its end it is remembered.
+    """
+    path, wish = layout.topic(topic.name), layout.topic_deletion(topic.name)
+    config_path = layout.config(f"topics/{topic.name}")
+    if again and await zk.exists(path) is None:
+        return
+    try:
+        wished = [] if await zk.exists(wish) else [Create(wish)]
+        await fenced(zk, controller, [Check(path, topic.version), *wished])
+        for each in (path, config_path, wish):
+            await _delete_below(zk, controller, each)
+        there = [each for each in (config_path, wish) if await zk.exists(each)]
+        last = [Delete(path, topic.version), *(Delete(each) for each in there), *await _remembered(zk, topic)]
+        await fenced(zk, controller, last)
+    except (BadVersion, NoNode) as refused:
+        raise MetadataConflict(f"topic {topic.name} was changed since version {topic.version}") from refused
+    except OutcomeUnknown:
+        raise
+    except ZooKeeperError as refused:
+        raise MetadataConflict(f"topic {topic.name} is deleted in part: {refused}") from refused
+
+
+async def _delete_below(zk: ZooKeeper, controller: Controller, path: str) -> None:
+    """All that is under a znode, which need not be there."""
+
+    async def below(above: str) -> list[str]:
+        try:
+            return [f"{above}/{name}" for name in await zk.children(above)]
+        except NoNode:
+            return []
+
+    found: list[str] = []
+    level = [path]
+    while level:
+        level = [each for under in await read_each(level, below) for each in under]
+        found += level
+    found.reverse()
+    for start in range(0, len(found), DELETED_AT_ONCE):
+        await fenced(zk, controller, [Delete(each) for each in found[start : start + DELETED_AT_ONCE]])
+
+
+async def _remembered(zk: ZooKeeper, topic: TopicState) -> list[Operation]:
+    """It is already where a hand undid an earlier deletion."""
     if topic.topic_id == NO_TOPIC_ID or not topic.partitions:
         return []  # what cannot be read names no brokers: what they have is set aside
     deleted = DeletedTopic.of(topic)
-    return [Create(_path(deleted.topic_id), _encode(deleted))]
+    path, data = _path(deleted.topic_id), _encode(deleted)
+    return [SetData(path, data) if await zk.exists(path) else Create(path, data)]
 
 
 async def read_deleted_topics(zk: ZooKeeper) -> dict[UUID, DeletedTopic]:

@@ -334,8 +334,7 @@ class ZooKeeperMetadataStore:
         return topics.with_states(topic, written.states)
 
     async def delete_topic(self, controller: Controller, topic: TopicState) -> None:
-        remembered = deletions.remembered(topic)
-        await self._asked(lambda zk, again: topics.delete_topic(zk, controller, topic, remembered, again))
+        await self._asked(lambda zk, again: deletions.delete_topic(zk, controller, topic, again))
 
     async def deleted_topics(self) -> Mapping[UUID, DeletedTopic]:
         return await self._asked(lambda zk, again: deletions.read_deleted_topics(zk))

@@ -169,40 +169,6 @@ async def _stands(zk: ZooKeeper, path: str, data: bytes, version: int) -> bool:
     return found == data and stat.version == version
 
 
-async def delete_topic(
-    zk: ZooKeeper, controller: Controller, topic: TopicState, remembered: Sequence[Operation], again: bool
-) -> None:
-    """Cut off, it leaves the wish to delete, and can be begun again. `remembered` is done with its end."""
-    path, wish = layout.topic(topic.name), layout.topic_deletion(topic.name)
-    config_path = layout.config(f"topics/{topic.name}")
-    if again and await zk.exists(path) is None:
-        return
-    try:
-        wished = [] if await zk.exists(wish) else [Create(wish)]
-        await fenced(zk, controller, [Check(path, topic.version), *wished])
-        await _delete_partitions(zk, controller, topic.name)
-        there = [each for each in (config_path, wish) if await zk.exists(each)]
-        last = [Delete(path, topic.version), *(Delete(each) for each in there), *remembered]
-        await fenced(zk, controller, last)
-    except (BadVersion, NoNode) as refused:
-        raise MetadataConflict(f"topic {topic.name} was changed since version {topic.version}") from refused
-
-
-async def _delete_partitions(zk: ZooKeeper, controller: Controller, name: str) -> None:
-    try:
-        indexes = await zk.children(layout.partitions(name))
-    except NoNode:
-        return
-    for start in range(0, len(indexes), PARTITIONS_AT_ONCE):
-        some = [TopicPartition(name, int(index)) for index in indexes[start : start + PARTITIONS_AT_ONCE]]
-        states = await read_each(some, lambda where: zk.exists(layout.partition_state(where)))
-        gone: list[Operation] = [
-            Delete(layout.partition_state(where)) for where, state in zip(some, states, strict=True) if state
-        ]
-        await fenced(zk, controller, gone + [Delete(layout.partition(where)) for where in some])
-    await fenced(zk, controller, [Delete(layout.partitions(name))])
-
-
 def elected(topic: TopicState) -> dict[TopicPartition, PartitionState]:
     """The partitions that have a leader, which the store does not hold yet."""
     return {

@@ -57,12 +57,13 @@ class _Node:
 
 
 class FakeZooKeeper:
-    """The ensemble. `losses`: asked for each request, with the session and the request's name and path."""
+    """The ensemble. `losses`: asked for each request, with its session, name, path. `protected` nobody may delete."""
 
     def __init__(self, clock: Clock, session_timeout_ms: int = 6000) -> None:
         self.clock = clock
         self.session_timeout_ms = session_timeout_ms
         self.losses: Callable[[FakeSession, str, str], Loss | None] = lambda session, request, path: None
+        self.protected: set[str] = set()
         self.running = True
         self.requests = 0
         self._nodes: dict[str, _Node] = {"/": _Node(b"", Stat(0, 0, 0, 0, 0, 0, 0))}
@@ -169,6 +170,8 @@ class FakeZooKeeper:
         if isinstance(operation, Delete):
             if node.children:
                 raise NotEmpty(f"{path}: the znode has children")
+            if path in self.protected:
+                raise ZooKeeperError(f"{path}: ZooKeeper answered NoAuthError")
             parent, name = _split(path)
             self._changing(path, parent)
             del self._nodes[path]

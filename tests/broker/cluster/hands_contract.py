@@ -23,6 +23,11 @@ REMOVED = (
     "/latest_producer_id_block",
 )  # fmt: skip
 
+LEFT_BELOW = (
+    "/brokers/topics/t/note", "/brokers/topics/t/note/deep", "/brokers/topics/t/partitions/none",
+    "/brokers/topics/t/partitions/0/note", "/brokers/topics/t/partitions/0/state/note", "/config/topics/t/note",
+)  # fmt: skip
+
 
 async def remove(hand: ZooKeeper, path: str) -> None:
     """With all that is under it; what others make again meanwhile too, once."""
@@ -102,3 +107,26 @@ class HandsContract:
             while wanted:
                 wanted.discard(await next_change(changes))
             await registered_after(store, epoch if path in ("/brokers", "/brokers/ids") else epoch - 1)
+
+    async def test_a_deletion_takes_with_it_what_a_hand_left_below_the_topic(
+        self, store: ZooKeeperMetadataStore, hand: ZooKeeper
+    ) -> None:
+        controller = await elected(store)
+        made = await store.create_topic(controller, topic("t"))
+        for path in LEFT_BELOW:
+            await hand.create(path)
+        await store.delete_topic(controller, made)
+        assert await store.topics() == {}
+        assert await hand.exists("/config/topics/t") is None
+
+    async def test_a_topic_that_a_hand_put_back_is_deleted_again(
+        self, store: ZooKeeperMetadataStore, hand: ZooKeeper
+    ) -> None:
+        controller = await elected(store)
+        made = await store.create_topic(controller, topic("t"))
+        data, _ = await hand.get("/brokers/topics/t")
+        await store.delete_topic(controller, made)
+        await hand.create("/brokers/topics/t", data)
+        await store.delete_topic(controller, (await store.topics())["t"])
+        assert await store.topics() == {}
+        assert (await store.deleted_topics()).keys() == {made.topic_id}
