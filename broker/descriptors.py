@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import BrokerError
-from broker.limits import DESCRIPTORS_KEPT
+from broker.limits import DESCRIPTORS_KEPT, DESCRIPTORS_KEPT_FROM_SEGMENTS
 from broker.wire.errors import ErrorCode
 
 _OPEN_FILES: Final = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
@@ -49,6 +49,16 @@ def require(count: int, what: str) -> None:
         raise TooFewDescriptors(
             f"{what}: {count} files to open, {used} are, {DESCRIPTORS_KEPT} are kept back, and the limit is {most}"
         )
+
+
+def few_are_left() -> bool:
+    """Whether a new segment would take one of the last."""
+    try:
+        fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    os.close(fd)
+    return fd >= limit() - DESCRIPTORS_KEPT_FROM_SEGMENTS
 
 
 def nearly_all_used(fd: int) -> bool:

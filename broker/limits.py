@@ -93,6 +93,8 @@ FETCH_SESSION_PARTITIONS_MAX = 100_000
 FETCH_SESSION_EVICTION_MS = 120 * 1000
 # File descriptors that neither clients nor new partitions get.
 DESCRIPTORS_KEPT = 100
+# Of these, how many new segments do not get either: files that are replaced, connections to ZooKeeper and of brokers.
+DESCRIPTORS_KEPT_FROM_SEGMENTS = 50
 # Up to so many new partitions' files are made durable one by one; for more, one sync of the whole disk is faster.
 FILES_SYNCED_EACH_MAX = 16
 # For topics that are made because somebody needs them: a coordinator, or a client that names one.

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from broker import descriptors
 from broker.wire.buffers import Buffer
 
 
@@ -15,6 +16,10 @@ class Disk(Protocol):
 
     def open(self, path: Path) -> int:
         """A descriptor for reading and writing; the file is created when missing."""
+        ...
+
+    def has_few_files_left(self) -> bool:
+        """Whether one more that stays open would take the last that this process may have."""
         ...
 
     def close(self, fd: int) -> None: ...
@@ -59,6 +64,9 @@ class OsDisk:
 
     def open(self, path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def has_few_files_left(self) -> bool:
+        return descriptors.few_are_left()
 
     def close(self, fd: int) -> None:
         os.close(fd)

@@ -15,6 +15,10 @@ DISK_FAILED = (
     "%s: the disk failed: %s; partition %s keeps what it acknowledged and refuses records with KAFKA_STORAGE_ERROR, "
     "which clients try again, until the disk takes them"
 )
+FEW_FILES = (
+    "%s: nearly all files that the broker may have are open, so the last segment of %s grows beyond its limits; raise "
+    "that limit (ulimit -Hn, LimitNOFILE= of the service) and start the broker again"
+)
 DISK_GONE: Final = (
     errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, errno.EUCLEAN, errno.ESTALE, errno.ENOENT,
 )  # fmt: skip
@@ -33,6 +37,7 @@ class StorageGuard:
         self._directory = directory
         self._release = release
         self._disk_failed = False
+        self._few_files = False
 
     @contextmanager
     def errors(self, concerns_log: Callable[[], bool] = lambda: True) -> Iterator[None]:
@@ -60,6 +65,12 @@ class StorageGuard:
             for listener in self.failure_listeners:
                 listener(error)
         return LogStorageError(f"{self._directory}: {error}")
+
+    def told_of_files(self, few: bool) -> None:
+        """Whether few are left; as `failed`."""
+        if few and not self._few_files:
+            log.error(FEW_FILES, self._directory, self._directory.name)
+        self._few_files = few
 
     def written(self) -> None:
         if self._disk_failed:

@@ -22,7 +22,7 @@ from broker.log.producers import ProducedBatch
 from broker.log.readable import ReadableLog
 from broker.log.replicated import checked_batches, runs, write_run
 from broker.log.results import AppendResult
-from broker.log.retention import is_full, segments_to_delete
+from broker.log.retention import is_full, segments_to_delete, unsegmented
 from broker.log.segment import Segment
 from broker.log.store import LogStore
 from broker.log.stored import holds_other_records
@@ -194,7 +194,10 @@ class PartitionLog(ReadableLog):
             raise CorruptRecords(
                 f"a batch of leader epoch {batches[0].header.partition_leader_epoch} behind one of {self.leader_epoch}"
             )
-        for run in runs(batches, self._store.segments[-1], self._config):
+        pieces = list(runs(batches, self._store.segments[-1], self._config))
+        if any(run.rolls for run in pieces) and self._has_few_files_left():
+            pieces = list(runs(batches, self._store.segments[-1], unsegmented(self._config)))
+        for run in pieces:
             with self._guard.errors():
                 write_run(self._store, run, self._config, self._clock.now_ms())
         if batches:
@@ -215,15 +218,29 @@ class PartitionLog(ReadableLog):
 
     def _segment_for(self, header: BatchHeader) -> Segment:
         active = self._store.segments[-1]
-        full = is_full(
-            self._config,
-            size_bytes=active.size_bytes,
-            base_offset=active.base_offset,
-            first_timestamp_ms=active.first_timestamp_ms,
-            batch=header,
-            log_end_offset=active.next_offset,
-        )
+
+        def is_full_by(config: LogConfig) -> bool:
+            return is_full(
+                config,
+                size_bytes=active.size_bytes,
+                base_offset=active.base_offset,
+                first_timestamp_ms=active.first_timestamp_ms,
+                batch=header,
+                log_end_offset=active.next_offset,
+            )
+
+        full = is_full_by(self._config)
+        if full and self._has_few_files_left():
+            full = is_full_by(unsegmented(self._config))
         return self._store.roll() if full else active
+
+    def _has_few_files_left(self) -> bool:
+        """Then the last segment grows: one that cannot be begun would refuse records, and a broker without any file
+        left can neither tell ZooKeeper that it lives nor let anybody in.
+        """
+        few = self._store.disk.has_few_files_left()
+        self._guard.told_of_files(few)
+        return few
 
     # -- what goes -----------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """When a segment is full, and which segments have had their time. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from broker.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX
-from broker.log.config import UNLIMITED, LogConfig
+from broker.log.config import FOREVER, UNLIMITED, LogConfig
 from broker.wire.batch import BatchHeader
 
 
@@ -37,6 +38,11 @@ def is_full(
     if log_end_offset + batch.last_offset_delta - base_offset > SEGMENT_OFFSETS_MAX:
         return True
     return first_timestamp_ms >= 0 and batch.max_timestamp - first_timestamp_ms > config.segment_ms
+
+
+def unsegmented(config: LogConfig) -> LogConfig:
+    """A segment then ends only where its files cannot take more."""
+    return replace(config, segment_bytes=SEGMENT_BYTES_MAX, segment_ms=FOREVER)
 
 
 def segments_to_delete(

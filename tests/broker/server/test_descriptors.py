@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from broker.base.children import module_environment
 from broker.descriptors import TooFewDescriptors
-from broker.limits import DESCRIPTORS_KEPT
+from broker.limits import DESCRIPTORS_KEPT, DESCRIPTORS_KEPT_FROM_SEGMENTS
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_partitions import (
@@ -96,6 +97,31 @@ async def test_clients_do_not_take_what_logs_need(tmp_path: Path) -> None:
                     closed += 1
                 writer.close()
             assert closed >= 15, "each of these sockets has two ends in this process"
+
+
+async def test_segments_grow_where_new_ones_would_take_the_last_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records are taken, and there are files left for what the broker needs to live."""
+    folder = tmp_path / "t-0"
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t", segment_bytes="300")
+        await client.create_topic("other")
+        with room_for(DESCRIPTORS_KEPT_FROM_SEGMENTS + 10):
+            for number in range(40):
+                assert (await client.produce("t", batch_of(f"{number:02}" + "x" * 200))).error_code == 0
+            assert len(list(folder.glob("*.log"))) < 15
+            assert (await client.produce("other", batch_of("v"))).error_code == 0
+        before = len(list(folder.glob("*.log")))
+        for number in range(40, 43):
+            assert (await client.produce("t", batch_of(f"{number:02}" + "x" * 200))).error_code == 0
+        assert len(list(folder.glob("*.log"))) == before + 3
+        read: list[str] = []
+        while len(read) < 43:
+            read += [value[:2] for value in values_in(await client.fetch("t", len(read)))]
+        assert read == [f"{number:02}" for number in range(43)]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert "ulimit" in line
 
 
 async def test_a_start_that_cannot_open_all_logs_says_how_many_it_needs(tmp_path: Path) -> None:
