@@ -95,7 +95,7 @@ DYNAMIC: Mapping[str, TopicConfig] = MappingProxyType(
             _rate(FOLLOWER_RATE, "Bytes per second that throttled replicas copy while they are out of sync."),
             _rate("replica.alter.log.dirs.io.max.bytes.per.second", "Kept for tools: there is one log directory."),
             _of_start("log_cleaner_backoff_ms", ConfigType.LONG, "How long compaction pauses between two rounds.", 0),
-            # Kafka takes 0, too, after which nobody could ever connect to set it back.
+            # With 0 nobody could ever connect to set it back.
             _of_start("max_connections", ConfigType.INT, "Above it clients wait; those of brokers count, and stay.", 1),
             _of_start("max_connections_per_ip", ConfigType.INT, "Of clients at one address; more are closed.", 1),
         )

@@ -159,13 +159,15 @@ class Peer:
             assert time.monotonic() < deadline, found
             await asyncio.sleep(POLL_SECONDS)
 
-    async def until_configured(self, topic: str, name: str, value: str) -> None:
-        """Waits until the broker shows this value of the topic's config."""
+    async def until_configured(self, topic: str, name: str, value: str | None, kind: int = TOPIC_RESOURCE) -> None:
+        """Waits until the broker shows this value of a config of the topic, or of what is of another kind; None: no
+        such config.
+        """
         deadline = time.monotonic() + READY_SECONDS
-        request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, topic, [name])])
+        request = DescribeConfigsRequest([DescribeConfigsResource(kind, topic, [name])])
         while True:
             (described,) = (await self.prepare(request, 4, DescribeConfigsResponse)).results
-            if [config.value for config in described.configs] == [value]:
+            if [config.value for config in described.configs] == ([] if value is None else [value]):
                 return
             assert time.monotonic() < deadline, described
             await asyncio.sleep(POLL_SECONDS)

@@ -147,6 +147,76 @@ async def alter_configs(peer: Peer) -> None:
     await see("with nothing", DEFAULT_SEGMENT_MS)
 
 
+async def dynamic_configs(peer: Peer) -> None:
+    """Set on the broker and on all of them, and taken back: other cases ask the same servers."""
+    topic = await peer.topic()
+
+    async def alter(label: str, name: str, *changes: AlterableConfig, check: bool = False) -> None:
+        resource = AlterConfigsResource(BROKER_RESOURCE, name, list(changes))
+        await peer.ask(label, IncrementalAlterConfigsRequest([resource], check), 1)
+
+    async def see(label: str, segment_ms: str) -> None:
+        await peer.until_configured(topic, "segment.ms", segment_ms)
+        asked = [
+            DescribeConfigsResource(TOPIC_RESOURCE, topic, ["segment.ms"]),
+            DescribeConfigsResource(BROKER_RESOURCE, "1", ["log.roll.ms"]),
+            DescribeConfigsResource(BROKER_RESOURCE, "", ["log.roll.ms"]),
+        ]
+        await peer.ask(label, DescribeConfigsRequest(asked, include_synonyms=True), 4)
+
+    async def replace(label: str, name: str, *configs: tuple[str, str]) -> None:
+        given = [messages.AlterableConfig(*config) for config in configs]
+        request = messages.AlterConfigsRequest([messages.AlterConfigsResource(BROKER_RESOURCE, name, given)])
+        await peer.ask(label, request, 2)
+
+    await alter("on all", "", _change("log.roll.ms", SET, "86400000"))
+    await see("set on all", "86400000")
+    await alter("on the broker", "1", _change("log.roll.ms", SET, "43200000"))
+    await see("set on both", "43200000")
+    await alter("not on the broker", "1", _change("log.roll.ms", DELETE, None))
+    await see("set on all again", "86400000")
+    await replace("replaced on all", "", ("log.roll.ms", "7200000"))
+    await see("set on all anew", "7200000")
+    await replace("replaced on the broker", "1", ("log.roll.ms", "3600000"))
+    await see("set on both anew", "3600000")
+    await replace("nothing on the broker", "1")
+    await replace("nothing on all", "")
+    await peer.until_configured(topic, "segment.ms", DEFAULT_SEGMENT_MS)
+    for name in ("1", ""):
+        await alter(f"log.dirs of {name!r}", name, _change("log.dirs", SET, "/"))
+        await alter(f"num.partitions of {name!r}", name, _change("num.partitions", SET, "3"))
+        await alter(f"a bad value of {name!r}", name, _change("message.max.bytes", SET, "many"))
+        await alter(f"too low, of {name!r}", name, _change("min.insync.replicas", SET, "0"))
+        await alter(f"null of {name!r}", name, _change("log.segment.bytes", SET, None))
+        await alter(f"appended of {name!r}", name, _change("log.segment.bytes", APPEND, "3"))
+        await alter(f"an unknown one of {name!r}", name, _change("no.such.config", SET, "3"), check=True)
+        for limit, value in (
+            ("max.connections", "0"),
+            ("max.connections.per.ip", "0"),
+            ("log.cleaner.backoff.ms", "-1"),
+        ):
+            await alter(f"{limit}={value} of {name!r}", name, _change(limit, SET, value), check=True)
+
+
+async def dynamic_limits(peer: Peer) -> None:
+    """What is applied to the broker itself."""
+    for name, value, other in (
+        ("max.connections", "5000", "6000"),
+        ("max.connections.per.ip", "5000", "6000"),
+        ("log.cleaner.backoff.ms", "20000", "30000"),
+    ):
+        for of, given in (("", value), ("1", other)):
+            resource = AlterConfigsResource(BROKER_RESOURCE, of, [_change(name, SET, given)])
+            await peer.ask(f"{name} of {of!r}", IncrementalAlterConfigsRequest([resource]), 1)
+            await peer.until_configured("1", name, given, BROKER_RESOURCE)
+        asked = [DescribeConfigsResource(BROKER_RESOURCE, of, [name]) for of in ("1", "")]
+        await peer.ask(f"{name} is shown", DescribeConfigsRequest(asked, include_synonyms=True), 4)
+        for of in ("1", ""):
+            resource = AlterConfigsResource(BROKER_RESOURCE, of, [_change(name, DELETE, None)])
+            await peer.ask(f"{name} not of {of!r}", IncrementalAlterConfigsRequest([resource]), 1)
+        await peer.until_configured("", name, None, BROKER_RESOURCE)
+
+
 async def describe_log_dirs(peer: Peer) -> None:
     topic = await peer.topic(partitions=2)
     await peer.produce(topic, batch_of("a"))
@@ -164,6 +234,6 @@ async def describe_acls(peer: Peer) -> None:
 
 
 CASES: tuple[Case, ...] = (
-    describe_configs, alter_configs, incremental_alter_configs, incremental_alter_values, describe_log_dirs,
-    describe_acls,
+    describe_configs, alter_configs, incremental_alter_configs, incremental_alter_values, dynamic_configs,
+    dynamic_limits, describe_log_dirs, describe_acls,
 )  # fmt: skip
