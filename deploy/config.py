@@ -58,6 +58,7 @@ class Configuration:
             topics=table.topics,
             topic_names=table.topic_names,
             groups=table.groups,
+            priority=table.priority,
         )
 
     def site(self, name: str) -> Site:

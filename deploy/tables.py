@@ -12,7 +12,7 @@ from broker.base.address import AddressInvalid, parse_address
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from mirror.fleet.settings import DEFAULT_PREFIX, LEASE_SECONDS_MIN, WITHOUT_ETCD_SECONDS
-from mirror.link import TopicNames
+from mirror.link import Priority, TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
 # Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
@@ -119,6 +119,7 @@ class LinkTable(Table):
     topics: tuple[Regex, ...] = Field(min_length=1)
     topic_names: TopicNames = "same"
     groups: tuple[Regex, ...] = ()
+    priority: Priority = "normal"
 
 
 class FleetTable(Table):

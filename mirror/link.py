@@ -25,6 +25,9 @@ from mirror.names import (
 TopicNames = Literal["same", "prefixed"]
 """How a topic is called at the target: as at the source, or "east.flights"."""
 
+Priority = Literal["low", "normal", "high"]
+"""Which links run where a fleet's workers may not run all of them, and which are begun first."""
+
 INTERNAL_PREFIX: Final = "__"
 CHAOS_PREFIX: Final = "__farshore-chaos-"
 """Before a run's id: the topic of a chaos run, which the run's own mirror copies."""
@@ -60,6 +63,7 @@ class Link:
     side_links: tuple[Link, ...] = ()
     round_links: tuple[Link, ...] = ()
     known_sites: frozenset[str] = frozenset()
+    priority: Priority = "normal"
 
     @property
     def canary_topic(self) -> str:

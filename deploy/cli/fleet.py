@@ -23,7 +23,6 @@ from deploy.cli.terminal import (
 )
 from mirror.fleet.etcd.store import open_etcd
 from mirror.fleet.keys import FleetKeys
-from mirror.fleet.settings import FleetAccess
 from mirror.fleet.status import Move, fleet_status, moves_of
 from mirror.fleet.store import ABSENT, Commit, FleetStore, Put
 from mirror.fleet.view import FleetView
@@ -31,8 +30,11 @@ from mirror.fleet.view import FleetView
 T = TypeVar("T")
 
 POLL_S: Final = 0.2
-WORKER_COLUMNS = ("worker", "lives", "leads", "drained", "links_held", "weight", "near", "started_at")
-LINK_COLUMNS = ("link", "state", "worker", "holder")
+WORKER_COLUMNS = (
+    *("worker", "lives", "leads", "drained", "links_held", "weight", "near"),
+    *("cpu_cores", "bytes_per_second", "lag_offsets", "started_at"),
+)
+LINK_COLUMNS = ("link", "state", "worker", "holder", "bytes_per_second", "records_per_second", "lag_offsets")
 MOVE_COLUMNS = ("link", "holder", "to")
 
 worker_argument = click.argument("worker")
@@ -58,6 +60,9 @@ class Fleet:
     async def look(self) -> FleetView:
         return FleetView(self.keys, await self.store.read(self.keys.prefix))
 
+    async def read(self) -> tuple[FleetKeys, FleetView]:
+        return self.keys, await self.look()
+
     async def wait_until(self, done: Callable[[FleetView], bool], timeout_ms: int) -> bool:
         """Look until it is, or the time is over."""
         clock = SystemClock()
@@ -79,7 +84,7 @@ def fleet_group() -> None:
 @click.pass_obj
 def status_command(context: AppContext, output: str) -> None:
     """Show the workers, who runs which link, and what needs a decision. Exit code 4 when something does."""
-    view = _in_fleet(context, lambda fleet: fleet.look())
+    _, view = _look(context)
     status = fleet_status(view, [link.name for link in context.links()])
     if output == Output.TABLE:
         emit(list(status.workers), output, columns=WORKER_COLUMNS, title="workers")
@@ -98,11 +103,10 @@ def status_command(context: AppContext, output: str) -> None:
 @click.pass_obj
 def plan_command(context: AppContext, without: str | None, rebalance: bool, output: str) -> None:
     """Show which links would move if the load were balanced now; nothing is changed."""
-    view, keys = _in_fleet(context, lambda fleet: fleet.look()), _keys(context)
+    keys, view = _look(context)
     if without is not None:
         _known(view, without)
-    moves = moves_of(keys, view, {}, drain=without, rebalance=rebalance)
-    _show_moves(moves, output)
+    _show_moves(moves_of(keys, view, drain=without, rebalance=rebalance), output)
 
 
 @fleet_group.command("drain")
@@ -116,19 +120,16 @@ def drain_command(
     context: AppContext, worker: str, even_if_links_stop: bool, dry_run: bool, timeout_ms: int, yes: bool
 ) -> None:
     """Move everything away from a worker, and give it nothing until it is undrained. Returns when it runs nothing."""
-    keys = _keys(context)
-    view = _in_fleet(context, lambda fleet: fleet.look())
+    keys, view = _look(context)
     _known(view, worker)
-    moves = moves_of(keys, view, {}, drain=worker)
+    moves = moves_of(keys, view, drain=worker)
     stops = [move.link for move in moves if move.to is None]
     if stops and not even_if_links_stop and not dry_run:
         text = f"nobody else can run {', '.join(stops)}"
         hint = "start another worker first, or let them stop: --even-if-links-stop"
         raise CommandRefused(text, hint, ExitCode.REFUSED)
-    if dry_run:
-        _show_moves(moves, Output.TABLE)
+    if not _consented(moves, dry_run, yes, f"Drain {worker}?"):
         return
-    confirm_plan(_told(moves), yes, question=f"Drain {worker}?", columns=MOVE_COLUMNS)
 
     def is_empty(view: FleetView) -> bool:
         return all(holder.worker != worker for holder in view.held.values())
@@ -144,16 +145,12 @@ def drain_command(
 @click.pass_obj
 def undrain_command(context: AppContext, worker: str, dry_run: bool, yes: bool) -> None:
     """Let a drained worker have links again; they come some seconds later."""
-    keys = _keys(context)
-    view = _in_fleet(context, lambda fleet: fleet.look())
+    keys, view = _look(context)
     if worker not in view.drained:
         drained = ", ".join(sorted(view.drained)) or "none"
         raise CommandRefused(f"{worker} is not drained; drained are: {drained}", "see: farshore fleet status")
-    moves = moves_of(keys, view, {}, undrain=worker)
-    if dry_run:
-        _show_moves(moves, Output.TABLE)
+    if not _consented(moves_of(keys, view, undrain=worker), dry_run, yes, f"Give links to {worker} again?"):
         return
-    confirm_plan(_told(moves), yes, question=f"Give links to {worker} again?", columns=MOVE_COLUMNS)
     _change(context, Commit({}, {keys.drained(worker): None}), lambda view: worker not in view.drained, 60_000, "")
 
 
@@ -164,15 +161,12 @@ def undrain_command(context: AppContext, worker: str, dry_run: bool, yes: bool) 
 @click.pass_obj
 def rebalance_command(context: AppContext, dry_run: bool, timeout_ms: int, yes: bool) -> None:
     """Share the load out anew, as evenly as it goes, whatever small difference would be left alone otherwise."""
-    keys = _keys(context)
-    view = _in_fleet(context, lambda fleet: fleet.look())
+    keys, view = _look(context)
     if not view.workers:
         raise CommandRefused("no worker lives: there is nobody to share anything with", "run: farshore mirror run")
-    moves = moves_of(keys, view, {}, rebalance=True)
-    if dry_run or not moves:
-        _show_moves(moves, Output.TABLE)
+    moves = moves_of(keys, view, rebalance=True)
+    if not _consented(moves, dry_run or not moves, yes, "Move these?"):
         return
-    confirm_plan(_told(moves), yes, question="Move these?", columns=MOVE_COLUMNS)
 
     def is_done(view: FleetView) -> bool:
         held = {unit: holder.worker for unit, holder in view.held.items()}
@@ -184,7 +178,9 @@ def rebalance_command(context: AppContext, dry_run: bool, timeout_ms: int, yes: 
 
 def _in_fleet(context: AppContext, look: Callable[[Fleet], Awaitable[T]]) -> T:
     """Ask or do something at the fleet's etcd. Raises click.UsageError where the file has no fleet."""
-    access = _access(context)
+    access = context.fleet()
+    if access is None:
+        raise click.UsageError("there is no [fleet] table in farshore.toml: add one with `etcd`")
 
     async def with_store() -> T:
         async with open_etcd(access, SystemClock()) as store:
@@ -193,15 +189,8 @@ def _in_fleet(context: AppContext, look: Callable[[Fleet], Awaitable[T]]) -> T:
     return run_async(with_store())
 
 
-def _access(context: AppContext) -> FleetAccess:
-    access = context.fleet()
-    if access is None:
-        raise click.UsageError("there is no [fleet] table in farshore.toml: add one with `etcd`")
-    return access
-
-
-def _keys(context: AppContext) -> FleetKeys:
-    return FleetKeys(_access(context).settings.prefix)
+def _look(context: AppContext) -> tuple[FleetKeys, FleetView]:
+    return _in_fleet(context, lambda fleet: fleet.read())
 
 
 def _change(context: AppContext, commit: Commit, done: Callable[[FleetView], bool], timeout_ms: int, what: str) -> None:
@@ -229,5 +218,10 @@ def _show_moves(moves: list[Move], output: str) -> None:
     emit(moves, output, columns=MOVE_COLUMNS)
 
 
-def _told(moves: list[Move]) -> object:
-    return moves or "nothing moves"
+def _consented(moves: list[Move], dry_run: bool, yes: bool, question: str) -> bool:
+    """Show the moves; False where that was all that was asked for. Raises CommandRefused where the answer is no."""
+    if dry_run:
+        _show_moves(moves, Output.TABLE)
+        return False
+    confirm_plan(moves or "nothing moves", yes, question=question, columns=MOVE_COLUMNS)
+    return True

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import click
 
@@ -15,11 +16,13 @@ from deploy.cli.terminal import AppContext, run_async
 from mirror.fleet.keys import OfferedLink, WorkerRecord
 from mirror.fleet.member import FleetCoordinator
 from mirror.fleet.settings import FleetAccess
-from mirror.link import Link
+from mirror.link import Link, Priority
 from mirror.worker.events import lines_of
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.service import run_links
 from mirror.worker.startup import worker_name
+
+PRIORITIES: Final[Mapping[Priority, int]] = {"low": -1, "normal": 0, "high": 1}
 
 
 @click.group("mirror")
@@ -39,9 +42,15 @@ def mirror_group() -> None:
 @click.option(
     "--near", metavar="SITE", multiple=True, help="In a fleet: links to this site run here rather than elsewhere."
 )
+@click.option("--max-links", type=click.IntRange(1), metavar="NUMBER", help="In a fleet: run no more links than this.")
 @click.pass_obj
 def run_command(
-    context: AppContext, link_names: tuple[str, ...], worker: str | None, weight: float | None, near: tuple[str, ...]
+    context: AppContext,
+    link_names: tuple[str, ...],
+    worker: str | None,
+    weight: float | None,
+    near: tuple[str, ...],
+    max_links: int | None,
 ) -> None:
     """Mirror until stopped (SIGTERM, Ctrl-C): all links of farshore.toml, or those named.
 
@@ -52,8 +61,9 @@ def run_command(
     if not links:
         raise click.UsageError("there is no link in farshore.toml: add a [[links]] table")
     fleet = context.fleet()
-    if fleet is None and (worker is not None or weight is not None or near):
-        raise click.UsageError("there is no [fleet] table in farshore.toml: leave out --worker, --weight and --near")
+    if fleet is None and any(option is not None for option in (worker, weight, max_links, near or None)):
+        text = "there is no [fleet] table in farshore.toml: leave out --worker, --weight, --near and --max-links"
+        raise click.UsageError(text)
     keep_freed_memory(WorkerLimits().in_flight_max_bytes)
     if fleet is None:
         run_async(run_links(links), service=True)
@@ -61,9 +71,10 @@ def run_command(
     for site in near:
         context.site(site)
     offer = WorkerRecord(
-        links={link.name: OfferedLink(target=link.target.name, declared=_declared(link)) for link in links},
+        links={link.name: _offered(link) for link in links},
         weight=weight or 1.0,
         near=near,
+        max_links=max_links,
         since_ms=SystemClock().now_ms(),
     )
     run_async(_run_in_fleet(links, fleet, worker or worker_name(), offer), service=True)
@@ -78,7 +89,10 @@ async def _run_in_fleet(links: Sequence[Link], fleet: FleetAccess, name: str, of
         await run_links(links, coordinator=FleetCoordinator(store, name, offer, clock, tell, fleet.settings))
 
 
-def _declared(link: Link) -> str:
-    """The same for all files that say the same of the link; how sites are reached may differ from place to place."""
+def _offered(link: Link) -> OfferedLink:
+    """`declared` is the same for all files that say the same of it; how sites are reached may differ from place to
+    place.
+    """
     said = [link.source.name, link.target.name, sorted(link.topics), link.topic_names, sorted(link.groups)]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+    declared = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+    return OfferedLink(target=link.target.name, declared=declared, priority=PRIORITIES[link.priority])

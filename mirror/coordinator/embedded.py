@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from mirror.coordinator.model import Member, Permit, Share, Unit
+from mirror.coordinator.model import Member, Meter, Permit, Share, Unit
 from mirror.errors import LinkFenced
 
 
@@ -54,6 +54,9 @@ class _OnlyMember:
 
     def permit(self, unit: Unit) -> Permit:
         return Unconditional()
+
+    def meter(self, unit: Unit) -> Meter:
+        return Meter()  # nobody asks
 
     async def released(self, unit: Unit) -> None:
         return

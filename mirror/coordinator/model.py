@@ -29,6 +29,16 @@ Share: TypeAlias = frozenset[Unit]
 """What one worker is to run now."""
 
 
+@dataclass(slots=True)
+class Meter:
+    """What a unit's sessions count of it, for who shares the units out. The counts only grow."""
+
+    acknowledged_bytes: int = 0
+    acknowledged_records: int = 0
+    lag_offsets: int | None = None
+    """Between what is proved at the target and the source's log ends, as far as these were heard of; None: not yet."""
+
+
 class UnitNotHeld(MirrorError):
     """A unit was about to be opened by a worker that does not hold it, or does not know whether it still does."""
 
@@ -58,6 +68,10 @@ class Member(Protocol):
         ...
 
     def permit(self, unit: Unit) -> Permit: ...
+
+    def meter(self, unit: Unit) -> Meter:
+        """Always the same one for as long as the unit runs here."""
+        ...
 
     async def released(self, unit: Unit) -> None:
         """Is told when nothing of the unit runs here any more: only then another worker opens it."""

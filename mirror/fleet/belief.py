@@ -63,14 +63,17 @@ class Belief:
         return self._share
 
     def to_take(self) -> list[Unit]:
-        """What is planned for this worker and free."""
+        """What is planned for this worker and free, those of the highest priority first."""
         if self.view is None or not self.joined:
             return []
-        return sorted(
+        me = self.view.workers.get(self.name)
+        offered = me.record.links if me is not None else {}
+        free = (
             unit
             for unit, worker in self.view.planned.items()
             if worker == self.name and unit not in self.view.held and unit not in self.releasing
         )
+        return sorted(free, key=lambda unit: (-offered[unit.link].priority if unit.link in offered else 0, unit))
 
     def to_let_go(self) -> dict[Unit, int]:
         """What nothing runs of here any more -> the epoch at which it was taken."""

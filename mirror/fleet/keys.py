@@ -4,6 +4,7 @@ workers/NAME    a worker that lives (under its lease): what it offers to run. Th
                 leads: it writes the plan, in commits that name the revision at which its key was made.
 plan/UNIT       the worker that is to run the unit
 held/UNIT       who runs it now (under that worker's lease); only where it is not there, the planned one puts it
+loads/NAME      what that worker measured of what it runs (under its lease); written seldom, see `measuring.py`
 drained/NAME    a worker of this name is to run nothing
 rebalance       an operator wants the load to be shared out anew, at once
 """
@@ -21,6 +22,7 @@ from mirror.coordinator.model import Unit
 WORKERS: Final = "workers/"
 PLAN: Final = "plan/"
 HELD: Final = "held/"
+LOADS: Final = "loads/"
 DRAINED: Final = "drained/"
 REBALANCE: Final = "rebalance"
 
@@ -36,6 +38,7 @@ class OfferedLink(_Written):
 
     target: str
     declared: str
+    priority: int = 0
 
 
 class WorkerRecord(_Written):
@@ -44,7 +47,25 @@ class WorkerRecord(_Written):
     links: Mapping[str, OfferedLink]
     weight: float = 1.0
     near: tuple[str, ...] = ()
+    max_links: int | None = None
     since_ms: int = 0
+
+
+class LinkLoad(_Written):
+    """What a link moves, smoothed. `lag_offsets`: what its source has and its target not yet, None: unknown."""
+
+    bytes_per_second: int = 0
+    records_per_second: int = 0
+    lag_offsets: int | None = None
+
+
+class LoadRecord(_Written):
+    """What a worker measured of itself and of each link that it runs for long enough. `cpu_cores`: how many it keeps
+    busy.
+    """
+
+    cpu_cores: float = 0.0
+    links: Mapping[str, LinkLoad] = {}
 
 
 class HolderRecord(_Written):
@@ -69,6 +90,9 @@ class FleetKeys:
     def held(self, unit: Unit) -> str:
         return f"{self.prefix}{HELD}{unit.link}"
 
+    def load(self, name: str) -> str:
+        return f"{self.prefix}{LOADS}{name}"
+
     def drained(self, name: str) -> str:
         return f"{self.prefix}{DRAINED}{name}"
 
@@ -81,6 +105,14 @@ def read_worker(value: str) -> WorkerRecord | None:
     """None where no farshore wrote it."""
     try:
         return WorkerRecord.model_validate_json(value)
+    except ValidationError:
+        return None
+
+
+def read_load(value: str) -> LoadRecord | None:
+    """None where no farshore wrote it."""
+    try:
+        return LoadRecord.model_validate_json(value)
     except ValidationError:
         return None
 

@@ -7,19 +7,28 @@ from dataclasses import dataclass
 
 from mirror.coordinator.model import Unit
 from mirror.fleet.keys import FleetKeys, OfferedLink
-from mirror.fleet.planner import NO_TOLERANCE, TOLERANCE, Plan, PlannedUnit, PlannedWorker, make_plan
+from mirror.fleet.loads import IDLE_LOAD, lags
+from mirror.fleet.planner import Balance, Plan, PlannedUnit, PlannedWorker, make_plan
 from mirror.fleet.store import Put
 from mirror.fleet.view import FleetView, LiveWorker
 
 
 def workers_of(view: FleetView, drained: Collection[str]) -> list[PlannedWorker]:
+    lagging = {name for name, record in view.measured.items() if lags(record)}
     return [
-        PlannedWorker(worker.name, worker.record.weight, frozenset(worker.record.near), worker.name in drained)
+        PlannedWorker(
+            worker.name,
+            worker.record.weight,
+            frozenset(worker.record.near),
+            worker.name in drained,
+            worker.record.max_links,
+            worker.name in lagging,
+        )
         for worker in view.workers.values()
     ]
 
 
-def units_of(view: FleetView, loads: Mapping[Unit, float]) -> list[PlannedUnit]:
+def units_of(view: FleetView, resting: Collection[Unit]) -> list[PlannedUnit]:
     """All that any worker offers. Where files declare a link differently, only those agree that offer the same."""
     offers: dict[str, dict[str, OfferedLink]] = {}
     for worker in view.workers.values():
@@ -30,9 +39,9 @@ def units_of(view: FleetView, loads: Mapping[Unit, float]) -> list[PlannedUnit]:
     for link, by_worker in offers.items():
         offered_by = frozenset(by_worker)
         offered_by = names.setdefault(offered_by, offered_by)
-        target = next(iter(by_worker.values())).target
-        unit = Unit(link)
-        units.append(PlannedUnit(unit, offered_by, loads.get(unit, 1.0), target))
+        said, unit = next(iter(by_worker.values())), Unit(link)
+        load = view.loads.get(unit, IDLE_LOAD)
+        units.append(PlannedUnit(unit, offered_by, load, said.target, said.priority, unit in resting))
     return units
 
 
@@ -60,24 +69,17 @@ class Decision:
 def decide(
     keys: FleetKeys,
     view: FleetView,
-    loads: Mapping[Unit, float],
+    balance: Balance | None,
     *,
-    is_settled: bool,
     drained: Collection[str] | None = None,
-    is_asked: bool = False,
+    resting: Collection[Unit] = (),
 ) -> Decision:
-    """What the leader writes. What runs is moved for balance only when the fleet is settled, or an operator asked.
+    """What the leader writes, with as much balance as is due.
 
-    `drained` and `is_asked` are what an operator is about to say, who wants to see first what would come of it.
+    `drained` is what an operator is about to say, who wants to see first what would come of it.
     """
-    asked = is_asked or view.rebalance is not None
-    plan = make_plan(
-        workers_of(view, view.drained if drained is None else drained),
-        units_of(view, loads),
-        view.planned,
-        may_move=is_settled or asked,
-        tolerance=NO_TOLERANCE if asked else TOLERANCE,
-    )
+    workers = workers_of(view, view.drained if drained is None else drained)
+    plan = make_plan(workers, units_of(view, resting), view.planned, balance)
     puts: dict[str, Put | None] = {
         keys.plan(unit): Put(worker) for unit, worker in plan.assigned.items() if view.planned.get(unit) != worker
     }

@@ -1,48 +1,49 @@
-"""A worker as a member of a fleet: it joins, follows the keys, takes what is planned for it, and leads when it must.
+"""A worker as a member of a fleet: it joins, follows the keys, takes what is planned for it, and says what it measures.
+`leader.py` is what it does when it leads.
 
-Decisions are `belief.py`'s and `leading.py`'s; here they meet the store and the clock. All on one event loop.
+Decisions are `belief.py`'s; here they meet the store and the clock. All on one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.base.clock import Clock
 from broker.base.errors import first_of
-from mirror.coordinator.model import Member, Permit, Share, Unit, UnitNotHeld
+from mirror.coordinator.model import Member, Meter, Permit, Share, Unit, UnitNotHeld
 from mirror.fleet.belief import Belief
+from mirror.fleet.bell import Bell, heard
 from mirror.fleet.errors import FleetError, HistoryCompacted, StoreUnreachable, WorkerNameTaken
 from mirror.fleet.events import FleetEvent, FleetSink
 from mirror.fleet.keys import FleetKeys, HolderRecord, WorkerRecord
-from mirror.fleet.leading import decide
+from mirror.fleet.leader import LOOK_AGAIN_S, Leader
+from mirror.fleet.measuring import Measuring
 from mirror.fleet.settings import FleetSettings
-from mirror.fleet.store import ABSENT, Commit, FleetStore, Lease, Put, in_commits
+from mirror.fleet.store import ABSENT, Commit, FleetStore, Lease, Put
 from mirror.fleet.view import FleetView
 
 TICK_S: Final = 0.1
 """How soon it is noticed that time alone changed something: a lease that ran out, a limit that passed."""
 TAKEN_AT_ONCE: Final = 32
-LOOK_AGAIN_S: Final = 5.0
-"""Everything is looked at again after this, also where nothing is heard of."""
 
 
+@dataclass(frozen=True)
 class FleetCoordinator:
     """Joins a worker of this name, with what it offers, to the fleet that the store keeps."""
 
-    def __init__(
-        self,
-        store: FleetStore,
-        name: str,
-        offer: WorkerRecord,
-        clock: Clock,
-        tell: FleetSink,
-        settings: FleetSettings | None = None,
-    ) -> None:
-        self._store, self._name, self._offer, self._clock, self._tell = store, name, offer, clock, tell
-        self._settings = settings or FleetSettings()
+    store: FleetStore
+    name: str
+    offer: WorkerRecord
+    clock: Clock
+    tell: FleetSink
+    settings: FleetSettings = field(default_factory=FleetSettings)
+    cpu_s: Callable[[], float] = time.process_time
+    """Processor time that this worker has spent."""
 
     def member(self) -> AbstractAsyncContextManager[Member]:
         """While the store does not answer the member has no share, and waits. Raises WorkerNameTaken, StoreRefused."""
@@ -50,7 +51,7 @@ class FleetCoordinator:
 
     @asynccontextmanager
     async def _join(self) -> AsyncIterator[Member]:
-        member = FleetMember(self._store, self._name, self._offer, self._clock, self._tell, self._settings)
+        member = FleetMember(self)
         users: Exception | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -73,20 +74,16 @@ class FleetCoordinator:
 class FleetMember:
     """Use `FleetCoordinator.member`."""
 
-    def __init__(
-        self,
-        store: FleetStore,
-        name: str,
-        offer: WorkerRecord,
-        clock: Clock,
-        tell: FleetSink,
-        settings: FleetSettings,
-    ) -> None:
-        self._store, self._offer, self._clock, self._tell, self._settings = store, offer, clock, tell, settings
-        self.worker_id = name
-        self._keys = FleetKeys(settings.prefix)
-        self._belief = Belief(name, settings.without_etcd_seconds)
-        self._bell = _Bell()
+    def __init__(self, place: FleetCoordinator) -> None:
+        self._store, self._offer, self._clock, self._tell = place.store, place.offer, place.clock, place.tell
+        self._settings, self._cpu_s = place.settings, place.cpu_s
+        self.worker_id = place.name
+        self._keys = FleetKeys(place.settings.prefix)
+        self._belief = Belief(place.name, place.settings.without_etcd_seconds)
+        self._bell = Bell()
+        self._leader = Leader(place.store, place.settings, self._belief, self._bell, place.clock)
+        self._measuring = Measuring(place.clock.monotonic(), place.cpu_s())
+        self._meters: dict[Unit, Meter] = {}
         self._is_reachable = True
         self._taken_at: dict[Unit, int] = {}
         """The revision at which the store gave a unit to this worker, which the view may not show yet."""
@@ -109,7 +106,11 @@ class FleetMember:
     def permit(self, unit: Unit) -> Permit:
         return _Permit(unit, self._belief, self._bell, self._clock)
 
+    def meter(self, unit: Unit) -> Meter:
+        return self._meters.setdefault(unit, Meter())
+
     async def released(self, unit: Unit) -> None:
+        self._meters.pop(unit, None)
         self._belief.releasing.add(unit)
         self._bell.ring()
 
@@ -169,6 +170,7 @@ class FleetMember:
             await self._clock.sleep(self._settings.retry_seconds)
         # What was known before may be of another etcd, if that was put up anew: its revisions mean nothing here.
         self._taken_at.clear()
+        self._measuring.forget_told()
         self._belief.view, self._belief.lease, self._belief.joined = None, lease, revision
         self._tell(FleetEvent.JOINED, revision=revision)
         self._hear()
@@ -176,7 +178,8 @@ class FleetMember:
     async def _live(self, lease: Lease) -> None:
         """For as long as the lease does."""
         async with asyncio.TaskGroup() as tasks:
-            doings = [tasks.create_task(doing) for doing in (self._follow(), self._take(), self._lead())]
+            lead = self._leader.lead(self._tell, self._hear_nothing)
+            doings = [tasks.create_task(doing) for doing in (self._follow(), self._take(), self._measure(lease), lead)]
             while not lease.is_over and not self._is_forgotten():
                 await self._clock.sleep(TICK_S)
             for doing in doings:
@@ -194,7 +197,7 @@ class FleetMember:
         belief, prefix = self._belief, self._settings.prefix
         while True:
             try:
-                view = belief.view = FleetView(self._keys, await self._store.read(prefix))
+                view = belief.view = FleetView(self._keys, await self._store.read(prefix), belief.view)
                 self._hear()
                 self._bell.ring()
                 async with aclosing(self._store.watch(prefix, view.revision)) as changes:
@@ -226,7 +229,7 @@ class FleetMember:
                 self._hear_nothing(error)
                 await self._clock.sleep(self._settings.retry_seconds)
                 continue
-            await _heard(rung, LOOK_AGAIN_S)
+            await heard(rung, LOOK_AGAIN_S)
 
     def _is_on_its_way(self, unit: Unit) -> bool:
         view = self._belief.view
@@ -250,41 +253,21 @@ class FleetMember:
             self._tell(FleetEvent.TOOK, unit=unit, epoch=revision)
         return True
 
-    async def _lead(self) -> None:
-        """Plan for all, while this worker is the oldest."""
-        leading = _Leading(self._clock.monotonic(), self._settings.settle_seconds)
+    async def _measure(self, lease: Lease) -> None:
+        """Say what this worker measured, where it has become something else."""
+        measuring, key = self._measuring, self._keys.load(self.worker_id)
         while True:
-            rung, belief = self._bell.next, self._belief
-            if not belief.leads(self._clock.boottime()):
-                leading.ends()
-                await _heard(rung, LOOK_AGAIN_S)
-                continue
-            assert belief.view is not None
-            if leading.begins():
-                self._tell(FleetEvent.LEADS)
-            settled_in_s = leading.settled_in_s(belief.view, self._clock.monotonic())
-            if leading.is_due(belief.view, settled_in_s <= 0):
-                decision = decide(self._keys, belief.view, {}, is_settled=settled_in_s <= 0)
+            measuring.look(self._clock.monotonic(), self._cpu_s(), self._meters)
+            if (record := measuring.to_tell()) is not None:
+                put = Put(record.model_dump_json(), lease.lease_id)
                 try:
-                    leading.written_at = await self._write(decision.puts)
+                    await self._store.commit(
+                        Commit({self._keys.worker(self.worker_id): self._belief.joined}, {key: put})
+                    )
+                    measuring.tell(record)
                 except StoreUnreachable as error:
-                    leading.ends()  # nobody knows what was written: planned anew from what stands there
                     self._hear_nothing(error)
-                    await self._clock.sleep(self._settings.retry_seconds)
-                    continue
-                if decision.puts:
-                    self._tell(FleetEvent.PLANNED, units=len(decision.plan.assigned), moved=len(decision.plan.moved))
-            await _heard(rung, settled_in_s if settled_in_s > 0 else LOOK_AGAIN_S)
-
-    async def _write(self, puts: Mapping[str, Put | None]) -> int:
-        """Write the plan, for as long as this worker leads -> the revision of the last commit."""
-        revision = 0
-        for commit in in_commits({self._keys.worker(self.worker_id): self._belief.joined}, puts):
-            done = await self._store.commit(commit)
-            if done is None:
-                break  # this worker's key is gone, and the view will say so
-            revision = done
-        return revision
+            await self._clock.sleep(self._settings.measure_seconds)
 
     def _hear(self) -> None:
         if not self._is_reachable:
@@ -297,60 +280,8 @@ class FleetMember:
             self._tell(FleetEvent.STORE_UNREACHABLE, detail=str(error), hint=error.hint)
 
 
-class _Leading:
-    """What a leader remembers between two plans."""
-
-    def __init__(self, now: float, settle_seconds: float) -> None:
-        self._settle_s = settle_seconds
-        self._leads = False
-        self._fleet: tuple[frozenset[int], frozenset[str]] | None = None
-        self._settled_at = now + settle_seconds
-        self._planned: tuple[int, bool] | None = None
-        self.written_at = 0
-
-    def begins(self) -> bool:
-        """Whether it leads since now."""
-        begins, self._leads = not self._leads, True
-        return begins
-
-    def ends(self) -> None:
-        self._leads, self._planned, self._fleet = False, None, None
-
-    def settled_in_s(self, view: FleetView, now: float) -> float:
-        """Until the fleet's workers were the same for long enough; 0 or less: they were."""
-        fleet = frozenset(worker.joined for worker in view.workers.values()), frozenset(view.drained)
-        if fleet != self._fleet:
-            self._fleet, self._settled_at = fleet, now + self._settle_s
-        return self._settled_at - now
-
-    def is_due(self, view: FleetView, is_settled: bool) -> bool:
-        """Whether a new plan could say anything else than the last one, which the view must show."""
-        if view.revision < self.written_at:
-            return False
-        due = (view.inputs_revision, is_settled)
-        is_due, self._planned = due != self._planned, due
-        return is_due
-
-
-class _Bell:
-    """Is rung when anything changed; who waits takes `next` before looking, so that no ring is missed."""
-
-    def __init__(self) -> None:
-        self.next = asyncio.Event()
-
-    def ring(self) -> None:
-        self.next.set()
-        self.next = asyncio.Event()
-
-
-async def _heard(rung: asyncio.Event, timeout_s: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await rung.wait()
-
-
 class _Permit:
-    def __init__(self, unit: Unit, belief: Belief, bell: _Bell, clock: Clock) -> None:
+    def __init__(self, unit: Unit, belief: Belief, bell: Bell, clock: Clock) -> None:
         self._unit, self._belief, self._bell, self._clock = unit, belief, bell, clock
 
     async def wait(self) -> None:

@@ -1,14 +1,15 @@
 """Which worker runs which unit: pure, and the same for the same facts.
 
-What runs stays where it is. A unit without a worker goes to the one that would have the least load with it, the
-heaviest units first. Only where the loads of two workers differ by more than a tolerance, units move from the busiest
-to the idlest, as few as bring them together: the tolerance is what keeps loads that waver from moving anything.
+What runs stays where it is. A unit without a worker goes to the one that would have the least load with it, those of
+the highest priority first, and of them the heaviest; where all that could run it have as many as they may, one of a
+lower priority gives way. What runs moves for balance only (`Balance`): from the busiest worker to the idlest, as few
+units as bring them together.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -16,11 +17,30 @@ from typing import Final, TypeAlias
 
 from mirror.coordinator.model import Unit
 
-TOLERANCE: Final = 0.2
-"""Of the mean load: so far the busiest and the idlest worker may be apart."""
-NO_TOLERANCE: Final = 0.0
-
 Candidates: TypeAlias = frozenset[str]
+Rank: TypeAlias = tuple[int, float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How much may move, as parts of the mean load.
+
+    Nothing moves where the busiest and the idlest worker are `trigger` apart or less; where they are further apart,
+    units move until they are no more than `tolerance` apart. A worker that lags is relieved at `tolerance` already.
+    `moves_max`: so many moves at most; then none is made either to bring a unit near its target.
+    """
+
+    tolerance: float
+    trigger: float
+    moves_max: int | None = None
+
+
+SHARE: Final = Balance(0.2, 0.2)
+"""The fleet has changed: everybody gets their part."""
+EVEN: Final = Balance(0.0, 0.0)
+"""An operator wants it as even as it goes."""
+EASE: Final = Balance(0.2, 0.5, moves_max=1)
+"""Only loads have changed: one unit at a time, and none for what wavers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +51,28 @@ class PlannedWorker:
     weight: float = 1.0
     near: frozenset[str] = frozenset()
     is_drained: bool = False
+    max_links: int | None = None
+    lags: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedUnit:
-    """`load` is above 0, in whatever all are counted in. Of the `offered_by` those near `target` are preferred."""
+    """`load` is above 0, in whatever all are counted in. Of the `offered_by` those near `target` are preferred.
+
+    One that `rests` is not moved for balance.
+    """
 
     unit: Unit
     offered_by: Candidates
     load: float = 1.0
     target: str = ""
+    priority: int = 0
+    rests: bool = False
+
+    @property
+    def rank(self) -> Rank:
+        """Who is placed first has the least."""
+        return (-self.priority, -self.load, self.unit.link)
 
 
 @dataclass(slots=True)
@@ -56,44 +88,41 @@ def make_plan(
     workers: Collection[PlannedWorker],
     units: Collection[PlannedUnit],
     current: Mapping[Unit, str],
-    *,
-    may_move: bool = True,
-    tolerance: float = TOLERANCE,
+    balance: Balance | None = SHARE,
 ) -> Plan:
-    """`may_move` False: only what has no worker, or one that is drained or gone, is assigned."""
-    return _Planning(workers, tolerance).plan(units, current, may_move)
+    """`balance` None: only what has no worker, or one that is drained, gone or full, is assigned."""
+    return _Planning(workers).plan(units, current, balance)
 
 
 class _Planning:
-    def __init__(self, workers: Iterable[PlannedWorker], tolerance: float) -> None:
+    def __init__(self, workers: Iterable[PlannedWorker]) -> None:
         self._usable = {worker.name: worker for worker in workers if not worker.is_drained}
         self._weights = {name: worker.weight for name, worker in self._usable.items()}
         self._loads = dict.fromkeys(self._usable, 0.0)
         """Of each worker, divided by its weight."""
-        self._tolerance = tolerance
+        self._counts: Counter[str] = Counter()
         self._candidates: dict[tuple[Candidates, str], Candidates] = {}
+        self._offered: dict[Candidates, Candidates] = {}
         self._plan = Plan()
 
-    def plan(self, units: Iterable[PlannedUnit], current: Mapping[Unit, str], may_move: bool) -> Plan:
+    def plan(self, units: Collection[PlannedUnit], current: Mapping[Unit, str], balance: Balance | None) -> Plan:
         classes: defaultdict[Candidates, list[PlannedUnit]] = defaultdict(list)
         orphans: list[PlannedUnit] = []
-        for unit in units:
+        are_capped = any(worker.max_links is not None for worker in self._usable.values())
+        for unit in sorted(units, key=lambda unit: unit.rank) if are_capped else units:
             candidates = self._candidates_of(unit)
             if not candidates:
                 continue
             classes[candidates].append(unit)
             worker = current.get(unit.unit)
             # One that would not be chosen today keeps what it runs until moves are due.
-            if worker in self._usable and worker in unit.offered_by:
+            if worker in self._usable and worker in unit.offered_by and self._has_room(worker):
                 self._give(unit, worker)
             else:
                 orphans.append(unit)
-        self._place(orphans)
-        if may_move:
-            self._bring_near(classes)
-            # Those with the fewest places first: what is left to the others can make up for them.
-            for candidates in sorted(classes, key=lambda names: (len(names), sorted(names))):
-                self._balance(candidates, classes[candidates])
+        self._place(orphans, units, displaces=are_capped)
+        if balance is not None:
+            self._balance_all(classes, units, balance)
         plan = self._plan
         plan.moved = {
             unit: (current[unit], worker)
@@ -107,52 +136,115 @@ class _Planning:
         key = (unit.offered_by, unit.target)
         found = self._candidates.get(key)
         if found is None:
-            offered = unit.offered_by & self._usable.keys()
+            offered = self._offered_by(unit)
             near = frozenset(name for name in offered if unit.target in self._usable[name].near)
-            found = self._candidates[key] = near or frozenset(offered)
+            found = self._candidates[key] = near or offered
         return found
 
+    def _offered_by(self, unit: PlannedUnit) -> Candidates:
+        """Who could run it at all: one set for all units that the same workers offer."""
+        found = self._offered.get(unit.offered_by)
+        if found is None:
+            found = self._offered[unit.offered_by] = frozenset(unit.offered_by & self._usable.keys())
+        return found
+
+    def _has_room(self, worker: str) -> bool:
+        max_links = self._usable[worker].max_links
+        return max_links is None or self._counts[worker] < max_links
+
     def _give(self, unit: PlannedUnit, worker: str) -> None:
-        before = self._plan.assigned.get(unit.unit)
-        if before is not None:
-            self._loads[before] -= unit.load / self._weights[before]
+        self._take(unit)
         self._plan.assigned[unit.unit] = worker
         self._loads[worker] += unit.load / self._weights[worker]
+        self._counts[worker] += 1
 
-    def _place(self, orphans: list[PlannedUnit]) -> None:
-        """Each to the least loaded of its candidates, the heaviest first."""
+    def _take(self, unit: PlannedUnit) -> None:
+        before = self._plan.assigned.pop(unit.unit, None)
+        if before is not None:
+            self._loads[before] -= unit.load / self._weights[before]
+            self._counts[before] -= 1
+
+    def _place(self, orphans: Iterable[PlannedUnit], units: Iterable[PlannedUnit], *, displaces: bool) -> None:
+        """Each to the least loaded of its candidates with room, else of all who could run it; where there is none, and
+        it `displaces` others, in the place of a lesser one.
+        """
+        waiting = [(unit.rank, unit) for unit in orphans]
+        heapify(waiting)
         heaps: dict[Candidates, list[tuple[float, str]]] = {}
-        for unit in sorted(orphans, key=lambda unit: (-unit.load, unit.unit.link)):
-            candidates = self._candidates_of(unit)
-            if candidates not in heaps:
-                heaps[candidates] = [(self._loads[name], name) for name in candidates]
-                heapify(heaps[candidates])
-            heap = heaps[candidates]
-            while True:
-                load, name = heappop(heap)
-                if load == self._loads[name]:
+        lesser: dict[Candidates, list[PlannedUnit]] = {}
+        while waiting:
+            _, unit = heappop(waiting)
+            worker = None
+            for places in dict.fromkeys((self._candidates_of(unit), self._offered_by(unit))):
+                if places not in heaps:
+                    heaps[places] = [(self._loads[name], name) for name in places]
+                    heapify(heaps[places])
+                worker = self._idlest_with_room(heaps[places])
+                if worker is not None:
+                    self._give(unit, worker)
+                    heappush(heaps[places], (self._loads[worker], worker))
                     break
-                heappush(heap, (self._loads[name], name))  # it was given something by another heap
-            self._give(unit, name)
-            heappush(heap, (self._loads[name], name))
+            if worker is not None or not displaces:
+                continue
+            places = self._offered_by(unit)
+            if places not in lesser:
+                ran = [each for each in units if self._plan.assigned.get(each.unit) in places]
+                lesser[places] = sorted(ran, key=lambda each: each.rank)
+            gone = self._least(lesser[places], places, unit.priority)
+            if gone is not None:
+                worker = self._plan.assigned[gone.unit]
+                self._take(gone)
+                self._give(unit, worker)
+                heappush(waiting, (gone.rank, gone))
 
-    def _bring_near(self, classes: Mapping[Candidates, list[PlannedUnit]]) -> None:
-        """What runs elsewhere although somebody near its target could run it."""
-        away = [
-            unit
-            for candidates, units in classes.items()
-            for unit in units
-            if self._plan.assigned[unit.unit] not in candidates
-        ]
-        self._place(away)
+    def _idlest_with_room(self, heap: list[tuple[float, str]]) -> str | None:
+        """Taken out of the heap. Who is full leaves it for good: a place that is freed is given away at once."""
+        while heap:
+            load, name = heappop(heap)
+            if not self._has_room(name):
+                continue
+            if load == self._loads[name]:
+                return name
+            heappush(heap, (self._loads[name], name))  # it was given something by another heap
+        return None
 
-    def _balance(self, candidates: Candidates, units: Iterable[PlannedUnit]) -> None:
-        """Move units of one class between its candidates until these are close, or nothing that fits is left."""
-        ordered = sorted(units, key=lambda unit: (unit.load, unit.unit.link))
+    def _least(self, ranked: list[PlannedUnit], places: Candidates, priority: int) -> PlannedUnit | None:
+        """The last that runs there still, if it is of a lower priority than this."""
+        while ranked and ranked[-1].priority < priority:
+            unit = ranked.pop()
+            if self._plan.assigned.get(unit.unit) in places:
+                return unit
+        return None
+
+    def _balance_all(
+        self, classes: Mapping[Candidates, list[PlannedUnit]], units: Iterable[PlannedUnit], balance: Balance
+    ) -> None:
+        if balance.moves_max is None:  # else: bring what runs elsewhere to those near its target
+            away = [
+                unit
+                for candidates, some in classes.items()
+                for unit in some
+                if self._plan.assigned.get(unit.unit) not in candidates and any(map(self._has_room, candidates))
+            ]
+            self._place(away, units, displaces=False)
+        moves_left = balance.moves_max
+        # Those with the fewest places first: what is left to the others can make up for them.
+        for candidates in sorted(classes, key=lambda names: (len(names), sorted(names))):
+            moved = self._balance(candidates, classes[candidates], balance, moves_left)
+            moves_left = None if moves_left is None else moves_left - moved
+
+    def _balance(
+        self, candidates: Candidates, units: Iterable[PlannedUnit], balance: Balance, moves_max: int | None
+    ) -> int:
+        """Move units of one class between its candidates until these are close, or nothing that fits is left -> how
+        many were moved.
+        """
+        ordered = sorted((unit for unit in units if not unit.rests), key=lambda unit: (unit.load, unit.unit.link))
         owned: defaultdict[str, list[int]] = defaultdict(list)
         """Of each worker the places of its units in `ordered`, the lightest first."""
         for place, unit in enumerate(ordered):
-            owned[self._plan.assigned[unit.unit]].append(place)
+            if (owner := self._plan.assigned.get(unit.unit)) is not None:
+                owned[owner].append(place)
         mean = sum(self._loads[name] * self._weights[name] for name in candidates) / sum(
             self._weights[name] for name in candidates
         )
@@ -160,27 +252,37 @@ class _Planning:
         busiest = [(-load, name) for load, name in idlest]
         heapify(idlest)
         heapify(busiest)
-        while busiest:
+        moved: Counter[str] = Counter()
+        while busiest and (moves_max is None or moved.total() < moves_max):
             high = -busiest[0][0]
             name_high = heappop(busiest)[1]
             if high != self._loads[name_high]:
                 continue  # an older word of it; the newest is in the heap, too
-            low, name_low = self._lightest(idlest)
-            if high - low <= self._tolerance * mean:
-                return
+            lightest = self._lightest(idlest, but_who_lags=balance.moves_max is not None)
+            if lightest is None:
+                break  # who is not full is none of these
+            low, name_low = lightest
+            is_due = moved[name_high] or self._usable[name_high].lags
+            if high - low <= mean * (balance.tolerance if is_due else balance.trigger):
+                continue
             meet = (high - low) / (1 / self._weights[name_high] + 1 / self._weights[name_low])
             fitting = bisect_right(owned[name_high], meet, key=lambda place: ordered[place].load)
             if not fitting:
                 continue  # with any of it the idle worker would be the busier one: it stays as it is
             place = owned[name_high].pop(fitting - 1)
             self._give(ordered[place], name_low)
+            moved[name_high] += 1
             insort(owned[name_low], place)
             heappush(busiest, (-self._loads[name_high], name_high))
             heappush(busiest, (-self._loads[name_low], name_low))
             heappush(idlest, (self._loads[name_low], name_low))
             heappush(idlest, (self._loads[name_high], name_high))
+        return moved.total()
 
-    def _lightest(self, idlest: list[tuple[float, str]]) -> tuple[float, str]:
-        while idlest[0][0] != self._loads[idlest[0][1]]:
-            heappop(idlest)  # as above
-        return idlest[0]
+    def _lightest(self, idlest: list[tuple[float, str]], *, but_who_lags: bool) -> tuple[float, str] | None:
+        while idlest:
+            load, name = idlest[0]
+            if load == self._loads[name] and self._has_room(name) and not (but_who_lags and self._usable[name].lags):
+                return idlest[0]
+            heappop(idlest)  # an older word of it, or nobody to be given more
+        return None

@@ -24,6 +24,14 @@ class FleetSettings:
     and if others have taken over what it ran, their fences end its sessions."""
     settle_seconds: float = 5.0
     """Nothing that runs is moved for balance before the fleet's workers were the same for so long."""
+    ease_after_seconds: float = 30.0
+    """Loads that changed move a unit only where they were that far apart for so long,"""
+    ease_every_seconds: float = 30.0
+    """one at a time,"""
+    ease_rest_seconds: float = 300.0
+    """and the same one not again for so long."""
+    measure_seconds: float = 5.0
+    """How often a worker measures what it moves."""
     retry_seconds: float = 0.5
     again_after_seconds: float = 1.0
     """A unit that ended by an error is begun anew after this, then after twice as long each time."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from mirror.coordinator.model import Unit
 from mirror.fleet.keys import FleetKeys
 from mirror.fleet.leading import decide, differing
-from mirror.fleet.view import FleetView
+from mirror.fleet.planner import EVEN, SHARE
+from mirror.fleet.view import FleetView, LiveWorker
 
 
 class UnitState(StrEnum):
@@ -33,9 +35,15 @@ class WorkerStatus:
     lives: bool
     """A drained worker's name is kept when it is gone."""
     links_held: int
+    max_links: int | None
     weight: float
     near: tuple[str, ...]
     started_at_ms: int | None
+    cpu_cores: float | None
+    """That it keeps busy. This and what its links move: smoothed, None before it measured, and with nothing to run."""
+    bytes_per_second: int | None
+    lag_offsets: int | None
+    """Of its links together: source offsets whose records the targets do not have yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,9 @@ class FleetLink:
     holder: str | None
     epoch: int | None
     """Grows with each holder."""
+    bytes_per_second: int | None
+    records_per_second: int | None
+    lag_offsets: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +81,35 @@ def fleet_status(view: FleetView, links: Iterable[str]) -> FleetStatus:
     offered = {link for worker in view.workers.values() for link in worker.record.links}
     known = {Unit(link) for link in offered | set(links)} | view.planned.keys() | view.held.keys()
     found = tuple(_link_of(view, unit) for unit in sorted(known))
-    held = [holder.worker for holder in view.held.values()]
-    workers = tuple(
-        WorkerStatus(
-            worker.name,
-            worker is view.leader,
-            worker.name in view.drained,
-            True,
-            held.count(worker.name),
-            worker.record.weight,
-            worker.record.near,
-            worker.record.since_ms or None,
-        )
-        for worker in sorted(view.workers.values(), key=lambda worker: worker.joined)
-    ) + tuple(
-        WorkerStatus(name, False, True, False, held.count(name), 1.0, (), None)
-        for name in sorted(view.drained - view.workers.keys())
+    held = Counter(holder.worker for holder in view.held.values())
+    leader = view.leader
+    living = sorted(view.workers.values(), key=lambda worker: worker.joined)
+    workers = [_worker_of(view, worker, worker is leader, held[worker.name]) for worker in living]
+    gone = sorted(view.drained - view.workers.keys())
+    workers += [
+        WorkerStatus(name, False, True, False, held[name], None, 1.0, (), None, None, None, None) for name in gone
+    ]
+    return FleetStatus(tuple(workers), found, tuple(_findings(view, found)))
+
+
+def _worker_of(view: FleetView, worker: LiveWorker, leads: bool, links_held: int) -> WorkerStatus:
+    record, measured = worker.record, view.measured.get(worker.name)
+    links = list(measured.links.values()) if measured is not None else []
+    lags = [link.lag_offsets for link in links if link.lag_offsets is not None]
+    return WorkerStatus(
+        worker=worker.name,
+        leads=leads,
+        drained=worker.name in view.drained,
+        lives=True,
+        links_held=links_held,
+        max_links=record.max_links,
+        weight=record.weight,
+        near=record.near,
+        started_at_ms=record.since_ms or None,
+        cpu_cores=measured.cpu_cores if measured is not None else None,
+        bytes_per_second=sum(link.bytes_per_second for link in links) if links else None,
+        lag_offsets=sum(lags) if links and len(lags) == len(links) else None,
     )
-    return FleetStatus(workers, found, tuple(_findings(view, found)))
 
 
 def _link_of(view: FleetView, unit: Unit) -> FleetLink:
@@ -98,16 +120,32 @@ def _link_of(view: FleetView, unit: Unit) -> FleetLink:
         state = UnitState.MOVING
     else:
         state = UnitState.NOBODY if worker is None else UnitState.WAITING
-    name = None if holder is None else holder.worker
-    return FleetLink(unit.link, state, worker, name, None if holder is None else holder.epoch)
+    if holder is None:
+        return FleetLink(unit.link, state, worker, None, None, None, None, None)
+    measured = view.measured.get(holder.worker)
+    load = measured.links.get(unit.link) if measured is not None else None
+    if load is None:
+        return FleetLink(unit.link, state, worker, holder.worker, holder.epoch, None, None, None)
+    rates = (load.bytes_per_second, load.records_per_second, load.lag_offsets)
+    return FleetLink(unit.link, state, worker, holder.worker, holder.epoch, *rates)
 
 
 def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
     findings = []
     if not view.workers:
         findings.append("no worker lives: farshore mirror run")
+    full = {
+        link
+        for name, worker in view.workers.items()
+        if name not in view.drained and worker.record.max_links is not None
+        for link in worker.record.links
+    }
     for link in links:
-        if link.state is UnitState.NOBODY and view.workers:
+        if link.state is UnitState.NOBODY and link.link in full:
+            findings.append(
+                f"nobody runs link {link.link}: who could has --max-links already; start another worker with it"
+            )
+        elif link.state is UnitState.NOBODY and view.workers:
             findings.append(f"nobody runs link {link.link}: start a worker whose file has it, or undrain one")
     for name, workers in sorted(differing(view.workers.values()).items()):
         findings.append(f"the files of {', '.join(workers)} differ about link {name}: make them say the same")
@@ -116,20 +154,14 @@ def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
 
 
 def moves_of(
-    keys: FleetKeys,
-    view: FleetView,
-    loads: Mapping[Unit, float],
-    *,
-    drain: str | None = None,
-    undrain: str | None = None,
-    rebalance: bool = False,
+    keys: FleetKeys, view: FleetView, *, drain: str | None = None, undrain: str | None = None, rebalance: bool = False
 ) -> list[Move]:
     """What the leader would move now if balance were due, with one worker drained or not, or all shared out anew."""
     drained = set(view.drained)
     drained |= {drain} if drain is not None else set()
     drained -= {undrain} if undrain is not None else set()
-    decision = decide(keys, view, loads, is_settled=drain is None, drained=drained, is_asked=rebalance)
-    assigned = decision.plan.assigned
+    balance = EVEN if rebalance else SHARE if drain is None else None
+    assigned = decide(keys, view, balance, drained=drained).plan.assigned
     return [
         Move(unit.link, view.planned.get(unit), assigned.get(unit))
         for unit in sorted(assigned.keys() | view.planned.keys())

@@ -5,17 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirror.coordinator.model import Unit
-from mirror.fleet.keys import DRAINED, HELD, PLAN, REBALANCE, WORKERS, FleetKeys, WorkerRecord, read_holder, read_worker
+from mirror.fleet.keys import (
+    DRAINED,
+    HELD,
+    LOADS,
+    PLAN,
+    REBALANCE,
+    WORKERS,
+    FleetKeys,
+    LoadRecord,
+    WorkerRecord,
+    read_holder,
+    read_load,
+    read_worker,
+)
+from mirror.fleet.loads import loads_of
 from mirror.fleet.store import Change, Changes, Item, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class LiveWorker:
-    """A worker whose lease lives. `joined` tells it from an earlier one of its name."""
+    """A worker whose lease lives. `joined` tells it from an earlier one of its name; `said`: the record as written."""
 
     name: str
     joined: int
     record: WorkerRecord
+    said: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +48,8 @@ class Holder:
 class FleetView:
     """As of `revision`. A key that cannot be read concerns nothing but what it describes; `garbled` names it."""
 
-    def __init__(self, keys: FleetKeys, snapshot: Snapshot) -> None:
+    def __init__(self, keys: FleetKeys, snapshot: Snapshot, before: FleetView | None = None) -> None:
+        """`before` is what was known until now: of it the loads are kept that nobody has measured since."""
         self._keys = keys
         self.revision = snapshot.revision
         self.inputs_revision = snapshot.revision
@@ -44,9 +60,15 @@ class FleetView:
         self.drained: set[str] = set()
         self.rebalance: int | None = None
         """When an operator asked for it, as the key's revision."""
+        self.measured: dict[str, LoadRecord] = {}
+        """By worker, what it wrote last."""
+        self.loads: dict[Unit, float] = dict(before.loads) if before is not None else {}
+        """Of units, as their holders measured them last: also of one whose holder is gone, or has not measured yet."""
+        self.loads_revision = snapshot.revision
         self.garbled: set[str] = set()
-        for key, item in snapshot.items.items():
+        for key, item in sorted(snapshot.items.items()):  # who holds what comes before what was measured of it
             self._apply(Change(key, item))
+        self.loads = {unit: load for unit, load in self.loads.items() if unit in self.planned}
 
     def follow(self, changes: Changes) -> None:
         self.revision = changes.revision
@@ -67,6 +89,8 @@ class FleetView:
         elif place.startswith(WORKERS):
             self._apply_worker(change.key, place.removeprefix(WORKERS), change.item)
             self.inputs_revision = self.revision
+        elif place.startswith(LOADS):
+            self._apply_load(change.key, place.removeprefix(LOADS), change.item)
         elif place.startswith(DRAINED):
             name = place.removeprefix(DRAINED)
             (self.drained.add if change.item else self.drained.discard)(name)
@@ -85,12 +109,29 @@ class FleetView:
         if record is None:
             self.garbled.add(key)
         else:
-            self.workers[name] = LiveWorker(name, item.created, record)
+            self.workers[name] = LiveWorker(name, item.created, record, item.value)
+
+    def _apply_load(self, key: str, name: str, item: Item | None) -> None:
+        self.measured.pop(name, None)
+        if item is None:
+            return
+        record = read_load(item.value)
+        if record is None:
+            self.garbled.add(key)
+            return
+        self.measured[name] = record
+        self.loads_revision = self.revision
+        for unit, load in loads_of(record).items():
+            holder = self.held.get(unit)
+            if holder is None or holder.worker == name:  # else it was moved since this was measured
+                self.loads[unit] = load
 
     def _apply_plan(self, unit: Unit, item: Item | None) -> None:
         self.planned.pop(unit, None)
         if item is not None:
             self.planned[unit] = item.value
+        else:
+            self.loads.pop(unit, None)
 
     def _apply_held(self, key: str, unit: Unit, item: Item | None) -> None:
         self.held.pop(unit, None)

@@ -115,7 +115,7 @@ def _account(
     if not answer.error_code:
         replicator.acknowledge(answer.base_offset)
         if replicator.gap is None:
-            session.count_acknowledged(len(batch.batch))
+            session.count_acknowledged(len(batch.batch), batch.count)
         else:
             session.look_due.set()  # a link back that has just begun would explain another writer
         return

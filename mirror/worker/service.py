@@ -18,7 +18,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, SiteInvalid
 from broker.wire.errors import WireError
 from mirror.coordinator.embedded import EmbeddedCoordinator, Unconditional
-from mirror.coordinator.model import Coordinator, Permit, Unit
+from mirror.coordinator.model import Coordinator, Meter, Permit, Unit
 from mirror.coordinator.serving import serve_shares
 from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
@@ -77,7 +77,7 @@ async def run_links(
             sink = settings.sink(unit.link)
             while True:
                 try:
-                    await run_link(by_name[unit.link], settings, member.permit(unit))
+                    await run_link(by_name[unit.link], settings, member.permit(unit), member.meter(unit))
                 except FarshoreError as error:
                     sink(Event.STOPPED, reason=type(error).__name__, detail=str(error), hint=error.hint)
                     if not await member.goes_on_after(unit, error):
@@ -96,10 +96,12 @@ async def run_links(
         raise ended[0]
 
 
-async def run_link(link: Link, settings: WorkerSettings, permit: Permit | None = None) -> None:
+async def run_link(
+    link: Link, settings: WorkerSettings, permit: Permit | None = None, meter: Meter | None = None
+) -> None:
     """Run one link until another worker fences it (raises LinkFenced), its state is damaged, or it is cancelled.
 
-    No session begins without the `permit` (None: of who is alone).
+    No session begins without the `permit` (None: of who is alone); all of them count with the `meter`.
 
     While the target is promoted it waits: a service that ended then would be restarted in a loop by its supervisor,
     and would be gone when an operator resumes the link.
@@ -108,34 +110,42 @@ async def run_link(link: Link, settings: WorkerSettings, permit: Permit | None =
     observer = Observer(link, settings.limits.observe_interval_ms, settings.clock, tell)
     async with asyncio.TaskGroup() as tasks:
         looking = tasks.create_task(observer.run())
-        sessions = tasks.create_task(_run_sessions(link, settings, tell, permit or Unconditional(), observer.owns))
+        place = _Place(permit or Unconditional(), meter or Meter(), observer.owns)
+        sessions = tasks.create_task(_run_sessions(link, settings, tell, place))
         sessions.add_done_callback(lambda _: looking.cancel())
     raise sessions.result()
 
 
-async def _run_sessions(
-    link: Link, settings: WorkerSettings, tell: EventSink, permit: Permit, owns: asyncio.Event
-) -> Exception:
-    """One after the other -> why there is none any more. `owns` is set while the link is this worker's to mirror."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What all sessions of a link share here. `owns` is set while the link is this worker's to mirror."""
+
+    permit: Permit
+    meter: Meter
+    owns: asyncio.Event
+
+
+async def _run_sessions(link: Link, settings: WorkerSettings, tell: EventSink, place: _Place) -> Exception:
+    """One after the other -> why there is none any more."""
     try:
-        await _sessions(link, settings, tell, permit, owns)
+        await _sessions(link, settings, tell, place)
     except Exception as error:  # noqa: BLE001 a task group would raise it as a part of a group
         return error
     raise AssertionError("sessions end only by an error")
 
 
-async def _sessions(link: Link, settings: WorkerSettings, tell: EventSink, permit: Permit, owns: asyncio.Event) -> None:
+async def _sessions(link: Link, settings: WorkerSettings, tell: EventSink, place: _Place) -> None:
     """Raises what `run_link` raises."""
     limits, clock = settings.limits, settings.clock
     pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
     attempts = Attempts(limits, clock)
     while True:
-        await permit.wait()
+        await place.permit.wait()
         started = clock.monotonic()
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
         async with asyncio.TaskGroup() as tasks:
-            session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts, permit, owns))
+            session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts, place))
         error = session.result()
         if clock.monotonic() - started > limits.healthy_after_ms / 1000:
             pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
@@ -143,7 +153,7 @@ async def _sessions(link: Link, settings: WorkerSettings, tell: EventSink, permi
             error = await _reason_of_fence(link, error, settings, fence_wait_ms)
             fence_wait_ms = min(2 * fence_wait_ms, limits.fence_reason_wait_max_ms)
         if isinstance(error, LinkPromoted):
-            owns.clear()
+            place.owns.clear()
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.paused_poll_ms)
             continue
@@ -164,8 +174,7 @@ async def _run_session(
     tell: EventSink,
     restarts: Restarts,
     attempts: Attempts,
-    permit: Permit,
-    owns: asyncio.Event,
+    place: _Place,
 ) -> SessionEnd:
     """One session -> why it ended. Anything but SESSION_ENDS is a fault of ours, and raised."""
     try:
@@ -173,14 +182,14 @@ async def _run_session(
             target = Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock)
             await sites.enter_async_context(target)
             if restarts.count:
-                await wait_for_source(link, target, restarts, settings.limits.heartbeat_interval_ms, permit)
+                await wait_for_source(link, target, restarts, settings.limits.heartbeat_interval_ms, place.permit)
             source = Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock)
             await sites.enter_async_context(source)
             passage = Passage(link, source, target)
             holds, patience_ms = Holds(attempts, settings.clock), settings.limits.compare_patience_ms
-            opened = await open_link(link, source, target, passage, tell, restarts, holds, patience_ms, permit)
-            owns.set()
-            session = Session(passage, (source, target), opened, settings.limits, tell)
+            opened = await open_link(link, source, target, passage, tell, restarts, holds, patience_ms, place.permit)
+            place.owns.set()
+            session = Session(passage, (source, target), opened, settings.limits, tell, place.meter)
             _tell_start(session, opened)
             for gap in opened.passed:
                 tell_passed(tell, gap)

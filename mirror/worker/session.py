@@ -16,6 +16,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
+from mirror.coordinator.model import Meter
 from mirror.groups.sync import GroupSyncMemory
 from mirror.offsets.doubt import is_in_doubt
 from mirror.offsets.hold_entries import Hold
@@ -47,6 +48,7 @@ class Session:
         opened: Opened,
         limits: WorkerLimits,
         tell: EventSink,
+        meter: Meter | None = None,
     ) -> None:
         self.passage = passage
         self.link = passage.link
@@ -91,6 +93,7 @@ class Session:
         self.examined: dict[TopicPartition, Examined] = {}
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due = asyncio.Event()
+        self.meter = meter or Meter()
 
     async def share_out(self, replicators: Iterable[Replicator]) -> None:
         """Give those that can move to their nodes' tasks; what has no leader any more is held. Raises ClientError."""
@@ -205,11 +208,18 @@ class Session:
             where for where, gap in stopped.items() if gap is not None and is_in_doubt(gap)
         }
 
-    def count_acknowledged(self, size_bytes: int) -> None:
+    def count_acknowledged(self, size_bytes: int, records: int) -> None:
         """The target has so much more: a checkpoint is due when it is much."""
+        self.meter.acknowledged_bytes += size_bytes
+        self.meter.acknowledged_records += records
         self.acknowledged_since_checkpoint_bytes += size_bytes
         if self.acknowledged_since_checkpoint_bytes >= self.limits.checkpoint_max_bytes:
             self.checkpoint_due.set()
+
+    def measure_lag(self) -> None:
+        """Count what the source has, as its leaders said last, and the target is not proved to have."""
+        heard = [one for one in self.replicators.values() if one.source_end_offset >= 0]
+        self.meter.lag_offsets = sum(max(0, one.source_end_offset - one.position) for one in heard) if heard else None
 
     def write_owner(self) -> None:
         """Say that this worker lives. An idle worker that was fenced notices it by this: the write is refused."""

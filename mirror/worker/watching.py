@@ -59,6 +59,7 @@ async def run_heartbeat(session: Session) -> None:
     while True:
         await session.target.clock.sleep(session.limits.heartbeat_interval_ms / 1000)
         session.write_owner()
+        session.measure_lag()
 
 
 async def run_configs(session: Session) -> None:

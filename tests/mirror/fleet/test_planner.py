@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.coordinator.model import Unit
-from mirror.fleet.planner import NO_TOLERANCE, TOLERANCE, PlannedUnit, PlannedWorker, make_plan
+from mirror.fleet.planner import EASE, EVEN, SHARE, PlannedUnit, PlannedWorker, make_plan
 
 
 def fleet(count: int, **more: object) -> list[PlannedWorker]:
@@ -58,11 +60,11 @@ def test_only_what_a_lost_worker_ran_moves(loads: list[float], count: int, lost:
     before = {unit.unit: chance.choice(workers).name for unit in units}
     gone = f"w{lost % count}"
     left = [worker for worker in workers if worker.name != gone]
-    plan = make_plan(left, units, before, may_move=False)
+    plan = make_plan(left, units, before, None)
     assert plan.assigned.keys() == before.keys()
     assert {unit for unit, worker in before.items() if worker == gone} == plan.moved.keys()
     drained = [PlannedWorker(worker.name, is_drained=worker.name == gone) for worker in workers]
-    assert make_plan(drained, units, before, may_move=False) == plan
+    assert make_plan(drained, units, before, None) == plan
 
 
 @settings(max_examples=40)
@@ -72,7 +74,7 @@ def test_no_move_could_bring_two_workers_closer(loads: list[float], count: int, 
     workers = fleet(count)
     units = units_for(workers, loads)
     before = {unit.unit: chance.choice(workers).name for unit in units}
-    plan = make_plan(workers, units, before, tolerance=NO_TOLERANCE)
+    plan = make_plan(workers, units, before, EVEN)
     found = loads_of(workers, units, plan.assigned)
     for unit in units:
         busy = plan.assigned[unit.unit]
@@ -87,7 +89,7 @@ def test_equal_units_move_as_little_as_can_be(count: int, workers_count: int, ch
     units = units_for(workers, [1.0] * count)
     before = {unit.unit: chance.choice(workers).name for unit in units}
     had = sorted(loads_of(workers, units, before).values(), reverse=True)
-    plan = make_plan(workers, units, before, tolerance=NO_TOLERANCE)
+    plan = make_plan(workers, units, before, EVEN)
     whole, more = divmod(count, workers_count)
     # The busiest workers keep one more than the others.
     least = sum(max(0, load - whole - (1 if place < more else 0)) for place, load in enumerate(had))
@@ -99,7 +101,7 @@ def test_loads_that_waver_move_nothing() -> None:
     workers = fleet(3)
     units = units_for(workers, [10.0] * 12)
     first = make_plan(workers, units, {})
-    wavering = units_for(workers, [10.0 + (n % 3 - 1) * 10.0 * TOLERANCE / 4 for n in range(12)])
+    wavering = units_for(workers, [10.0 + (n % 3 - 1) * 10.0 * SHARE.tolerance / 4 for n in range(12)])
     assert not make_plan(workers, wavering, first.assigned).moved
     shifted = units_for(workers, [40.0 if first.assigned[unit.unit] == "w0" else 10.0 for unit in units])
     assert make_plan(workers, shifted, first.assigned).moved
@@ -129,7 +131,7 @@ def test_weights_places_and_offers() -> None:
     assert Unit("nobody") not in plan.assigned
     without = make_plan(workers[:2], to_west, plan.assigned)
     assert set(without.assigned.values()) <= {"small", "big"}
-    back = make_plan(workers, to_west, without.assigned, may_move=False)
+    back = make_plan(workers, to_west, without.assigned, None)
     assert not back.moved, "nothing moves before moves are due"
     assert set(make_plan(workers, to_west, without.assigned).assigned.values()) == {"west"}
 
@@ -146,5 +148,63 @@ def test_a_hundred_thousand_units_for_a_thousand_workers() -> None:
     spent_s = time.process_time() - started_s
     loads = loads_of(workers, units, balanced.assigned).values()
     mean = sum(loads) / len(loads)
-    assert max(loads) - min(loads) <= 1.01 * TOLERANCE * mean
+    assert max(loads) - min(loads) <= 1.01 * SHARE.tolerance * mean
     assert spent_s < 15.0, f"{spent_s:.1f} s for two plans"
+
+
+def test_a_change_of_load_moves_one_unit_and_only_a_large_one_does() -> None:
+    workers = fleet(3)
+    first = make_plan(workers, units_for(workers, [10.0] * 12), {}).assigned
+    for busier in (13.0, 14.5):
+        some = units_for(workers, [busier if first[Unit(f"u{n:06}")] == "w0" else 10.0 for n in range(12)])
+        assert make_plan(workers, some, first, SHARE).moved or busier == 13.0
+        assert not make_plan(workers, some, first, EASE).moved
+    much = units_for(workers, [40.0 if first[Unit(f"u{n:06}")] == "w0" else 10.0 for n in range(12)])
+    ((moved, (busy, idle)),) = make_plan(workers, much, first, EASE).moved.items()
+    assert busy == "w0"
+    assert idle != "w0"
+    resting = [replace(unit, rests=unit.unit == moved) for unit in much]
+    assert make_plan(workers, resting, first, EASE).moved.keys() != {moved}
+
+
+def test_a_worker_that_lags_is_relieved_sooner_and_is_given_nothing() -> None:
+    first = {Unit(f"u{n:06}"): f"w{n % 2}" for n in range(10)}
+    units = units_for(fleet(2), [13.0 if n % 2 == 0 else 9.0 for n in range(10)])
+    for lags, ways in ((None, []), ("w0", [("w0", "w1")]), ("w1", [])):
+        workers = [PlannedWorker(name, lags=name == lags) for name in ("w0", "w1")]
+        assert list(make_plan(workers, units, first, EASE).moved.values()) == ways
+    far = units_for(fleet(2), [30.0 if n % 2 == 0 else 9.0 for n in range(10)])
+    assert not make_plan([PlannedWorker("w0"), PlannedWorker("w1", lags=True)], far, first, EASE).moved
+
+
+CAPPED = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1), st.sampled_from([1.0, 3.0])), max_size=25)
+
+
+@settings(max_examples=100)
+@given(CAPPED, st.lists(st.none() | st.integers(1, 6), min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_caps_are_kept_and_the_lowest_priority_waits(
+    given_units: list[tuple[int, int, float]], caps: list[int | None], chance: random.Random
+) -> None:
+    workers = [
+        PlannedWorker(f"w{n}", near=frozenset(["near"]) if n == 0 else frozenset(), max_links=cap)
+        for n, cap in enumerate(caps)
+    ]
+    names = frozenset(worker.name for worker in workers)
+    targets = ("near", "far", "")
+    units = [
+        PlannedUnit(Unit(f"u{n:02}"), names, load, targets[place], priority)
+        for n, (place, priority, load) in enumerate(given_units)
+    ]
+    before = {unit.unit: chance.choice(sorted(names)) for unit in units if chance.random() < 0.7}
+    for balance in (None, SHARE, EASE):
+        plan = make_plan(workers, units, before, balance)
+        counts = Counter(plan.assigned.values())
+        for worker in workers:
+            assert worker.max_links is None or counts[worker.name] <= worker.max_links
+        places = sum(len(units) if cap is None else cap for cap in caps)
+        assert len(plan.assigned) == min(len(units), places), "no place stays empty while a unit waits"
+        waits = [unit.priority for unit in units if unit.unit not in plan.assigned]
+        runs = [unit.priority for unit in units if unit.unit in plan.assigned]
+        assert not waits or max(waits) <= min(runs), "who waits is not worth more than who runs"
+        again = make_plan(workers, units, plan.assigned, None)
+        assert again.assigned == plan.assigned

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import pytest
 
-from mirror.coordinator.model import Unit, UnitNotHeld
+from mirror.coordinator.model import Meter, Unit, UnitNotHeld
 from mirror.coordinator.serving import serve_shares
 from mirror.errors import LinkFenced
 from mirror.fleet.keys import FleetKeys, read_holder
@@ -34,6 +34,7 @@ QUIET_S = 90.0
 """After the last fault: the longest pause of a unit that ended by an error is over by then."""
 TAKEOVER_S = LEASE_S + 1.0
 WRITE_EVERY_S = 0.2
+MIB = 1024 * 1024
 NO_FAULTS: tuple[str, ...] = ()
 FAULTS = ("kill", "sleep", "cut", "etcd", "drain", "join", "compact", "lose lease", "stop")
 
@@ -56,14 +57,14 @@ class Worker:
         self.awake.set()
         self.slept_at = -1.0
         self.task: asyncio.Task[None] | None = None
+        self.cpu_s = 0.0
 
     def start(self) -> None:
         self.task = asyncio.ensure_future(self.run())
 
     async def run(self) -> None:
-        coordinator = FleetCoordinator(
-            self.store, self.name, offer_of(self.world.links), _Sleepy(self), untold, SETTINGS
-        )
+        clock, offer = _Sleepy(self), offer_of(self.world.links)
+        coordinator = FleetCoordinator(self.store, self.name, offer, clock, untold, SETTINGS, lambda: self.cpu_s)
         async with coordinator.member() as member:
             assert isinstance(member, FleetMember)
 
@@ -95,7 +96,16 @@ class Worker:
             if world.target.opened[unit] is not session:
                 raise LinkFenced(f"{unit} was taken over")
             world.target.writes.setdefault(unit, []).append((world.now, self.name))
+            self._count(member.meter(unit), world.rates.get(unit, 0.0))
             await self.pause(WRITE_EVERY_S)
+
+    def _count(self, meter: Meter, rate: float) -> None:
+        """What one write moves of so many MiB a second, 100 of which keep a core busy."""
+        moved = rate * WRITE_EVERY_S * self.world.chance.uniform(0.5, 1.5)
+        meter.acknowledged_bytes += int(moved * MIB)
+        meter.acknowledged_records += int(moved * 1024)
+        meter.lag_offsets = int(self.world.chance.uniform(0, 1024 * rate))
+        self.cpu_s += moved / 100
 
     async def pause(self, seconds: float) -> None:
         await self.world.clock.sleep(seconds)
@@ -137,6 +147,8 @@ class World:
         self.links = [f"link-{n}" for n in range(units)]
         self.units = [Unit(link) for link in self.links]
         self.target = Target()
+        self.rates: dict[Unit, float] = {}
+        """Of units in MiB per second."""
         self.workers: list[Worker] = []
         self._first = workers
         self._number = 0
@@ -307,5 +319,51 @@ def test_a_worker_that_is_cut_off_opens_nothing_and_leaves_to_the_others() -> No
         alone.store.is_cut = False
         await world.clock.sleep(30)
         assert {world.target.writes[unit][-1][1] for unit in world.units} == {worker.name for worker in world.workers}
+
+    world.run(look)
+
+
+def last_writers(world: World) -> dict[Unit, str]:
+    return {unit: writes[-1][1] for unit, writes in world.target.writes.items()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_loads_that_waver_move_nothing_and_are_hardly_written(seed: int) -> None:
+    world = World(seed, NO_FAULTS, units=9)
+    world.rates = {unit: 2.0 + n % 3 for n, unit in enumerate(world.units)}
+
+    async def look() -> None:
+        await world.clock.sleep(120)
+        epochs, revision = dict(world.target.opened), world.etcd.revision
+        await world.clock.sleep(1_800)
+        assert world.target.opened == epochs, "no unit was opened anew"
+        assert world.etcd.revision - revision <= 60, "so many writes of three workers in half an hour"
+
+    world.run(look)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_load_that_shifts_is_shared_out_one_unit_after_the_other(seed: int) -> None:
+    world = World(seed, NO_FAULTS, units=12)
+    world.rates = dict.fromkeys(world.units, 2.0)
+
+    async def look() -> None:
+        before = last_writers(world)
+        hot = world.chance.choice(world.workers).name
+        world.rates = {unit: 20.0 if name == hot else 2.0 for unit, name in before.items()}
+        moved_at = []
+        for _ in range(600):
+            await world.clock.sleep(1)
+            now = last_writers(world)
+            moved_at += [world.now] * sum(now[unit] != name for unit, name in before.items())
+            before = now
+        assert 1 <= len(moved_at) <= 4
+        assert all(after - earlier > 0.9 * SETTINGS.ease_every_seconds for earlier, after in pairwise(moved_at))
+        loads = {
+            worker.name: sum(world.rates[u] for u, name in before.items() if name == worker.name)
+            for worker in world.workers
+        }
+        assert max(loads.values()) <= 48.0, f"of 96 MiB a second: {loads}"
+        world.check_quiet()
 
     world.run(look)

@@ -1,0 +1,24 @@
+"""Waking those who wait for any change."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+
+class Bell:
+    """Is rung when anything changed; who waits takes `next` before looking, so that no ring is missed."""
+
+    def __init__(self) -> None:
+        self.next = asyncio.Event()
+
+    def ring(self) -> None:
+        self.next.set()
+        self.next = asyncio.Event()
+
+
+async def heard(rung: asyncio.Event, timeout_s: float) -> None:
+    """Until it was rung, or for so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await rung.wait()
