@@ -28,7 +28,7 @@ LISTENERS: Final = ("listen", "inter_broker_listen")
 
 
 class Configuration:
-    """A configuration file that was read and checked: implements `deploy.cli.terminal.AppContext`."""
+    """A configuration file that was read and checked."""
 
     def __init__(self, model: FileModel, file: Path) -> None:
         """Raises ConfigError with every problem between tables."""
@@ -172,7 +172,9 @@ class Configuration:
 
 
 class FileContext:
-    """`ctx.obj`: reads the file when a command first asks for something, so that commands without one need none."""
+    """`ctx.obj`, a `deploy.cli.terminal.AppContext`: reads the file when a command first asks for something, so that
+    commands without one need none.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -181,6 +183,10 @@ class FileContext:
     def configuration(self) -> Configuration:
         """Raises ConfigError."""
         return load(self.file)
+
+    def fresh(self) -> FileContext:
+        """The same file, to be read anew."""
+        return FileContext(self.file)
 
     @property
     def state_dir(self) -> Path:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import asyncio
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Final
 
 import click
 
 from broker.base.clock import SystemClock
 from broker.wire.buffers import keep_freed_memory
+from deploy.cli.mirror_file import FollowedFile, replace_links, stamp_of
 from deploy.cli.terminal import AppContext, run_async
-from mirror.fleet.keys import OfferedLink, WorkerRecord
+from mirror.coordinator.current import Current
+from mirror.fleet.keys import WorkerRecord
 from mirror.fleet.member import FleetCoordinator
 from mirror.fleet.settings import FleetAccess
-from mirror.link import Link, Priority
 from mirror.worker.events import lines_of
 from mirror.worker.limits import WorkerLimits
-from mirror.worker.service import run_links
+from mirror.worker.service import run_declared, run_links
 from mirror.worker.startup import worker_name
-
-PRIORITIES: Final[Mapping[Priority, int]] = {"low": -1, "normal": 0, "high": 1}
 
 
 @click.group("mirror")
@@ -55,8 +51,9 @@ def run_command(
     """Mirror until stopped (SIGTERM, Ctrl-C): all links of farshore.toml, or those named.
 
     With a [fleet] table in the file, any number of these share the links: each link is run by one of them, and by
-    another when that one is gone.
+    another when that one is gone; what changes in the file is taken while they run.
     """
+    stamp = stamp_of(context.file)
     links = tuple(context.link(name) for name in dict.fromkeys(link_names)) or context.links()
     if not links:
         raise click.UsageError("there is no link in farshore.toml: add a [[links]] table")
@@ -70,29 +67,24 @@ def run_command(
         return
     for site in near:
         context.site(site)
-    offer = WorkerRecord(
-        links={link.name: _offered(link) for link in links},
-        weight=weight or 1.0,
-        near=near,
-        max_links=max_links,
-        since_ms=SystemClock().now_ms(),
+    by_name = {link.name: link for link in links}
+    blank = WorkerRecord(
+        links={}, weight=weight or 1.0, near=near, max_links=max_links, since_ms=SystemClock().now_ms()
     )
-    run_async(_run_in_fleet(links, fleet, worker or worker_name(), offer), service=True)
+    offer = replace_links(blank, by_name, stamp.at_ms if stamp is not None else 0)
+    followed = FollowedFile(context, link_names, Current(by_name), Current(offer), stamp)
+    run_async(_run_in_fleet(followed, fleet, worker or worker_name()), service=True)
 
 
-async def _run_in_fleet(links: Sequence[Link], fleet: FleetAccess, name: str, offer: WorkerRecord) -> None:
+async def _run_in_fleet(followed: FollowedFile, fleet: FleetAccess, name: str) -> None:
     from mirror.fleet.etcd.store import open_etcd
 
     clock = SystemClock()
     tell = lines_of(sys.stderr, clock, worker=name)
-    async with open_etcd(fleet, clock) as store:
-        await run_links(links, coordinator=FleetCoordinator(store, name, offer, clock, tell, fleet.settings))
-
-
-def _offered(link: Link) -> OfferedLink:
-    """`declared` is the same for all files that say the same of it; how sites are reached may differ from place to
-    place.
-    """
-    said = [link.source.name, link.target.name, sorted(link.topics), link.topic_names, sorted(link.groups)]
-    declared = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
-    return OfferedLink(target=link.target.name, declared=declared, priority=PRIORITIES[link.priority])
+    async with open_etcd(fleet, clock) as store, asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(followed.follow(clock, tell))
+        coordinator = FleetCoordinator(store, name, followed.offer, clock, tell, fleet.settings)
+        try:
+            await run_declared(followed.links, coordinator=coordinator)
+        finally:
+            following.cancel()

@@ -87,6 +87,15 @@ class AppContext(Protocol):
 
     def links(self) -> tuple[Link, ...]: ...
 
+    @property
+    def file(self) -> Path:
+        """What was read."""
+        ...
+
+    def fresh(self) -> AppContext:
+        """The same file, as it is now."""
+        ...
+
     def fleet(self) -> FleetAccess | None:
         """Where the workers of this file agree on who runs what; None: they know nothing of each other."""
         ...

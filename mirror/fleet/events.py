@@ -21,6 +21,10 @@ class FleetEvent(StrEnum):
     """etcd says that it is over; the worker joins anew, and keeps what nobody has taken."""
     STORE_UNREACHABLE = "store_unreachable"
     STORE_ANSWERS = "store_answers"
+    FILE_TAKEN = "file_taken"
+    """The worker's file has changed, and is what it offers and runs from now on."""
+    FILE_REFUSED = "file_refused"
+    """It has changed, and is not taken: what it said before stands."""
 
 
 class FleetSink(Protocol):

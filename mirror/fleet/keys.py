@@ -42,13 +42,14 @@ class OfferedLink(_Written):
 
 
 class WorkerRecord(_Written):
-    """What stands in a worker's key. `near` are sites."""
+    """What stands in a worker's key. `near` are sites; `file_at_ms` is when the worker's file was changed last."""
 
     links: Mapping[str, OfferedLink]
     weight: float = 1.0
     near: tuple[str, ...] = ()
     max_links: int | None = None
     since_ms: int = 0
+    file_at_ms: int = 0
 
 
 class LinkLoad(_Written):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirror.coordinator.model import Unit
@@ -29,32 +29,50 @@ def workers_of(view: FleetView, drained: Collection[str]) -> list[PlannedWorker]
 
 
 def units_of(view: FleetView, resting: Collection[Unit]) -> list[PlannedUnit]:
-    """All that any worker offers. Where files declare a link differently, only those agree that offer the same."""
-    offers: dict[str, dict[str, OfferedLink]] = {}
-    for worker in view.workers.values():
-        for link, offered in worker.record.links.items():
-            offers.setdefault(link, {})[worker.name] = offered
+    """All that any worker offers, each to be run by those only whose files say of it what the newest file says."""
     names: dict[frozenset[str], frozenset[str]] = {}  # one set for all links that the same workers offer
     units = []
-    for link, by_worker in offers.items():
-        offered_by = frozenset(by_worker)
+    for link, versions in versions_of(view.workers.values()).items():
+        newest = versions[0]
+        offered_by = frozenset(newest.workers)
         offered_by = names.setdefault(offered_by, offered_by)
-        said, unit = next(iter(by_worker.values())), Unit(link)
-        load = view.loads.get(unit, IDLE_LOAD)
+        unit = Unit(link)
+        load, said = view.loads.get(unit, IDLE_LOAD), newest.offered
         units.append(PlannedUnit(unit, offered_by, load, said.target, said.priority, unit in resting))
     return units
 
 
-def differing(workers: Iterable[LiveWorker]) -> dict[str, list[str]]:
-    """Links that workers' files declare differently -> those workers."""
-    declared: dict[str, dict[str, list[str]]] = {}
+@dataclass(slots=True)
+class Version:
+    """What some workers' files say of a link; `file_at_ms` is of the newest of these files, `offered` its words."""
+
+    offered: OfferedLink
+    file_at_ms: int
+    workers: list[str]
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Of the version that counts it is the greatest. Files that are as new as each other: what most of them say."""
+        return (self.file_at_ms, len(self.workers), self.offered.declared)
+
+
+def versions_of(workers: Iterable[LiveWorker]) -> Mapping[str, Sequence[Version]]:
+    """Of each link what files say of it, what counts first. More than one: not all files are the same."""
+    found: dict[str, dict[str, Version]] = {}
     for worker in workers:
-        for link, offered in worker.record.links.items():
-            declared.setdefault(link, {}).setdefault(offered.declared, []).append(worker.name)
+        record = worker.record
+        for link, offered in record.links.items():
+            versions = found.setdefault(link, {})
+            version = versions.get(offered.declared)
+            if version is None:
+                versions[offered.declared] = Version(offered, record.file_at_ms, [worker.name])
+                continue
+            version.workers.append(worker.name)
+            if record.file_at_ms > version.file_at_ms:
+                version.file_at_ms, version.offered = record.file_at_ms, offered
     return {
-        link: sorted(name for names in versions.values() for name in names)
-        for link, versions in declared.items()
-        if len(versions) > 1
+        link: sorted(versions.values(), key=lambda version: version.rank, reverse=True)
+        for link, versions in found.items()
     }
 
 

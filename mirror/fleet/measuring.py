@@ -13,7 +13,7 @@ from typing import Final
 from mirror.coordinator.model import Meter, Unit
 from mirror.fleet.keys import LinkLoad, LoadRecord
 
-SMOOTHED_OVER_S: Final = 20.0
+SMOOTHED_OVER_S: Final = 60.0
 MEASURED_AFTER_S: Final = 15.0
 """A unit that runs for less has no rate yet: it catches up, mostly."""
 TOLD_EVERY_S: Final = 10.0

@@ -15,6 +15,7 @@ from typing import Final
 
 from broker.base.clock import Clock
 from broker.base.errors import first_of
+from mirror.coordinator.current import Current
 from mirror.coordinator.model import Member, Meter, Permit, Share, Unit, UnitNotHeld
 from mirror.fleet.belief import Belief
 from mirror.fleet.bell import Bell, heard
@@ -34,11 +35,11 @@ TAKEN_AT_ONCE: Final = 32
 
 @dataclass(frozen=True)
 class FleetCoordinator:
-    """Joins a worker of this name, with what it offers, to the fleet that the store keeps."""
+    """Joins a worker of this name, with what it offers now, to the fleet that the store keeps."""
 
     store: FleetStore
     name: str
-    offer: WorkerRecord
+    offer: Current[WorkerRecord]
     clock: Clock
     tell: FleetSink
     settings: FleetSettings = field(default_factory=FleetSettings)
@@ -76,6 +77,7 @@ class FleetMember:
 
     def __init__(self, place: FleetCoordinator) -> None:
         self._store, self._offer, self._clock, self._tell = place.store, place.offer, place.clock, place.tell
+        self._offered = place.offer.value
         self._settings, self._cpu_s = place.settings, place.cpu_s
         self.worker_id = place.name
         self._keys = FleetKeys(place.settings.prefix)
@@ -163,7 +165,8 @@ class FleetMember:
         """Put this worker's key. An earlier worker of the name may need its lease's time to be gone."""
         key, wait_s = self._keys.worker(self.worker_id), self._settings.name_wait_leases * self._settings.lease_seconds
         give_up_at = self._clock.monotonic() + wait_s
-        put = Put(self._offer.model_dump_json(), lease.lease_id)
+        self._offered = self._offer.value
+        put = Put(self._offered.model_dump_json(), lease.lease_id)
         while (revision := await self._store.commit(Commit({key: ABSENT}, {key: put}))) is None:
             if self._clock.monotonic() > give_up_at:
                 raise WorkerNameTaken(f"the fleet has a worker {self.worker_id}, and it lives")
@@ -179,7 +182,8 @@ class FleetMember:
         """For as long as the lease does."""
         async with asyncio.TaskGroup() as tasks:
             lead = self._leader.lead(self._tell, self._hear_nothing)
-            doings = [tasks.create_task(doing) for doing in (self._follow(), self._take(), self._measure(lease), lead)]
+            own = (self._follow(), self._take(), self._offer_anew(lease), self._measure(lease))
+            doings = [tasks.create_task(doing) for doing in (*own, lead)]
             while not lease.is_over and not self._is_forgotten():
                 await self._clock.sleep(TICK_S)
             for doing in doings:
@@ -206,6 +210,20 @@ class FleetMember:
                         self._bell.ring()
             except HistoryCompacted:
                 continue
+            except StoreUnreachable as error:
+                self._hear_nothing(error)
+                await self._clock.sleep(self._settings.retry_seconds)
+
+    async def _offer_anew(self, lease: Lease) -> None:
+        """Whenever it is something else. The key stays the one that was made when this worker joined."""
+        key = self._keys.worker(self.worker_id)
+        while True:
+            await self._offer.until(lambda offer: offer != self._offered)
+            offer = self._offer.value
+            try:
+                put = Put(offer.model_dump_json(), lease.lease_id)
+                await self._store.commit(Commit({key: self._belief.joined}, {key: put}))
+                self._offered = offer
             except StoreUnreachable as error:
                 self._hear_nothing(error)
                 await self._clock.sleep(self._settings.retry_seconds)

@@ -26,8 +26,8 @@ class Pacing:
         self._leads = False
         self._settled_at = now + settings.settle_seconds
         self._fleet: Fleet | None = None
-        self._shared: Fleet | None = None
-        """The fleet among which everything was shared out."""
+        self._is_shared = False
+        """Whether everything was shared out since the fleet is what it is."""
         self._planned: tuple[int, bool] | None = None
         self._written_at = 0
         """The revision of what this leader wrote last, which the view must show."""
@@ -43,7 +43,7 @@ class Pacing:
         return begins
 
     def ends(self) -> None:
-        self._leads, self._planned, self._fleet, self._shared = False, None, None, None
+        self._leads, self._planned, self._fleet = False, None, None
         self._eased, self._wanted_since = None, None
 
     def settled_in_s(self, view: FleetView, now: float) -> float:
@@ -51,7 +51,8 @@ class Pacing:
         workers = frozenset((worker.joined, worker.said) for worker in view.workers.values())
         fleet = workers, frozenset(view.drained)
         if fleet != self._fleet:
-            self._fleet, self._settled_at = fleet, now + self._settings.settle_seconds
+            self._fleet, self._is_shared = fleet, False
+            self._settled_at = now + self._settings.settle_seconds
         return self._settled_at - now
 
     def is_due(self, view: FleetView, now: float) -> bool:
@@ -66,17 +67,17 @@ class Pacing:
         """How much may move with a plan that `is_due`."""
         if view.rebalance is not None:
             return EVEN
-        return SHARE if self.settled_in_s(view, now) <= 0 and self._shared != self._fleet else None
+        return SHARE if self.settled_in_s(view, now) <= 0 and not self._is_shared else None
 
     def planned(self, balance: Balance | None, written_at: int) -> None:
         """A plan was made, and all of it was written."""
         self._written_at = max(self._written_at, written_at)
         if balance is SHARE or balance is EVEN:
-            self._shared = self._fleet
+            self._is_shared = True
 
     def may_ease(self, view: FleetView, now: float) -> bool:
         """Whether it is to be seen if loads want a move."""
-        if view.revision < self._written_at or self._shared != self._fleet or now < self._look_at:
+        if view.revision < self._written_at or not self._is_shared or now < self._look_at:
             return False
         self._look_at = now + EASE_LOOK_S
         return self._wanted_since is not None or view.loads_revision != self._eased

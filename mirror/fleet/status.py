@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from mirror.coordinator.model import Unit
 from mirror.fleet.keys import FleetKeys
-from mirror.fleet.leading import decide, differing
+from mirror.fleet.leading import decide, versions_of
 from mirror.fleet.planner import EVEN, SHARE
 from mirror.fleet.view import FleetView, LiveWorker
 
@@ -147,8 +147,13 @@ def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
             )
         elif link.state is UnitState.NOBODY and view.workers:
             findings.append(f"nobody runs link {link.link}: start a worker whose file has it, or undrain one")
-    for name, workers in sorted(differing(view.workers.values()).items()):
-        findings.append(f"the files of {', '.join(workers)} differ about link {name}: make them say the same")
+    for name, (newest, *others) in sorted(versions_of(view.workers.values()).items()):
+        behind = sorted(worker for version in others for worker in version.workers)
+        if behind:
+            findings.append(
+                f"link {name} runs as the newest file says, that of {', '.join(sorted(newest.workers))}; "
+                f"the files of {', '.join(behind)} say something else: bring them up to date"
+            )
     findings += [f"key {key} cannot be read: delete it, or run the newest farshore" for key in sorted(view.garbled)]
     return findings
 

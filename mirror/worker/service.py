@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +17,9 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, SiteInvalid
 from broker.wire.errors import WireError
+from mirror.coordinator.current import Current
 from mirror.coordinator.embedded import EmbeddedCoordinator, Unconditional
-from mirror.coordinator.model import Coordinator, Meter, Permit, Unit
+from mirror.coordinator.model import Coordinator, Member, Meter, Permit, Unit
 from mirror.coordinator.serving import serve_shares
 from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
@@ -65,10 +66,18 @@ async def run_links(
 
     A link that ends for good does not end the others. When none is left, raises the first error (FarshoreError).
     """
+    await run_declared(Current({link.name: link for link in links}), settings, coordinator)
+
+
+async def run_declared(
+    declared: Current[Mapping[str, Link]],
+    settings: WorkerSettings | None = None,
+    coordinator: Coordinator | None = None,
+) -> None:
+    """As `run_links`, of links by their names that may be declared anew: one that is begins a new session, no other."""
     settings = settings or WorkerSettings()
-    by_name = {link.name: link for link in links}
-    coordinator = coordinator or EmbeddedCoordinator(Unit(name) for name in by_name)
-    ended: list[FarshoreError] = []
+    coordinator = coordinator or EmbeddedCoordinator(Unit(name) for name in declared.value)
+    ended: list[Exception] = []
     faults: list[Exception] = []
 
     async with coordinator.member() as member:
@@ -76,24 +85,48 @@ async def run_links(
         async def run_unit(unit: Unit) -> None:
             sink = settings.sink(unit.link)
             while True:
-                try:
-                    await run_link(by_name[unit.link], settings, member.permit(unit), member.meter(unit))
-                except FarshoreError as error:
+                error = await _run_while_declared(declared, unit, settings, member)
+                if error is None:
+                    sink(Event.RENEWED, reason="the file says something else of the link")
+                    continue
+                if isinstance(error, FarshoreError):
                     sink(Event.STOPPED, reason=type(error).__name__, detail=str(error), hint=error.hint)
-                    if not await member.goes_on_after(unit, error):
-                        ended.append(error)
-                        return
-                except Exception as error:  # noqa: BLE001 a fault of ours in one link must not end the others; raised below
+                else:
                     sink(Event.STOPPED, reason=type(error).__name__, detail="".join(traceback.format_exception(error)))
-                    if not await member.goes_on_after(unit, error):
-                        faults.append(error)
-                        return
+                if not await member.goes_on_after(unit, error):
+                    (ended if isinstance(error, FarshoreError) else faults).append(error)
+                    return
 
         await serve_shares(member, run_unit)
     if faults:
         raise faults[0]
     if ended:
         raise ended[0]
+
+
+async def _run_while_declared(
+    declared: Current[Mapping[str, Link]], unit: Unit, settings: WorkerSettings, member: Member
+) -> Exception | None:
+    """Run a link until it ends -> the error; None: the file says something else of it now."""
+    await declared.until(lambda links: unit.link in links)
+    link = declared.value[unit.link]
+
+    async def run() -> Exception | None:
+        try:
+            await run_link(link, settings, member.permit(unit), member.meter(unit))
+        except Exception as error:  # noqa: BLE001 a fault of ours in one link must not end the others; raised when all ended
+            return error
+        finally:
+            looking.cancel()
+        return None
+
+    async def look() -> None:
+        await declared.until(lambda links: links.get(unit.link) != link)
+        running.cancel()
+
+    async with asyncio.TaskGroup() as tasks:
+        running, looking = tasks.create_task(run()), tasks.create_task(look())
+    return None if running.cancelled() else running.result()
 
 
 async def run_link(

@@ -21,29 +21,13 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
+from tests.deploy.cli.fleet_files import fleet_file
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.fleet.etcd_server import EtcdServer
 from tests.mirror.harness import eventually, make_topic, read_all
 
 ROOT = Path(__file__).resolve().parents[3]
 LINKS = ("red", "blue")
-SITES = """
-[sites.east]
-bootstrap_servers = "{east}"
-[sites.west]
-bootstrap_servers = "{west}"
-"""
-FLEET = """
-[fleet]
-etcd = ["{etcd}"]
-"""
-LINK = """
-[[links]]
-name = "{name}"
-source = "east"
-target = "west"
-topics = ["{name}"]
-"""
 
 
 class Fleet:
@@ -53,9 +37,8 @@ class Fleet:
         self.folder, self.etcd = folder, etcd
         self.east, self.west = Site("east", east.bootstrap), Site("west", west.bootstrap)
         self.config = folder / "farshore.toml"
-        links = "".join(LINK.format(name=name) for name in LINKS)
-        sites = SITES.format(east=east.bootstrap, west=west.bootstrap)
-        self.config.write_text(sites + FLEET.format(etcd=etcd.address) + links)
+        self.sites = (east.bootstrap, west.bootstrap)
+        self.config.write_text(fleet_file(LINKS, self.sites, etcd.address))
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.written: dict[str, list[bytes]] = {name: [] for name in LINKS}
 
@@ -157,21 +140,63 @@ async def test_workers_share_links_and_take_over_from_one_that_is_killed(fleet: 
     assert f"worker={left} event=took unit=red" in fleet.log(left)
 
 
+async def test_a_changed_file_reaches_a_running_worker_and_no_other_link(fleet: Fleet) -> None:
+    def lines(event: str, of: str) -> list[str]:
+        return [line for line in fleet.log("one").splitlines() if f"event={event}" in line and of in line]
+
+    async with Cluster(fleet.east) as east, Cluster(fleet.west) as west:
+        for name in (*LINKS, "more"):
+            await make_topic(east, name)
+        await append(east, TopicPartition("more", 0), encode_batch([Record(0, east.clock.now_ms(), b"k", b"new")]))
+        await fleet.write(east, 2)
+        fleet.start("one")
+
+        async def all_mirrored() -> bool:
+            return all([await fleet.read(west, name) == fleet.written[name] for name in LINKS])
+
+        async def more_mirrored() -> bool:
+            return await fleet.read(west, "more") == [b"new"]
+
+        async def refused() -> bool:
+            return len(lines("file_refused", "worker=one")) == 1
+
+        async def taken() -> bool:
+            return len(lines("file_taken", "removed=red")) == 1 and set(fleet.holders()) == {"blue"}
+
+        await eventually(all_mirrored, "the worker to run both links")
+        fleet.config.write_text(fleet_file(LINKS, fleet.sites, fleet.etcd.address, topics={"red": "red|more"}))
+        await eventually(more_mirrored, "the wider link to bring its new topic")
+        fleet.config.write_text("[[links]")
+        await eventually(refused, "the bad file to be refused")
+        await fleet.write(east, 2)
+        await eventually(all_mirrored, "what ran to go on")
+        fleet.config.write_text(fleet_file(["blue"], fleet.sites, fleet.etcd.address))
+        await eventually(taken, "the link to be taken off")
+        await fleet.write(east, 2)
+
+        async def blue_mirrored() -> bool:
+            return await fleet.read(west, "blue") == fleet.written["blue"]
+
+        await eventually(blue_mirrored, "the other link to go on")
+        assert await fleet.read(west, "red") == fleet.written["red"][:4]
+    assert len(lines("started", "link=red")) == 2, "the link that became wider began a new session"
+    assert len(lines("started", "link=blue")) == 1, "the other one did not"
+
+
 def test_fleet_options_want_a_fleet(tmp_path: Path) -> None:
     config = tmp_path / "farshore.toml"
-    config.write_text(SITES.format(east="127.0.0.1:1", west="127.0.0.1:2") + LINK.format(name="red"))
+    config.write_text(fleet_file(["red"]))
     refused = CliRunner().invoke(cli, ["--config", str(config), "mirror", "run", "--worker", "one"])
     assert refused.exit_code == ExitCode.USAGE
     assert "[fleet]" in refused.output
-    config.write_text(config.read_text() + FLEET.format(etcd="127.0.0.1"))
+    config.write_text(fleet_file(["red"], etcd="127.0.0.1"))
     refused = CliRunner().invoke(cli, ["--config", str(config), "config", "validate"])
     assert "fleet.etcd[0]" in refused.output
 
 
 def test_a_worker_without_etcd_waits_and_says_so(tmp_path: Path) -> None:
     config = tmp_path / "farshore.toml"
-    sites = SITES.format(east="127.0.0.1:1", west="127.0.0.1:2")
-    config.write_text(sites + FLEET.format(etcd="127.0.0.1:1") + LINK.format(name="red"))
+    config.write_text(fleet_file(["red"], etcd="127.0.0.1:1"))
     command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, preexec_fn=die_with_parent) as worker:
         try:

@@ -17,33 +17,19 @@ from click.testing import CliRunner, Result
 from broker.base.clock import SystemClock
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
+from mirror.coordinator.current import Current
 from mirror.coordinator.model import Unit
 from mirror.coordinator.serving import serve_shares
 from mirror.fleet.etcd.store import open_etcd
 from mirror.fleet.keys import OfferedLink, WorkerRecord
 from mirror.fleet.member import FleetCoordinator
 from mirror.fleet.settings import FleetSettings
+from tests.deploy.cli.fleet_files import fleet_file
 from tests.interop.servers import wait_until
 from tests.mirror.fleet.etcd_server import EtcdServer
 from tests.mirror.fleet.workers import offer_of, untold
 
 LINKS = ("red", "green", "blue")
-CONFIG = """
-[sites.east]
-bootstrap_servers = "127.0.0.1:1"
-[sites.west]
-bootstrap_servers = "127.0.0.1:2"
-[fleet]
-etcd = ["{etcd}"]
-prefix = "{prefix}"
-"""
-LINK = """
-[[links]]
-name = "{name}"
-source = "east"
-target = "west"
-topics = ["{name}"]
-"""
 
 
 @dataclass
@@ -55,8 +41,8 @@ class Shell:
     prefix: str
 
     def __post_init__(self) -> None:
-        config = CONFIG.format(etcd=self.etcd.address, prefix=self.prefix)
-        (self.folder / "farshore.toml").write_text(config + "".join(LINK.format(name=name) for name in LINKS))
+        text = fleet_file(LINKS, etcd=self.etcd.address, prefix=self.prefix)
+        (self.folder / "farshore.toml").write_text(text)
 
     def run_any(self, line: str) -> Result:
         """Whatever it exits with."""
@@ -83,7 +69,8 @@ class Shell:
 
         async def live() -> None:
             async with open_etcd(self.etcd.access(), SystemClock()) as store:
-                coordinator = FleetCoordinator(store, name, offer or offer_of(LINKS), SystemClock(), untold, settings)
+                offered = Current(offer or offer_of(LINKS))
+                coordinator = FleetCoordinator(store, name, offered, SystemClock(), untold, settings)
                 async with coordinator.member() as member, asyncio.TaskGroup() as tasks:
                     serving = tasks.create_task(serve_shares(member, hold))
                     await stopped.wait()
@@ -165,14 +152,15 @@ def test_a_fleet_from_nobody_to_drained_and_back(shell: Shell) -> None:
 
 def test_findings(shell: Shell) -> None:
     other = {link: OfferedLink(target="west", declared="else") for link in ("red",)}
-    with shell.worker("one", offer_of(["red", "green"])), shell.worker("two", WorkerRecord(links=other)):
+    with shell.worker("one", offer_of(["red", "green"])), shell.worker("two", WorkerRecord(links=other, file_at_ms=1)):
         shell.etcd.ctl("put", f"{shell.prefix}workers/odd", "{")
 
         def are_told() -> bool:
             return sorted(json.loads(shell.run_any("status -o json").stdout)["findings"]) == [
                 f"key {shell.prefix}workers/odd cannot be read: delete it, or run the newest farshore",
+                "link red runs as the newest file says, that of two; the files of one say something else: "
+                "bring them up to date",
                 "nobody runs link blue: start a worker whose file has it, or undrain one",
-                "the files of one, two differ about link red: make them say the same",
             ]
 
         wait_until(are_told, 60, "the findings")

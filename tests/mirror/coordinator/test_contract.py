@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.base.clock import SystemClock
+from mirror.coordinator.current import Current
 from mirror.coordinator.embedded import EmbeddedCoordinator
 from mirror.coordinator.model import Coordinator, Member, Share, Unit
 from mirror.errors import LinkFenced
@@ -32,7 +33,7 @@ Join = Callable[[Sequence[str]], AbstractAsyncContextManager[Member]]
 
 
 def fleet_member(store: FleetStore, name: str, links: Sequence[str]) -> AbstractAsyncContextManager[Member]:
-    coordinator: Coordinator = FleetCoordinator(store, name, offer_of(links), SystemClock(), untold, SETTINGS)
+    coordinator: Coordinator = FleetCoordinator(store, name, Current(offer_of(links)), SystemClock(), untold, SETTINGS)
     return coordinator.member()
 
 

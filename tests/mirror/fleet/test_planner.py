@@ -154,12 +154,11 @@ def test_a_hundred_thousand_units_for_a_thousand_workers() -> None:
 
 def test_a_change_of_load_moves_one_unit_and_only_a_large_one_does() -> None:
     workers = fleet(3)
-    first = make_plan(workers, units_for(workers, [10.0] * 12), {}).assigned
-    for busier in (13.0, 14.5):
-        some = units_for(workers, [busier if first[Unit(f"u{n:06}")] == "w0" else 10.0 for n in range(12)])
-        assert make_plan(workers, some, first, SHARE).moved or busier == 13.0
-        assert not make_plan(workers, some, first, EASE).moved
-    much = units_for(workers, [40.0 if first[Unit(f"u{n:06}")] == "w0" else 10.0 for n in range(12)])
+    first = make_plan(workers, units_for(workers, [4.0] * 30), {}).assigned
+    some = units_for(workers, [5.8 if first[Unit(f"u{n:06}")] == "w0" else 4.0 for n in range(30)])
+    assert make_plan(workers, some, first, SHARE).moved
+    assert not make_plan(workers, some, first, EASE).moved
+    much = units_for(workers, [16.0 if first[Unit(f"u{n:06}")] == "w0" else 4.0 for n in range(30)])
     ((moved, (busy, idle)),) = make_plan(workers, much, first, EASE).moved.items()
     assert busy == "w0"
     assert idle != "w0"
@@ -168,12 +167,12 @@ def test_a_change_of_load_moves_one_unit_and_only_a_large_one_does() -> None:
 
 
 def test_a_worker_that_lags_is_relieved_sooner_and_is_given_nothing() -> None:
-    first = {Unit(f"u{n:06}"): f"w{n % 2}" for n in range(10)}
-    units = units_for(fleet(2), [13.0 if n % 2 == 0 else 9.0 for n in range(10)])
+    first = {Unit(f"u{n:06}"): f"w{n % 2}" for n in range(20)}
+    units = units_for(fleet(2), [6.5 if n % 2 == 0 else 4.5 for n in range(20)])
     for lags, ways in ((None, []), ("w0", [("w0", "w1")]), ("w1", [])):
         workers = [PlannedWorker(name, lags=name == lags) for name in ("w0", "w1")]
         assert list(make_plan(workers, units, first, EASE).moved.values()) == ways
-    far = units_for(fleet(2), [30.0 if n % 2 == 0 else 9.0 for n in range(10)])
+    far = units_for(fleet(2), [30.0 if n % 2 == 0 else 9.0 for n in range(20)])
     assert not make_plan([PlannedWorker("w0"), PlannedWorker("w1", lags=True)], far, first, EASE).moved
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import pytest
 
+from mirror.coordinator.current import Current
 from mirror.coordinator.model import Meter, Unit, UnitNotHeld
 from mirror.coordinator.serving import serve_shares
 from mirror.errors import LinkFenced
@@ -63,7 +64,7 @@ class Worker:
         self.task = asyncio.ensure_future(self.run())
 
     async def run(self) -> None:
-        clock, offer = _Sleepy(self), offer_of(self.world.links)
+        clock, offer = _Sleepy(self), Current(offer_of(self.world.links))
         coordinator = FleetCoordinator(self.store, self.name, offer, clock, untold, SETTINGS, lambda: self.cpu_s)
         async with coordinator.member() as member:
             assert isinstance(member, FleetMember)
@@ -327,7 +328,7 @@ def last_writers(world: World) -> dict[Unit, str]:
     return {unit: writes[-1][1] for unit, writes in world.target.writes.items()}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_loads_that_waver_move_nothing_and_are_hardly_written(seed: int) -> None:
     world = World(seed, NO_FAULTS, units=9)
     world.rates = {unit: 2.0 + n % 3 for n, unit in enumerate(world.units)}
@@ -335,14 +336,14 @@ def test_loads_that_waver_move_nothing_and_are_hardly_written(seed: int) -> None
     async def look() -> None:
         await world.clock.sleep(120)
         epochs, revision = dict(world.target.opened), world.etcd.revision
-        await world.clock.sleep(1_800)
+        await world.clock.sleep(600)
         assert world.target.opened == epochs, "no unit was opened anew"
-        assert world.etcd.revision - revision <= 60, "so many writes of three workers in half an hour"
+        assert world.etcd.revision - revision <= 6, "so many writes of three workers in ten minutes"
 
     world.run(look)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_load_that_shifts_is_shared_out_one_unit_after_the_other(seed: int) -> None:
     world = World(seed, NO_FAULTS, units=12)
     world.rates = dict.fromkeys(world.units, 2.0)
@@ -352,7 +353,7 @@ def test_a_load_that_shifts_is_shared_out_one_unit_after_the_other(seed: int) ->
         hot = world.chance.choice(world.workers).name
         world.rates = {unit: 20.0 if name == hot else 2.0 for unit, name in before.items()}
         moved_at = []
-        for _ in range(600):
+        for _ in range(300):
             await world.clock.sleep(1)
             now = last_writers(world)
             moved_at += [world.now] * sum(now[unit] != name for unit, name in before.items())
@@ -365,5 +366,20 @@ def test_a_load_that_shifts_is_shared_out_one_unit_after_the_other(seed: int) ->
         }
         assert max(loads.values()) <= 48.0, f"of 96 MiB a second: {loads}"
         world.check_quiet()
+
+    world.run(look)
+
+
+def test_a_worker_that_was_drained_for_a_moment_gets_its_part_again() -> None:
+    world = World(1, NO_FAULTS)
+
+    async def look() -> None:
+        store, worker = FakeStore(world.etcd), world.workers[0]
+        await store.commit(Commit({}, {KEYS.drained(worker.name): Put("")}))
+        await world.clock.sleep(2)
+        assert worker.name not in last_writers(world).values()
+        await store.commit(Commit({}, {KEYS.drained(worker.name): None}))
+        await world.clock.sleep(2 * SETTINGS.settle_seconds)
+        assert worker.name in last_writers(world).values()
 
     world.run(look)
