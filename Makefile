@@ -1,5 +1,5 @@
 # farshore: `make demo` and `make test` set up everything they need in the checkout (.venv/, .cache/).
-# `make test` also wants Go (for toxiproxy) and kcat; what is missing is said in one line with the command to run.
+# `make test` also wants Go (for toxiproxy), kcat and Debian's etcd; what is missing is said in one line with the command to run.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -63,7 +63,17 @@ kcat:
 	  echo "error: kcat is needed for the tests of clients; run: sudo apt-get install kcat" >&2; exit 1
 	fi
 
-tools: setup java kcat .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
+.PHONY: etcd
+etcd:
+	@[[ -x /usr/bin/etcd ]] && exit 0
+	if [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+	  echo "setup: etcd-server by apt-get ..." >&2
+	  apt-get update -q >/dev/null; apt-get install -y -q etcd-server >/dev/null
+	else
+	  echo "error: etcd 3.4 is needed for the tests of fleets; run: sudo apt-get install etcd-server" >&2; exit 1
+	fi
+
+tools: setup java kcat etcd .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
 
 # BROKERS=3: three at each site.
 demo: setup java .cache/spark/.ready

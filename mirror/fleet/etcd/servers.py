@@ -26,6 +26,10 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 2_000),
 )
 REFUSALS: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+REFUSED_WORDS: Final = ("authentication failed", "user name is empty", "authentication is not enabled")
+"""What etcd says with other codes of one who is not known, or did not say who he is."""
+LOGIN_OVER_WORDS: Final = ("invalid auth token", "revision of auth store is old")
+"""It was good: the server was restarted since, some time went by, or users or roles were changed."""
 
 
 class Servers:
@@ -104,9 +108,11 @@ class Servers:
             yield
         except grpc.RpcError as error:
             code, detail = error.code(), error.details() or ""
-            self._leave(at, forget=code is grpc.StatusCode.UNAUTHENTICATED)
+            is_login_over = any(words in detail for words in LOGIN_OVER_WORDS)
+            self._leave(at, forget=is_login_over)
             server = self._access.servers[at]
-            if code in REFUSALS or (code is grpc.StatusCode.INVALID_ARGUMENT and "auth" in detail):
+            is_refused = code in REFUSALS or any(words in detail for words in REFUSED_WORDS)
+            if is_refused and not is_login_over:
                 raise StoreRefused(f"etcd at {server}: {detail}") from error
             raise StoreUnreachable(f"etcd at {server}: {code.name.lower()}: {detail}") from error
         except ValueError as error:  # grpc's word for a channel that was closed meanwhile
@@ -114,7 +120,7 @@ class Servers:
 
     def _leave(self, at: int, forget: bool) -> None:
         with self._lock:
-            if forget:  # a login ends after a while
+            if forget:  # the next call logs in anew
                 self._clients.pop(at, None)
             if self._at == at:
                 self._at = (at + 1) % len(self._access.servers)

@@ -27,6 +27,7 @@ class EtcdStore:
     def __init__(self, access: FleetAccess, clock: Clock) -> None:
         self._servers = Servers(access)
         self._clock = clock
+        self._prefix = access.settings.prefix
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="etcd")
         self._watches: set[WatchThread] = set()
 
@@ -64,7 +65,7 @@ class EtcdStore:
         lease_id, granted_s = await self._in_thread(
             lambda: self._servers.any_of(lambda client: grant_lease(client, lease_seconds))
         )
-        keeper = LeaseThread(self._servers, self._clock, lease_id, granted_s, asked_at)
+        keeper = LeaseThread(self._servers, self._clock, lease_id, granted_s, asked_at, self._prefix)
         keeper.start()
         try:
             yield keeper

@@ -65,7 +65,7 @@ class WatchThread:
         self._requests.put(etcdrpc.WatchRequest(create_request=create))
         metadata = (*(client.metadata or ()), *WITH_LEADER)
         stub = etcdrpc.WatchStub(client.channel)
-        return stub.Watch(iter(self._requests.get, None), credentials=client.call_credentials, metadata=metadata)
+        return stub.Watch(iter(self._requests.get, None), metadata=metadata)
 
     def _listen(self, call: Any) -> None:
         self._call = call
@@ -87,10 +87,12 @@ class WatchThread:
 
 
 class LeaseThread:
-    """Renews a lease, whatever the event loop is busy with."""
+    """Renews a lease, whatever the event loop is busy with. `look_at`: a key that this user may read."""
 
-    def __init__(self, servers: Servers, clock: Clock, lease_id: int, granted_s: int, asked_at: float) -> None:
-        self._servers, self._clock, self._granted_s = servers, clock, granted_s
+    def __init__(
+        self, servers: Servers, clock: Clock, lease_id: int, granted_s: int, asked_at: float, look_at: str
+    ) -> None:
+        self._servers, self._clock, self._granted_s, self._look_at = servers, clock, granted_s, look_at.encode()
         self.lease_id = lease_id
         self.alive_until = asked_at + granted_s * (1 - LEASE_MARGIN)
         self.is_over = False
@@ -123,15 +125,15 @@ class LeaseThread:
         successor. A read of the whole cluster in the same term, behind the renewal, shows that it led still.
         """
         timeout_s = self._granted_s / RENEWALS_PER_LEASE * 2
-        credentials, metadata = client.call_credentials, client.metadata
+        metadata = client.metadata
         requests = iter([etcdrpc.LeaseKeepAliveRequest(ID=self.lease_id)])
-        answers = client.leasestub.LeaseKeepAlive(requests, timeout_s, credentials=credentials, metadata=metadata)
+        answers = client.leasestub.LeaseKeepAlive(requests, timeout_s, metadata=metadata)
         answer = next(iter(answers), None)
         if answer is None:
             return None
         if answer.TTL > 0:
-            look = etcdrpc.RangeRequest(key=b"\0", count_only=True)
-            seen = client.kvstub.Range(look, timeout_s, credentials=credentials, metadata=metadata)
+            look = etcdrpc.RangeRequest(key=self._look_at, count_only=True)
+            seen = client.kvstub.Range(look, timeout_s, metadata=metadata)
             if seen.header.raft_term != answer.header.raft_term:
                 return None
         return int(answer.TTL)
