@@ -121,15 +121,23 @@ class PartitionFolders:
 
     def retire(self, deleted: Mapping[TopicPartition, uuid.UUID]) -> list[Path]:
         """Of partitions that are not open, what there is of just these topic ids; under its new name it may be removed.
-        Raises OSError.
+        A folder that names no topic id may be that of a later topic, which may have it open. Raises OSError.
         """
         there = set(os.listdir(self.path))
         strays, doomed = _strays(there), []
         for where, topic_id in deleted.items():
             name = f"{where.topic}-{where.partition}"
-            # What names no topic at all is damaged, and was this one's.
-            if name in there and _topic_id_in(self.path / name) in (topic_id, None):
+            found = _topic_id_in(self.path / name) if name in there else None
+            if found == topic_id:
                 doomed.append(layout.retire(self.path / name, self.disk))
+            elif name in there and found is None:
+                log.error(
+                    "%s stays: topic id %s is deleted, and %s does not say whose the records are; where they are not "
+                    "wanted, stop the broker and remove it",
+                    self.path / name,
+                    topic_id,
+                    PARTITION_METADATA,
+                )
             if (stray := strays.get((topic_id, where.partition))) is not None:
                 doomed.append(layout.retire(self.path / stray, self.disk))
         return doomed

@@ -185,6 +185,23 @@ async def test_what_was_set_aside_long_ago_is_no_new_partition(tmp_path: Path, m
     assert manager.topics["t"].partitions[0].log.log_end_offset == 1, "its leader says what of it is right"
 
 
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"\xff")]
+)
+async def test_a_deletion_removes_nothing_of_which_it_is_not_known_whose_it_is(
+    tmp_path: Path, manager: ReplicaManager, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object]
+) -> None:
+    """The deletion of an earlier topic comes late, and finds the records of a later one of its name."""
+    await made_and_led(manager)
+    append(manager, "a")
+    damage(tmp_path / "t-0" / "partition.metadata")
+    assert await manager.stop(stop(topic(WAITING), leader_epoch=9)) == {}
+    await manager.removing.sweep()
+    assert [path.name for path in tmp_path.iterdir()] == ["t-0"]
+    assert f"{tmp_path / 't-0'} stays" in caplog.text
+    append(manager, "b")
+
+
 def test_a_stray_has_a_name_that_a_file_system_takes(tmp_path: Path) -> None:
     folders, topic_id, name = PartitionFolders(tmp_path), uuid.uuid4(), "n" * 249
     (path,) = folders.prepare(name, [12345], topic_id)
