@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 from uuid import UUID
 
 from broker.cluster.metadata import NO_TOPIC_ID, Controller, DeletedTopic, TopicState
 from broker.cluster.metadata_store import MetadataConflict, MetadataUnreadable, OutcomeUnknown
 from broker.cluster.zookeeper import layout
-from broker.cluster.zookeeper.errors import BadVersion, NoNode, ZooKeeperError
+from broker.cluster.zookeeper.errors import BadVersion, FoundationMissing, NoNode, ZooKeeperError
 from broker.cluster.zookeeper.seen import CHANGES
 from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
 from broker.cluster.zookeeper.topics import fenced, read_each
@@ -40,18 +40,28 @@ async def delete_topic(zk: ZooKeeper, controller: Controller, topic: TopicState,
         return
     try:
         wished = [] if await zk.exists(wish) else [Create(wish)]
-        await fenced(zk, controller, [Check(path, topic.version), *wished])
+        await _step(zk, controller, [Check(path, topic.version), *wished])
         for each in (path, config_path, wish):
             await _delete_below(zk, controller, each)
         there = [each for each in (config_path, wish) if await zk.exists(each)]
         last = [Delete(path, topic.version), *(Delete(each) for each in there), *await _remembered(zk, topic)]
-        await fenced(zk, controller, last)
+        await _step(zk, controller, last)
     except (BadVersion, NoNode) as refused:
         raise MetadataConflict(f"topic {topic.name} was changed since version {topic.version}") from refused
-    except OutcomeUnknown:
+    except (OutcomeUnknown, FoundationMissing):
         raise
     except ZooKeeperError as refused:
         raise MetadataConflict(f"topic {topic.name} is deleted in part: {refused}") from refused
+
+
+async def _step(zk: ZooKeeper, controller: Controller, operations: Sequence[Operation]) -> None:
+    """Raises FoundationMissing, and as `fenced`."""
+    try:
+        await fenced(zk, controller, operations)
+    except NoNode as refused:
+        if isinstance(operations[refused.operation or 0], Create):
+            raise FoundationMissing(str(refused)) from refused
+        raise
 
 
 async def _delete_below(zk: ZooKeeper, controller: Controller, path: str) -> None:

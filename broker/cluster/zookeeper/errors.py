@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.cluster.metadata_store import OutcomeUnknown
 from broker.errors import BrokerError
 from broker.wire.errors import ErrorCode
@@ -22,6 +24,10 @@ class ZooKeeperError(BrokerError):
 
 class NoNode(ZooKeeperError):
     """The znode, or for a creation its parent, is not there."""
+
+
+class FoundationMissing(ZooKeeperError):
+    """Beside what was asked for, a znode that a cluster always has is not there: a hand removed it."""
 
 
 class NodeExists(ZooKeeperError):
@@ -62,3 +68,7 @@ class ZooKeeperUnreachable(ZooKeeperError):
     error_code = ErrorCode.BROKER_NOT_AVAILABLE
     retriable = True
     hint = 'check the addresses in zookeeper = "...", and that most of the ensemble\'s servers run'
+
+
+MISSING: Final = (NoNode, FoundationMissing)
+"""What a cluster always has may be put back."""

@@ -31,7 +31,7 @@ from broker.cluster.metadata import (
 )
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import deletions, foundation, membership, requests, topics
-from broker.cluster.zookeeper.errors import ConnectionLost, NoNode, SessionExpired, ZooKeeperUnreachable
+from broker.cluster.zookeeper.errors import MISSING, ConnectionLost, NoNode, SessionExpired, ZooKeeperUnreachable
 from broker.cluster.zookeeper.seen import MetadataWentBack, Seen
 from broker.cluster.zookeeper.session import ZooKeeper, catch_up
 from broker.cluster.zookeeper.watching import Changes
@@ -257,13 +257,13 @@ class ZooKeeperMetadataStore:
         """
         try:
             return await ask(zk, again)
-        except NoNode as missing:
+        except MISSING as missing:
             if not await self._is_ours(zk):
                 raise MetadataUnreadable(f"{self._told}: {missing}", hint=foundation.RESTORE) from missing
         await foundation.mend(zk)
         try:
             return await ask(zk, True)
-        except NoNode as missing:
+        except MISSING as missing:
             raise MetadataUnreadable(str(missing), hint=foundation.RESTORE) from missing
 
     # -- reading ---------------------------------------------------------------------------------------------

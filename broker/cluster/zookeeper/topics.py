@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from broker.cluster.metadata import NO_LEADER, NO_TOPIC_ID, UNWRITTEN, Controller, PartitionState, TopicState, Written
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataUnreadable
 from broker.cluster.zookeeper import layout
-from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
+from broker.cluster.zookeeper.errors import BadVersion, FoundationMissing, NodeExists, NoNode, ZooKeeperError
 from broker.cluster.zookeeper.seen import COUNTED
 from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
 from broker.wire.vocabulary import TopicPartition
@@ -114,12 +114,18 @@ def fence(controller: Controller) -> Check:
 
 
 async def fenced(zk: ZooKeeper, controller: Controller, operations: Sequence[Operation]) -> list[Any]:
-    """The answers to `operations`. Raises ControllerMoved; what they raise has their own place as `operation`."""
+    """The answers to `operations`. Raises ControllerMoved, FoundationMissing; what they raise has their own place as
+    `operation`.
+    """
+    counted = [fence(controller), *operations, COUNTED]
     try:
-        return (await zk.multi([fence(controller), *operations, COUNTED]))[1:-1]
+        return (await zk.multi(counted))[1:-1]
     except ZooKeeperError as refused:
-        if refused.operation == 0 and isinstance(refused, BadVersion | NoNode):
+        at = refused.operation
+        if at == 0 and isinstance(refused, BadVersion | NoNode):
             raise ControllerMoved(f"controller epoch {controller.epoch} is over") from refused
+        if at == len(counted) - 1 and isinstance(refused, NoNode):
+            raise FoundationMissing(str(refused)) from refused
         raise _placed(refused) from None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.broker.cluster.contract import WAIT_S, elected, next_change, registra
 REMOVED = (
     "/brokers", "/brokers/ids", "/brokers/topics", "/config", "/config/changes", "/config/brokers", "/admin",
     "/admin/delete_topics", "/isr_change_notification", "/log_dir_event_notification", "/controller_epoch",
-    "/latest_producer_id_block",
+    "/latest_producer_id_block", "/farshore", "/farshore/changes", "/farshore/deleted_topics",
 )  # fmt: skip
 
 LEFT_BELOW = (
@@ -118,6 +119,21 @@ class HandsContract:
         await store.delete_topic(controller, made)
         assert await store.topics() == {}
         assert await hand.exists("/config/topics/t") is None
+
+    @pytest.mark.parametrize("path", [path for path in REMOVED if not path.startswith(("/brokers", "/controller"))])
+    async def test_a_topic_is_deleted_whatever_a_hand_removed(
+        self, store: ZooKeeperMetadataStore, hand: ZooKeeper, path: str
+    ) -> None:
+        controller = await elected(store)
+        made = await store.create_topic(controller, topic("t"))
+        await remove(hand, path)
+        await store.delete_topic(controller, made)
+        assert await store.topics() == {}
+        assert (await store.deleted_topics()).keys() == {made.topic_id}
+        gone = replace((await store.deleted_topics())[made.topic_id], nodes=frozenset())
+        await remove(hand, "/farshore/changes")
+        await store.set_deleted_topics(controller, [gone])
+        assert not await store.deleted_topics()
 
     async def test_a_topic_that_a_hand_put_back_is_deleted_again(
         self, store: ZooKeeperMetadataStore, hand: ZooKeeper

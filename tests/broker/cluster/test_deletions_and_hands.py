@@ -82,3 +82,17 @@ async def test_a_topic_that_cannot_be_deleted_stops_nothing(tmp_path: Path, capl
         cluster.zookeeper.protected.discard(state)
         await another_controls(cluster)
         await until(lambda: cluster.zookeeper.find("/brokers/topics/bad") is None)
+
+
+@pytest.mark.parametrize("path", ["/farshore", "/farshore/changes"])
+async def test_a_topic_is_deleted_where_a_hand_removed_what_farshore_alone_keeps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        await until(lambda: cluster.controller is not None)
+        remove(cluster.zookeeper, path)
+        write(cluster.zookeeper, "/admin/delete_topics/bad", b"")
+        await until(lambda: cluster.zookeeper.find("/brokers/topics/bad") is None)
+        await goes_on(cluster, "later")
+        assert "is over" not in caplog.text
