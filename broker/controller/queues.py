@@ -31,8 +31,8 @@ Answer = asyncio.Future[Failures]
 
 
 class BrokerQueue:
-    """To one broker in one life of it. The first order is the complete one; before that is carried out, none to make
-    new partitions goes out: it would take them for strays.
+    """To one broker in one life of it. Before a complete order is carried out, none to make new partitions goes out: it
+    would take them for strays.
     """
 
     def __init__(
@@ -103,7 +103,8 @@ class BrokerQueue:
         while not self._closed:
             order, answer = await self._orders.get()
             refused = await self._deliver(order, answer)
-            self._begun.set()
+            if not refused and isinstance(order, LeaderAndIsr) and order.complete:
+                self._begun.set()
             self._refusals = self._refusals + 1 if refused else 0
             if refused and not self._closed:
                 self._refused(order, self._refusals)

@@ -245,15 +245,15 @@ class Reign:
         self.tell({where.topic for where in written}, but=changed.came)
 
     def _open_queues(self, brokers: Mapping[int, LiveBroker]) -> None:
-        """Each is told everything first."""
+        """Each is told everything first. Before that what is to be removed: it would be set aside, as no order's."""
         for node, broker in sorted(brokers.items()):
             queue = BrokerQueue(
                 node, self._orders_to(broker), self._clock, self._deposed, self._note_failed, self._note_refused(node)
             )
             self.queues[node] = queue
+            order_removal(self, [node], self.deleted.values())
             queue.put(complete_order(self.cluster, self.controller, node))
             queue.put(complete_metadata(self.cluster, self.controller, node))
-            order_removal(self, [node], self.deleted.values())
             self.spawn(queue.run())
 
     def _deposed(self) -> None:

@@ -112,8 +112,9 @@ class PartitionFolders:
             stray = self.path / _stray_name(path.name, uuid.uuid4())
         self.disk.replace(path, stray)
         log.error(
-            "%s is not in the metadata, and its deletion was not ordered: its records are kept, and taken in again "
-            "when the metadata has its topic id again; where they are not wanted: rm -r %s",
+            "the metadata has no %s at this broker, and its deletion was not ordered: its records are kept, and taken "
+            "in again when the metadata has it here again; after a reassignment that moved it away, and where they are "
+            "not wanted: rm -r %s",
             path.name,
             stray,
         )

@@ -198,8 +198,12 @@ async def test_topics_that_a_hand_removed_keep_their_records_and_go_on_when_they
         assert not list(tmp_path.glob("*/*-stray"))
 
 
-async def test_what_was_deleted_goes_from_a_broker_that_was_away_when_it_is_back(tmp_path: Path) -> None:
-    """Also where another topic has its name by then, and another broker is the controller."""
+async def test_what_was_deleted_goes_from_a_broker_that_was_away_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where another topic has its name by then, and another broker is the controller. Nobody is told that it was
+    not deleted.
+    """
     async with running_cluster(tmp_path, *NODES) as cluster:
         await begun(cluster)
         await produced(cluster, "a")
@@ -217,6 +221,7 @@ async def test_what_was_deleted_goes_from_a_broker_that_was_away_when_it_is_back
         await until(lambda: cluster.zookeeper.find(remembered[0]) is None)
         left = list((tmp_path / str(away)).rglob("partition.metadata"))
         assert old not in [path.read_text() for path in left if path.parent.name.startswith("t-0")]
+        assert "its deletion was not ordered" not in caplog.text
         assert await cluster.led("t") in made.partitions[0].replicas
         async with cluster.clients() as clients:
             assert await read_all(clients[await cluster.led("t")]) == ["b"]

@@ -123,13 +123,15 @@ class SimBroker:
         self.check(order)
         for where, leader_epoch in order.partitions.items():
             topic_id, known = order.topic_ids[where.topic], self.states.get(where)
-            self.strays.discard((topic_id, where.partition))
-            if known is not None and known[0] == topic_id and known[1].leader_epoch <= leader_epoch:
+            is_open = known is not None and known[0] == topic_id
+            if known is not None and is_open and known[1].leader_epoch > leader_epoch:
+                continue
+            if is_open:
                 del self.states[where]
-                self.folders.discard((topic_id, where.partition))
-            elif self.prepared.get(where) == topic_id:
+            if self.prepared.get(where) == topic_id:
                 del self.prepared[where]
-                self.folders.discard((topic_id, where.partition))
+            self.strays.discard((topic_id, where.partition))
+            self.folders.discard((topic_id, where.partition))
         return {}
 
     def learn(self, order: UpdateMetadata) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
 from broker.cluster.orders import BrokerUnreachable, Failures, LeaderAndIsr, StopReplica, UpdateMetadata
 from broker.controller.errors import BrokerGone
 from broker.controller.queues import PATIENCE_S, RETRY_PAUSE_S, BrokerQueue
+from broker.errors import LogStorageError
 from tests.broker.clock import PausesAlone
 
 ORDER = UpdateMetadata(1, 1, 1, {}, frozenset(), {})
@@ -71,3 +73,35 @@ async def test_a_broker_that_goes_away_with_an_order_on_its_way_is_no_warning(ca
     with pytest.raises(BrokerGone):
         await answer
     assert caplog.messages == []
+
+
+class Refusing(Unreachable):
+    """One whose disk takes the complete order at the second try."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.ordered: list[LeaderAndIsr] = []
+
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+        await asyncio.sleep(0)
+        self.ordered.append(order)
+        if len(self.ordered) == 1:
+            raise LogStorageError("the disk is full")
+        return {}
+
+
+async def test_nothing_is_made_before_a_complete_order_was_carried_out() -> None:
+    """Refused, it is given again, and would take for strays what was made meanwhile."""
+    broker = Refusing()
+    complete = LeaderAndIsr(1, 1, 1, {}, {}, {}, complete=True)
+    making = replace(complete, complete=False)
+    queue = queue_to(broker)
+    running = asyncio.create_task(queue.run())
+    made = asyncio.create_task(queue.make(making))
+    await asyncio.wait([queue.put(complete)])
+    assert await queue.put(ORDER) == {}
+    assert broker.ordered == [complete]
+    queue.put(complete)
+    assert await made == {}
+    assert broker.ordered == [complete, complete, making]
+    running.cancel()

@@ -157,7 +157,7 @@ async def test_what_no_order_names_is_kept_and_taken_in_again_or_deleted_by_orde
     stray = f"t-0.{led.topic_id.hex}-stray"
     await manager.lead_and_follow(nothing())
     assert (manager.topics, [path.name for path in tmp_path.iterdir()]) == ({}, [stray])
-    assert f"where they are not wanted: rm -r {tmp_path / stray}" in caplog.text
+    assert f"and where they are not wanted: rm -r {tmp_path / stray}" in caplog.text
     again = replace(led, partitions=(state(US, 1),))
     assert await manager.lead_and_follow(order(again, complete=True)) == {}
     assert manager.topics["t"].partitions[0].log.log_end_offset == 1
