@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from heapq import nsmallest
+from math import inf
 from typing import Final
 
 from broker import descriptors
@@ -16,7 +17,7 @@ from broker.broker import Broker
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.errors import BrokerError
-from broker.limits import CONNECTION_CHECK_MS, CONNECTIONS_WAITING_MAX
+from broker.limits import CLIENTS_REFUSED_WARN_MS, CONNECTION_CHECK_MS, CONNECTIONS_WAITING_MAX
 from broker.memory import RequestMemory
 from broker.outside import Outside
 from broker.topics.broker_configs import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP
@@ -45,6 +46,7 @@ class Server:
         self._of_host: Counter[str] = Counter()
         self._tasks = tasks
         self._stopping = False
+        self._warned_at = -inf
         self._take_limits()
         broker.broker_configs.listeners.append(self._take_limits)
 
@@ -74,16 +76,25 @@ class Server:
             if descriptors.nearly_all_used(connection.fd):
                 self._close_quietest(1, NO_MORE_FILES)
         elif descriptors.nearly_all_used(connection.fd):
+            self._warn(f"clients are refused: {NO_MORE_FILES}")
             self._refuse(connection, NO_MORE_FILES)
         elif self._of_host[connection.host] > self._most_of_host:
             self._refuse(connection, f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})")
         elif len(self.connections) < self._most:
             self._serve(connection)
         elif len(self._waiting) < CONNECTIONS_WAITING_MAX:
+            self._warn(f"clients wait until others go: there are {self._most} connections ({MAX_CONNECTIONS})")
             connection.hold()
             self._waiting[connection] = None
         else:
             self._refuse(connection, f"there are {self._most} connections ({MAX_CONNECTIONS}), and others wait")
+
+    def _warn(self, what: str) -> None:
+        """Not for each: who is refused comes again and again."""
+        now = self.broker.clock.monotonic()
+        if (now - self._warned_at) * 1000 >= CLIENTS_REFUSED_WARN_MS:
+            self._warned_at = now
+            log.warning("%s", what)
 
     def _serve(self, connection: Connection) -> None:
         self.connections[connection] = self._tasks.create_task(connection.serve())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -203,7 +204,9 @@ async def test_a_client_that_does_not_read_is_not_served_on(tmp_path: Path) -> N
             assert len(values_in(response.responses[0].partitions[0])) == 8
 
 
-async def test_more_connections_than_allowed_wait_in_turn_and_more_than_may_wait_are_closed(tmp_path: Path) -> None:
+async def test_more_connections_than_allowed_wait_in_turn_and_more_than_may_wait_are_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """KIP-402; the kernel's queue does not tell who of them went meanwhile, and neither does ours."""
     async with running_server(tmp_path, max_connections=2) as server, AsyncExitStack() as stack:
 
@@ -226,6 +229,8 @@ async def test_more_connections_than_allowed_wait_in_turn_and_more_than_may_wait
         assert len(server.connections) == 2
         waiting[1].writer.close()
         assert isinstance((await waiting[2].receive(18, 3))[1], ApiVersionsResponse)
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warned == ["clients wait until others go: there are 2 connections (max.connections)"], "once for all"
 
 
 async def test_an_address_has_no_more_connections_than_allowed(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ async def test_more_partitions_than_there_are_descriptors_are_refused_whole(tmp_
             assert values_in(await client.fetch("t", 0)) == ["v"]
 
 
-async def test_clients_do_not_take_what_logs_need(tmp_path: Path) -> None:
+async def test_clients_do_not_take_what_logs_need(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_server(tmp_path) as server, connect(server.address) as client:
         await client.create_topic("t", segment_bytes="300")
         with room_for(DESCRIPTORS_KEPT + 10):
@@ -97,6 +97,10 @@ async def test_clients_do_not_take_what_logs_need(tmp_path: Path) -> None:
                     closed += 1
                 writer.close()
             assert closed >= 15, "each of these sockets has two ends in this process"
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warned) == 1
+    assert "clients are refused" in warned[0]
+    assert "ulimit" in warned[0]
 
 
 async def test_segments_grow_where_new_ones_would_take_the_last_files(
