@@ -129,11 +129,24 @@ class DemoResult:
     losses: list[LossProof] = field(default_factory=list)
     stated_loss: str = ""
     """In the words of `farshore failover`."""
+    seen_offsets: int = 0
+    """Of what was lost, those that were seen at the source: the statement's lower bound."""
+    likely_offsets: int | None = None
+    """How many the failover called likely at most; None: it could not say."""
     takeover_seconds: float = 0.0
     audit_seconds: float = 0.0
     audit_verdict: str = ""
     audit_records: int = 0
     audit_report: str = ""
+
+    @property
+    def loss_in_words(self) -> str:
+        """What was really lost, beside what had been said of it."""
+        lost = sum(loss.true_records for loss in self.losses)
+        told = f"{lost:,} records are only there: {self.seen_offsets:,} had been seen"
+        if self.likely_offsets is None:
+            return f"{told}, {lost - self.seen_offsets:,} came after the last look"
+        return f"{told}, and {self.seen_offsets:,} to {self.likely_offsets:,} were called likely"
 
     @property
     def seconds(self) -> float:

@@ -38,14 +38,13 @@ async def second_round(stage: Stage) -> None:
         if not outcome["verified"]:
             raise DemoFailed(f"the failover was not verified: {outcome['differences']}")
         stage.result.stated_loss = outcome["summary"]
+        stage.result.seen_offsets = outcome["loss"]["offsets"]
+        stage.result.likely_offsets = outcome["loss"]["likely_offsets"]
         stage.console.print(f"  {outcome['summary']}", highlight=False, markup=False)
     with stage.step("bring the lost site's disks back and hold the statement against it"):
         await stage.start_site("east")
         await prove_losses(stage, seen, outcome["losses"])
-        lost = sum(loss.true_records for loss in stage.result.losses)
-        named = sum(loss.stated_offsets or 0 for loss in stage.result.losses)
-        told = f"{lost:,} records are only there: {named:,} had been seen, {lost - named:,} came after the last look"
-        stage.console.print(f"  {told}", highlight=False)
+        stage.console.print(f"  {stage.result.loss_in_words}", highlight=False)
 
 
 async def write_until_killed(stage: Stage, seen: Acknowledged) -> None:
