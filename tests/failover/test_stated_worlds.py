@@ -50,12 +50,16 @@ class World:
 
     async def stall(self) -> None:
         """Nothing more is taken of one topic at the target: the records' path stands still there."""
-        there = [name for name in await list_topics(self.stage.target) if name.startswith(f"east.{self.prefix}")]
-        if there:
-            topic = self.rng.choice(there)
-            limit = ("max.message.bytes", ConfigOperation.SET, "70")
-            await alter_topic_configs(self.stage.target, {topic: [limit]})
-            self.stalled |= {where for where in self.partitions if f"east.{where.topic}" == topic}
+        name = self.rng.choice(sorted({w.topic for w in self.partitions if not w.topic.endswith(NEVER_MIRRORED)}))
+        topic = self.at.link.target_topic(name)
+
+        async def is_there() -> bool:
+            return topic in await list_topics(self.stage.target)
+
+        await eventually(is_there, f"{topic} at the target")
+        limit = ("max.message.bytes", ConfigOperation.SET, "70")
+        assert not await alter_topic_configs(self.stage.target, {topic: [limit]})
+        self.stalled |= {where for where in self.partitions if where.topic == name}
 
     async def live(self) -> dict[TopicPartition, int]:
         """Until the mirror goes, and the source a little later -> the ends that had been seen by then, at least."""
@@ -70,10 +74,10 @@ class World:
                     await self.make_topic(never_mirrored=chance < 0.08)
                 else:
                     await self.write()
-            for where in self.stalled:
+            for where in sorted(self.stalled):
                 await self.write(where)
             await eventually(self._stands, "what is stalled to stand")
-            for where in self.stalled:
+            for where in sorted(self.stalled):
                 await self.write(where)
             seen = await log_end_offsets(self.stage.source, self.partitions)
             await eventually(lambda: self._were_seen(seen), "the source's ends to be seen")
