@@ -158,6 +158,7 @@ class Broker:
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
         self.replicas.follow_controller(await self._store.controller_epoch())
         await self._store.register_broker(BrokerRegistration(self.config.node_id, tuple(endpoints), self.config.rack))
+        await self.broker_configs.learn()  # what was set before others could see that this broker is there
 
     async def ready(self) -> None:
         """Returns when the controller has said what this broker has, every log is open, and the coordinators are

@@ -16,6 +16,7 @@ from broker.topics.configs import altered, checked
 from broker.topics.errors import InvalidTopicRequest
 from broker.wire.api import ApiKey
 from broker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
+from broker.wire.site_role import SITE_CONFIGS
 from broker.wire.vocabulary import ConfigOperation
 
 
@@ -27,9 +28,10 @@ async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestC
     )
 
 
-def _own_configs(asked: AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:
+def _own_configs(asked: AlterConfigsResource, known: Mapping[str, str]) -> dict[str, str]:
+    """A site's role stays: whoever sends all that he knows of may not know of that."""
     changes = [(config.name, ConfigOperation.SET, config.value) for config in asked.configs]
-    return altered({}, changes, dynamic_config)
+    return altered({name: known[name] for name in SITE_CONFIGS if name in known}, changes, dynamic_config)
 
 
 def _configs(asked: AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
 from broker.topics.errors import InvalidTopicRequest
 from broker.topics.naming import check_name
+from broker.topics.site_role import check_site_change
 from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
 from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE
 
@@ -63,7 +64,7 @@ async def _alter_topic(broker: Broker, asked: R, configs_of: ConfigsOf[R], twice
 
 
 async def _alter_own(broker: Broker, asked: R, configs_of: ConfigsOf[R], twice: bool, validate_only: bool) -> None:
-    """Without a name: on all brokers. Raises InvalidTopicRequest for another broker's."""
+    """Without a name: on all brokers. Raises InvalidTopicRequest for another broker's, SiteRoleMoved."""
     node_id, name = broker.config.node_id, asked.resource_name
     if twice or name not in ("", str(node_id)):
         raise InvalidTopicRequest(
@@ -71,7 +72,8 @@ async def _alter_own(broker: Broker, asked: R, configs_of: ConfigsOf[R], twice: 
         )
     configs, default = broker.broker_configs, name == ""
     if validate_only:
-        configs_of(asked, configs.default if default else configs.own)
+        known = configs.default if default else configs.own
+        check_site_change(known, configs_of(asked, known), default=default)
     else:
         await configs.alter(default=default, change=partial(configs_of, asked))
 

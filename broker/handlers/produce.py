@@ -7,6 +7,8 @@ give it another meaning (KIP-890); v13 topics by their ids (KIP-516). acks=0 has
 connection, which makes the client look the leader up again. acks=1 is answered when all batches are in the log,
 acks=all when all replicas in sync have them, each partition's by itself.
 
+While the site is not active, records of clients are refused (NOT_ENOUGH_REPLICAS, docs/adr/0020-a-sites-role.md).
+
 The batch's bytes go from the frame to the log as they are; only a topic whose compression.type names another codec
 than the batch has is decoded and encoded again, as Kafka does.
 """
@@ -173,6 +175,9 @@ async def _produce(
                 raise NotLeading(f"{topic}-{data.index} was led by another broker while its batch was looked at")
             if guard.ended:
                 raise _not_in_transaction(header, partition, ErrorCode.INVALID_TXN_STATE)
+            # A transaction that has records here already is let come to its end.
+            if not (header.is_transactional and _has_begun(partition, header)):
+                broker.broker_configs.check_writable(context.client_id)
             result = partition.log.append(records, leader_epoch=partition.leader_epoch, checked=checked)
     except BrokerError as error:
         return PartitionProduceResponse(
@@ -268,14 +273,19 @@ async def _check_transaction(
         TopicPartition(partition.topic, partition.index),
     )
     try:
-        known = partition.log.producer(header.producer_id)
-        has_begun = known is not None and known.in_transaction and known.producer_epoch == header.producer_epoch
+        has_begun = _has_begun(partition, header)
         code = await broker.verification.verify(request.transactional_id, producer, where, has_begun=has_begun)
     except BrokerError as error:
         # Of all that may be the matter with the coordinator, this is what a producer tries again for.
         raise RecordsRefused(str(error), error_code=ErrorCode.NOT_ENOUGH_REPLICAS, hint=error.hint) from error
     if code:
         raise _not_in_transaction(header, partition, code)
+
+
+def _has_begun(partition: Partition, header: BatchHeader) -> bool:
+    """Whether the batch's transaction has records in this partition already."""
+    known = partition.log.producer(header.producer_id)
+    return known is not None and known.in_transaction and known.producer_epoch == header.producer_epoch
 
 
 def _not_in_transaction(header: BatchHeader, partition: Partition, code: ErrorCode) -> RecordsRefused:

@@ -14,6 +14,8 @@ from broker.errors import BrokerError
 from broker.replicas.manager import ReplicaManager
 from broker.topics.broker_configs import dynamic_config, topic_defaults
 from broker.topics.configs import log_config
+from broker.topics.site_role import SiteFrozen, check_site_change, site_standing
+from broker.wire.site_role import SiteStanding, is_own_client
 from broker.wire.vocabulary import ConfigSource
 
 log = logging.getLogger(__name__)
@@ -25,7 +27,12 @@ class BrokerConfigs:
     def __init__(self, store: MetadataStore, node_id: int) -> None:
         self.own: Mapping[str, str] = {}
         self.default: Mapping[str, str] = {}
+        self.site = SiteStanding()
         self.listeners: list[Callable[[], None]] = []
+        # In which registration that was read: meanwhile others may have set what this broker was not told.
+        self._learnt_in = 0
+        self._overdue = asyncio.Event()
+        self._told = ""
         self._store = store
         self._own = ConfigResource("brokers", str(node_id))
         self._default = ConfigResource("brokers", DEFAULT_ENTITY)
@@ -52,6 +59,7 @@ class BrokerConfigs:
         async with self._turn:
             known = await self._store.configs(resource)
             configs = dict(change(known.values))
+            check_site_change(known.values, configs, default=default)
             if configs != known.values:
                 await self._store.set_configs(resource, Configs(configs, known.version))
             await self._learn()
@@ -61,8 +69,20 @@ class BrokerConfigs:
         async with self._turn:
             await self._learn()
 
+    def check_writable(self, client_id: str | None) -> None:
+        """Raises SiteFrozen where records of this client are not to be taken now, or that is not known."""
+        is_known = self._learnt_in >= self._store.broker_epoch
+        if is_own_client(client_id) or (is_known and self.site.takes_writes):
+            return
+        if is_known:
+            raise SiteFrozen(f"this site is {self.site.role}, since {self.site.reason or 'somebody said so'}")
+        self._overdue.set()
+        raise SiteFrozen("this broker was registered anew, and has still to read whether its site takes writes")
+
     async def _learn(self) -> None:
+        learnt_in = self._store.broker_epoch
         own, default = await self._known(self._own), await self._known(self._default)
+        self._learnt_in, self.site = learnt_in, site_standing(default)
         if (own, default) != (self.own, self.default):
             self.own, self.default = own, default
             for listener in self.listeners:
@@ -80,17 +100,29 @@ class BrokerConfigs:
 
     async def run(self) -> None:
         """Learns what other brokers and tools set; ends only by being cancelled."""
-        async with self._store.watch(ChangeKind.CONFIGS, ChangeKind.SESSION) as changes:
+        async with self._store.watch(ChangeKind.CONFIGS, ChangeKind.SESSION) as changes, asyncio.TaskGroup() as tasks:
             await self._try_learn()
+            tasks.create_task(self._learn_overdue())
             async for change in changes:
                 if change.name in ("", self._own.path, self._default.path):
                     await self._try_learn()
 
+    async def _learn_overdue(self) -> None:
+        """Whoever writes waits for it, and asks again: nothing else tells of a registration in the same session."""
+        while True:
+            await self._overdue.wait()
+            await self._try_learn()
+            self._overdue.clear()
+
     async def _try_learn(self) -> None:
+        told = ""
         try:
             await self.learn()
         except BrokerError as error:
-            log.warning("what is set on this broker could not be read: %s", error)
+            told = str(error)
+            if told != self._told:
+                log.warning("what is set on this broker could not be read: %s", error)
+        self._told = told
 
 
 class TopicConfigs:

@@ -12,6 +12,7 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.topics.catalogue import CATALOGUE, INT_MAX, LONG_MAX, ConfigType, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
+from broker.wire.site_role import REASON_CHARACTERS_MAX, SITE_EPOCH, SITE_REASON, SITE_ROLE, SiteRole
 from broker.wire.vocabulary import ConfigSource
 
 # Kafka's names of those that are not simply the field's name with dots.
@@ -98,11 +99,26 @@ DYNAMIC: Mapping[str, TopicConfig] = MappingProxyType(
             # With 0 nobody could ever connect to set it back.
             _of_start("max_connections", ConfigType.INT, "Above it clients wait; those of brokers count, and stay.", 1),
             _of_start("max_connections_per_ip", ConfigType.INT, "Of clients at one address; more are closed.", 1),
+            TopicConfig(
+                SITE_ROLE,
+                ConfigType.STRING,
+                SiteRole.ACTIVE.value,
+                "Whether clients may write here: only while it is active. Set it with `farshore site`.",
+                choices=tuple(role.value for role in SiteRole),
+            ),
+            TopicConfig(SITE_EPOCH, ConfigType.LONG, "0", "Counts the changes of the site's role."),
+            TopicConfig(
+                SITE_REASON,
+                ConfigType.STRING,
+                "",
+                "Who or what changed the site's role last.",
+                pattern=rf"[^\x00-\x1f\x7f]{{0,{REASON_CHARACTERS_MAX}}}",
+            ),
         )
     }
 )
-"""What can be set while brokers run, on one of them and on all. The rates are what `kafka-reassign-partitions` sets,
-and takes back in any case when a move has ended.
+"""What can be set while brokers run, on one of them and on all; the site's role on all alone. The rates are what
+`kafka-reassign-partitions` sets, and takes back in any case when a move has ended.
 """
 
 

@@ -1,0 +1,122 @@
+"""A site's role, asked of and set at its brokers; Apache Kafka's have none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import split_failures
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from broker.wire.site_role import SITE_CONFIGS, SITE_ROLE, SiteRole, SiteStanding
+from broker.wire.vocabulary import BROKER_RESOURCE, ConfigOperation
+
+
+class SiteHasNoRoles(ClientError):
+    """The site's brokers are not farshore's own."""
+
+    hint = "refuse its clients there by other means: its ACLs, or a hook (docs/operating.md)"
+
+
+class SiteRoleChanged(ClientError):
+    """Somebody else changed the site's role since it was read."""
+
+    hint = "see `farshore site role`, then decide again"
+
+
+class SiteRoleNotEverywhere(ClientError):
+    """The role is set, and some brokers of the site have not said that they go by it: they may still take records."""
+
+    retriable = True
+    hint = "see `farshore site role` and the brokers' logs, then set it again"
+
+
+async def site_standings(cluster: Cluster) -> Mapping[int, SiteStanding | ClientError | None]:
+    """What each broker of the cluster goes by, or why it does not say; None: it has no roles. Raises ClientError where
+    the cluster does not answer at all.
+    """
+    await cluster.metadata(())
+    nodes = list(cluster.nodes)
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(_told_by(cluster, node_id)) for node_id in nodes]
+    return {node_id: told.result() for node_id, told in zip(nodes, asked, strict=True)}
+
+
+async def site_standing(cluster: Cluster) -> SiteStanding | None:
+    """The newest that a broker goes by; None where the cluster has no roles. Raises ClientError where none says."""
+    retry = cluster.retry()
+    while True:
+        told, failures = split_failures(await site_standings(cluster))
+        if told:
+            known = [standing for standing in told.values() if standing is not None]
+            return max(known, key=lambda standing: standing.epoch, default=None)
+        await retry.pause(next(iter(failures.values())))
+
+
+async def set_site_role(cluster: Cluster, role: SiteRole, reason: str, known: SiteStanding | None) -> SiteStanding:
+    """Follows `known`, and returns when every broker of the site has said that it goes by it.
+
+    Raises SiteHasNoRoles (`known` is None), SiteRoleChanged, SiteRoleNotEverywhere, and ClientError where it is not
+    known whether it was changed.
+    """
+    if known is None:
+        raise has_no_roles(cluster.site.name)
+    wanted = known.then(role, reason)
+    configs = [AlterableConfig(name, ConfigOperation.SET, value) for name, value in wanted.configs().items()]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER_RESOURCE, "", configs)])
+    retry = cluster.retry()
+    while True:  # what was done already may be asked for again
+        try:
+            (answer,) = (await (await cluster.any_connection()).request(request)).responses
+            if not answer.error_code:
+                break
+            refused = KafkaError(answer.error_code, f"role of {cluster.site.name}", answer.error_message)
+            if refused.code is not ErrorCode.INVALID_UPDATE_VERSION:
+                raise refused
+            if await site_standing(cluster) == wanted:
+                break
+            raise SiteRoleChanged(f"the role of {cluster.site.name} was changed by somebody else: {refused}")
+        except ClientError as error:
+            await retry.pause(error)
+    await await_site_role(cluster, wanted)
+    return wanted
+
+
+def has_no_roles(site: str) -> SiteHasNoRoles:
+    return SiteHasNoRoles(f"{site} is not a site of farshore's own brokers: none refuses writes")
+
+
+async def await_site_role(cluster: Cluster, wanted: SiteStanding) -> None:
+    """Returns when every broker of the site has said that it goes by this one. Raises SiteRoleNotEverywhere."""
+    retry = cluster.retry()
+    while True:
+        try:
+            told = await site_standings(cluster)
+            await cluster.metadata(())  # who came meanwhile is asked, too
+            others = sorted({*told, *cluster.nodes} - {node for node, at in told.items() if at == wanted})
+            if not others:
+                return
+            missing = f"brokers {', '.join(map(str, others))} have not said so"
+        except ClientError as error:
+            missing = str(error)
+        text = f"it is not known of every broker of {cluster.site.name} that it is {wanted.role}: {missing}"
+        await retry.pause(SiteRoleNotEverywhere(text))
+
+
+async def _told_by(cluster: Cluster, node_id: int) -> SiteStanding | ClientError | None:
+    resource = DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(SITE_CONFIGS))
+    try:
+        (result,) = (await (await cluster.connection(node_id)).request(DescribeConfigsRequest([resource]))).results
+    except ClientError as error:
+        return error
+    if result.error_code:
+        return KafkaError(result.error_code, f"role of {cluster.site.name} at broker {node_id}", result.error_message)
+    configs = {config.name: config.value for config in result.configs if config.value is not None}
+    return SiteStanding.of(configs) if SITE_ROLE in configs else None
