@@ -21,6 +21,7 @@ from broker.config import BrokerConfig, cluster_defaults
 from deploy.errors import ConfigError
 from deploy.tables import FileModel, LinkTable, SiteTable
 from deploy.topology import connect, topology_problems
+from failover.hooks import Hooks
 from mirror.fleet.settings import FleetAccess, FleetSettings
 from mirror.link import Link
 
@@ -160,6 +161,10 @@ class Configuration:
         settings = FleetSettings(table.prefix, table.lease_seconds, table.without_etcd_seconds)
         return FleetAccess(tuple(map(parse_address, table.etcd)), settings, table.user, password, **files)
 
+    def hooks(self) -> Hooks:
+        table = self.model.failover
+        return Hooks(table.freeze_hook, table.thaw_hook)
+
     def option_defaults(self) -> dict[str, Any]:
         """Defaults of command-line options that the file gives, as click's `default_map`."""
         monitor = {"listen": self.model.monitor.listen}
@@ -212,6 +217,9 @@ class FileContext:
 
     def fleet(self) -> FleetAccess | None:
         return self.configuration.fleet()
+
+    def hooks(self) -> Hooks:
+        return self.configuration.hooks()
 
 
 def load(file: Path) -> Configuration:

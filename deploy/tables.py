@@ -146,6 +146,13 @@ class FleetTable(Table):
         return self
 
 
+class FailoverTable(Table):
+    """Programs, with their arguments, that keep a site's clients from writing, and let them again."""
+
+    freeze_hook: tuple[str, ...] = ()
+    thaw_hook: tuple[str, ...] = ()
+
+
 class MonitorTable(Table):
     """Defaults of `farshore monitor run`."""
 
@@ -165,5 +172,6 @@ class FileModel(Table):
     sites: dict[Annotated[str, Field(pattern=NAME_PATTERN)], SiteTable] = Field(min_length=1)
     links: tuple[LinkTable, ...] = ()
     fleet: FleetTable | None = None
+    failover: FailoverTable = Field(default_factory=FailoverTable)
     monitor: MonitorTable = Field(default_factory=MonitorTable)
     audit: AuditTable = Field(default_factory=AuditTable)

@@ -34,7 +34,7 @@ async def count_losses(
     async def count(where: TopicPartition, loss: PartitionLoss) -> None:
         async with turns:
             with suppress(ClientError, WireError):  # it went in the meantime, or is damaged there: not counted
-                records = await _records(source, where, loss.first_offset or 0, loss.end_offset or 0)
+                records = await count_records(source, where, loss.first_offset or 0, loss.end_offset or 0)
                 counted[where] = replace(loss, records=records)
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
@@ -56,7 +56,7 @@ async def _ends(source: Cluster, wheres: list[TopicPartition]) -> dict[TopicPart
     return {}
 
 
-async def _records(source: Cluster, where: TopicPartition, start: int, end: int) -> int:
+async def count_records(source: Cluster, where: TopicPartition, start: int, end: int) -> int:
     """Committed ones with offsets in [start, end)."""
     records = 0
     async for header, batch in read_batches(source, where, start, end, IsolationLevel.READ_COMMITTED):

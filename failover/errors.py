@@ -5,7 +5,9 @@ FailoverError
 │   ├── NotDrained     the source is still written to, or the mirror is behind
 │   ├── NotMovable     also after the drain it is not known where a group goes on
 │   ├── GroupsRead     after the drain groups still read at the source
+│   ├── HookFailed     a hook of the operator's own did not do its part
 │   └── OperationUnderWay   somebody else moves this link
+├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
 ├── CutShort           behind the gates a site stopped answering; the same command finishes it (exit 1)
 └── JournalDamaged     the operations journal does not match its own hashes
 """
@@ -54,6 +56,20 @@ class GroupsRead(GateRefused):
             f"after the drain {', '.join(groups)} still read at the source, or it cannot be told; nothing was changed",
             hint="stop their consumers, then try again",
         )
+
+
+class HookFailed(GateRefused):
+    """A hook did not end with 0: whether clients are kept from writing is not known, and nothing was moved."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(
+            f"the {name} {problem}; nothing was changed",
+            hint="run it by hand, or see [failover] in farshore.toml",
+        )
+
+
+class StillFrozen(FailoverError):
+    """The operation was given up before it moved anything, and clients of the source may still be kept from writing."""
 
 
 def leave_options(groups: Iterable[str]) -> str:

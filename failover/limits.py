@@ -27,7 +27,15 @@ DRILL_ENDS_MAX_AGE_MS: Final = 10_000
 """A drill has a finding where the source's ends were last seen longer ago: a worker sees them each second."""
 DRILL_GROUP_SYNC_MAX_AGE_MS: Final = 60_000
 """Or a group was last seen to be equal longer ago; the mirror looks at it every five seconds."""
+LATE_WRITES_S: Final = 5.0
+"""How long after the fence a source that does not refuse writes is watched for those that come late."""
+SOURCE_ROLE_S: Final = 5.0
+"""How long a source may take to tell its role, and one that is failed over from to take another."""
+HOOK_S: Final = 60.0
+HOOK_END_S: Final = 5.0
+"""How long a hook's processes have to end when they are told to."""
+HOOK_OUTPUT_CHARACTERS: Final = 400
 
 assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
 assert QUIET_S < DRAIN_TIMEOUT_S
-assert DRAIN_POLL_S < QUIET_S
+assert DRAIN_POLL_S < QUIET_S <= LATE_WRITES_S

@@ -12,19 +12,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
+from broker.wire.site_role import SiteStanding
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import BrokerAnswer, SiteFinding, call_site
 from failover.counting import count_losses, with_edges
 from failover.errors import CutShort, GroupsRead, NotDrained, NotMovable, OperationUnderWay
+from failover.freezing import Freeze
 from failover.journal import FINISHED, Journal, is_unfinished
-from failover.limits import DRAIN_POLL_S, QUIET_S, SOURCE_LOOK_MS, TAKEN_OVER_S
+from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, QUIET_S, SOURCE_LOOK_MS, TAKEN_OVER_S
 from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
 from failover.observe import observe
 from failover.plan import (
@@ -40,6 +42,7 @@ from failover.plan import (
     plan_moves,
 )
 from failover.snapshot import Snapshot
+from failover.stranded import StrandedRange, stranded_ranges
 from failover.verification import (
     VerificationDifference,
     unfenced,
@@ -52,10 +55,15 @@ from mirror.api import Link, MirrorError, promote_link, read_entries
 
 T = TypeVar("T")
 
+BEFORE_FENCE: Final = (OperationStep.FREEZE, OperationStep.DRAIN)
+"""What is undone, or has changed nothing, where the operation is given up."""
+
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """How an operation ended. `verified` is what its exit code says."""
+    """How an operation ended. Its exit code says whether it is `verified`, and nothing is `stranded`: what came to the
+    source after the fence, and is only there. `source_role`: what the source's brokers have taken; None: not told.
+    """
 
     operation_id: str
     operation: Operation
@@ -72,6 +80,8 @@ class OperationResult:
     group_totals: tuple[GroupTotal, ...] = ()
     left_groups: tuple[str, ...] = ()
     """The groups that stayed behind, as was consented to: some of their moves are not known."""
+    stranded: tuple[StrandedRange, ...] = ()
+    source_role: SiteStanding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,60 +152,109 @@ def mark_interrupted(snapshot: Snapshot, journals: Path) -> Snapshot:
 
 
 async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_timeout_s: float) -> OperationResult:
-    """Run the plan's steps. Raises GateRefused and ClientError before anything was changed, then CutShort."""
+    """Run the plan's steps. Raises GateRefused and ClientError before anything was changed, StillFrozen where all but
+    the freeze is as it was, then CutShort.
+    """
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     journal.record("planned", to_document(plan))
-    snapshot = plan.snapshot
-    moves: tuple[GroupMove, ...] = plan.moves
-    differences: tuple[VerificationDifference, ...] = ()
-    not_fenced: list[VerificationDifference] = []
+    run = _Run(plan, sites, journal, drain_timeout_s)
     for step in plan.steps:
         journal.record("started", {"step": step.value})
         with _told_as_cut_short(step, sites):
-            match step:
-                case OperationStep.DRAIN:
-                    snapshot = await drain(sites, drain_timeout_s)
-                    if reading := active_at_source(snapshot.groups):
-                        raise GroupsRead([refusal.subject for refusal in reading])
-                    if refused := not_movable(plan_moves(snapshot, plan.set_back_groups), plan.left_groups):
-                        raise NotMovable([refusal.subject for refusal in refused])
-                case OperationStep.FENCE:
-                    await _patiently(lambda: _refuse_other(plan, sites))
-                    fence = await _patiently(partial(promote_link, sites.link, sites.target, journal.operation_id))
-                    not_fenced = unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
-                    if not_fenced:
-                        reasons = {str(at): str(why) for at, why in fence.left_out.items()}
-                        reasons |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
-                        journal.record("not_fenced", reasons)
-                    snapshot = await _patiently(lambda: _look(plan.operation, sites))
-                case OperationStep.MOVE_GROUPS:
-                    if plan.by_offset_map:
-                        moves = tuple(plan_moves(snapshot, plan.set_back_groups))
-                    await move_groups(sites, moves)
-                case OperationStep.VERIFY:
-                    verifying = partial(verify, plan, sites, snapshot, moves, journal.operation_id)
-                    differences = (*not_fenced, *await _patiently(verifying))
+            try:
+                await run.take(step)
+            except BaseException as error:  # whatever it is, it goes on when clients of the source may write again
+                if step in BEFORE_FENCE or isinstance(error, OperationUnderWay):
+                    await run.freeze.undo(error)
+                raise
         journal.record("done", {"step": step.value})
-    losses = await stated_losses(sites, snapshot)
+    losses = await stated_losses(sites, run.snapshot)
     result = OperationResult(
         operation_id=journal.operation_id,
         operation=plan.operation,
         link=sites.link.name,
-        source=snapshot.source,
-        target=snapshot.target,
-        verified=not differences,
+        source=run.snapshot.source,
+        target=run.snapshot.target,
+        verified=not run.differences,
         seconds=loop.time() - started_s,
         losses=losses,
-        moves=moves,
-        differences=differences,
+        moves=run.moves,
+        differences=run.differences,
         journal=str(journal.path),
-        group_totals=group_totals(moves),
-        loss=total_loss(losses, sites.now_ms(), snapshot.last_look),
-        left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
+        group_totals=group_totals(run.moves),
+        loss=total_loss(losses, sites.now_ms(), run.snapshot.last_look),
+        left_groups=tuple(sorted({move.group for move in run.moves if move.kind is MoveKind.UNKNOWN})),
+        stranded=run.stranded,
+        source_role=run.source_role,
     )
     journal.record(FINISHED, to_document(result))
     return result
+
+
+class _Run:
+    """What the steps of one operation have found so far."""
+
+    def __init__(self, plan: OperationPlan, sites: Sites, journal: Journal, drain_timeout_s: float) -> None:
+        self.snapshot = plan.snapshot
+        self.moves: tuple[GroupMove, ...] = plan.moves
+        self.differences: tuple[VerificationDifference, ...] = ()
+        self.stranded: tuple[StrandedRange, ...] = ()
+        self.source_role: SiteStanding | None = None
+        self.freeze = Freeze(plan.freezing, sites.link, (sites.source, sites.target), journal.operation_id)
+        self._plan = plan
+        self._sites = sites
+        self._journal = journal
+        self._drain_timeout_s = drain_timeout_s
+        self._fenced_at_s = 0.0
+
+    async def take(self, step: OperationStep) -> None:
+        plan, sites = self._plan, self._sites
+        match step:
+            case OperationStep.FREEZE:
+                await self.freeze.begin()
+                await _patiently(self.freeze.refuse_writes)
+            case OperationStep.DRAIN:
+                self.snapshot = await drain(sites, self._drain_timeout_s)
+                if reading := active_at_source(self.snapshot.groups):
+                    raise GroupsRead([refusal.subject for refusal in reading])
+                if refused := not_movable(plan_moves(self.snapshot, plan.set_back_groups), plan.left_groups):
+                    raise NotMovable([refusal.subject for refusal in refused])
+            case OperationStep.FENCE:
+                await self._fence()
+            case OperationStep.MOVE_GROUPS:
+                if plan.by_offset_map:
+                    self.moves = tuple(plan_moves(self.snapshot, plan.set_back_groups))
+                await move_groups(sites, self.moves)
+            case OperationStep.HAND_OVER:
+                is_lost = plan.operation is Operation.FAILOVER
+                self.source_role = await _patiently(partial(self.freeze.hand_over, even_without_source=is_lost))
+            case OperationStep.VERIFY:
+                verifying = partial(verify, plan, sites, self.snapshot, self.moves, self._journal.operation_id)
+                self.differences = (*self.differences, *await _patiently(verifying))
+                if plan.operation is Operation.SWITCHOVER and sites.source is not None:
+                    await self._watch_late_writes(sites.source)
+
+    async def _fence(self) -> None:
+        plan, sites, journal = self._plan, self._sites, self._journal
+        await _patiently(lambda: _refuse_other(plan, sites))
+        fence = await _patiently(partial(promote_link, sites.link, sites.target, journal.operation_id))
+        self._fenced_at_s = asyncio.get_running_loop().time()
+        self.differences = tuple(
+            unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
+        )
+        if self.differences:
+            reasons = {str(at): str(why) for at, why in fence.left_out.items()}
+            reasons |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
+            journal.record("not_fenced", reasons)
+        self.snapshot = await _patiently(lambda: _look(plan.operation, sites))
+
+    async def _watch_late_writes(self, source: Cluster) -> None:
+        """Where nobody refuses them, they are waited for: who writes now and then was quiet while it was drained."""
+        if not self._plan.freezing.is_enforced:
+            left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
+            await asyncio.sleep(max(0.0, left_s))
+        self.stranded = await _patiently(partial(stranded_ranges, self._sites.link, source, self.snapshot))
 
 
 @contextmanager
@@ -204,7 +263,7 @@ def _told_as_cut_short(step: OperationStep, sites: Sites) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if step is OperationStep.DRAIN:
+        if step in BEFORE_FENCE:
             raise
         raise CutShort(
             f"the operation was cut short in its step {step}, and {sites.link.name} may be moved in part: {error}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from failover.contact import SiteFinding
+from failover.freezing import UNFROZEN, Freezing
 from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 
@@ -21,9 +22,13 @@ class Operation(StrEnum):
 class OperationStep(StrEnum):
     """The steps in the order in which they run; each may be repeated without harm."""
 
+    FREEZE = "freeze"
+    """Clients of the source stop writing; undone where the operation is given up before the fence."""
     DRAIN = "drain"
     FENCE = "fence"
     MOVE_GROUPS = "move_groups"
+    HAND_OVER = "hand_over"
+    """The source becomes the standby site, then the target the active one."""
     VERIFY = "verify"
 
 
@@ -45,6 +50,7 @@ class RefusalReason(StrEnum):
     NOT_DRAINED = "not_drained"
     NO_CONSENT = "no_consent"
     GROUP_NOT_MOVABLE = "group_not_movable"
+    HOOK_FAILED = "hook_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ class OperationPlan:
     by_offset_map: bool = True
     left_groups: tuple[str, ...] = ()
     set_back_groups: tuple[str, ...] = ()
+    freezing: Freezing = UNFROZEN
     group_totals: tuple[GroupTotal, ...] = field(init=False)
     loss: LossTotal = field(init=False)
 
@@ -129,9 +136,13 @@ class OperationPlan:
 
 
 def plan_switchover(
-    snapshot: Snapshot, *, left_groups: Iterable[str] = (), set_back_groups: Iterable[str] = ()
+    snapshot: Snapshot,
+    *,
+    left_groups: Iterable[str] = (),
+    set_back_groups: Iterable[str] = (),
+    freezing: Freezing = UNFROZEN,
 ) -> OperationPlan:
-    """The source is alive and nothing may be lost: drain, fence, move the groups, verify.
+    """The source is alive and nothing may be lost: freeze what can be, drain, fence, move the groups, verify.
 
     What the mirror still has to bring is waited for, so that only after the drain all moves can be judged.
     """
@@ -149,7 +160,11 @@ def plan_switchover(
     return OperationPlan(
         Operation.SWITCHOVER,
         snapshot,
-        (OperationStep.DRAIN, OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY),
+        (
+            *([OperationStep.FREEZE] if freezing.is_enforced or freezing.hooks.freeze else []),
+            OperationStep.DRAIN,
+            *_moving(freezing),
+        ),
         tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions),
         moves,
         (
@@ -160,7 +175,14 @@ def plan_switchover(
         ),
         left_groups=left,
         set_back_groups=back,
+        freezing=freezing,
     )
+
+
+def _moving(freezing: Freezing) -> tuple[OperationStep, ...]:
+    """From the fence on, as both verbs do it."""
+    hand_over = [OperationStep.HAND_OVER] if freezing.hands_over else []
+    return (OperationStep.FENCE, OperationStep.MOVE_GROUPS, *hand_over, OperationStep.VERIFY)
 
 
 def plan_failover(
@@ -172,6 +194,7 @@ def plan_failover(
     moves: Iterable[GroupMove] | None = None,
     left_groups: Iterable[str] = (),
     set_back_groups: Iterable[str] = (),
+    freezing: Freezing = UNFROZEN,
 ) -> OperationPlan:
     """The source is gone: fence, move the groups to what is there, verify, and say what is lost.
 
@@ -190,13 +213,14 @@ def plan_failover(
     return OperationPlan(
         Operation.FAILOVER,
         snapshot,
-        (OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY),
+        _moving(freezing),
         losses,
         planned,
         (*refusals, *_in_the_way(snapshot, planned), *_missing(snapshot), *not_movable(planned, left)),
         by_offset_map=moves is None,
         left_groups=left,
         set_back_groups=back,
+        freezing=freezing,
     )
 
 

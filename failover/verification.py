@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from broker.client.cluster import Cluster
@@ -99,24 +99,26 @@ def verify_groups(
 async def verify_ends(
     source: Cluster, target: Cluster, fenced: Snapshot, after: Snapshot
 ) -> list[VerificationDifference]:
-    """Nothing came to the source after the fence, and each partition's last record is the same at both sites.
+    """Each partition's last record that was mirrored is the same at both sites.
 
-    Where the target has writers of its own, its last record may be theirs: there only the offsets are compared. Raises
-    ClientError, WireError for a partition that cannot be read.
+    Where the target has writers of its own, its last record may be theirs: there only the offsets are compared. What
+    came to other partitions after the fence is for `stranded_ranges`. Raises ClientError, WireError for a partition
+    that cannot be read.
     """
     at_fence = {(view.topic, view.partition): view for view in fenced.partitions}
     differences, compared = [], []
     for view in after.partitions:
         fence_view = at_fence.get((view.topic, view.partition))
         mirrored = fence_view.mirrored_source_next if fence_view else None
-        if view.source_end != mirrored and view.source_end:
+        is_other = view.source_end != mirrored if view.has_local_writers else (view.source_end or 0) < (mirrored or 0)
+        if is_other and view.source_end:
             differences.append(
                 VerificationDifference(
                     DifferenceKind.LEFT_BEHIND, view.topic, view.partition, view.source_end, mirrored
                 )
             )
-        elif view.source_end and not view.has_local_writers:  # with those, the last records need not be the same
-            compared.append(view)
+        elif mirrored and not view.has_local_writers:  # with those, the last records need not be the same
+            compared.append(replace(view, source_end=mirrored))
     return [*differences, *await _compare_last(compared, source, target)]
 
 

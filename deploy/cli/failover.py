@@ -19,7 +19,8 @@ from deploy.cli.next_steps import conditions_of, links_back, next_steps
 from deploy.cli.parameters import Duration, GroupName, Moment
 from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
 from failover.contact import CLIENT_ID, reach
-from failover.errors import GroupsRead, NotDrained, NotMovable
+from failover.errors import GroupsRead, HookFailed, NotDrained, NotMovable
+from failover.freezing import Freezing, read_roles
 from failover.journal import Journal, sole_operation
 from failover.operation import Sites, carry_out, mark_interrupted, stated_losses
 from failover.plan import GateRefusal, Operation, OperationPlan, RefusalReason, plan_failover, plan_switchover
@@ -72,6 +73,13 @@ def common_options(command: Any) -> Any:
     show_default=True,
     help="How long to wait for the mirror to drain.",
 )
+@click.option(
+    "--freeze/--no-freeze",
+    "freezes",
+    default=True,
+    show_default=True,
+    help="Keep clients of the source from writing, where farshore's own brokers run it.",
+)
 def switchover(
     app: AppContext,
     link_name: str | None,
@@ -82,11 +90,12 @@ def switchover(
     yes: bool,
     output: str,
     timeout_ms: int,
+    freezes: bool,
 ) -> None:
-    """Move to the target site as planned: stop, drain, translate, move the groups, verify.
+    """Move to the target site as planned: freeze, drain, translate, move the groups, verify.
 
-    The source must be alive. Stop its producers and consumers first; what still writes or reads is found and the
-    switchover refused. Nothing is lost. Exit code: 0 only when everything was verified.
+    The source must be alive. Stop its consumers first, and its producers where its brokers cannot refuse them. Nothing
+    is lost. Exit code: 0 only when everything was verified, 4 when records came to the source after the fence.
     """
     link = app.link(link_name)
 
@@ -99,6 +108,7 @@ def switchover(
                 mark_interrupted(await sites.look(), _journals(app)),
                 left_groups=left_groups,
                 set_back_groups=set_back_groups,
+                freezing=replace(await read_roles(sites.source, sites.target), freezes=freezes, hooks=app.hooks()),
             )
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_ms / 1000)
 
@@ -154,10 +164,16 @@ def failover(
                 moves=None if timestamp_ms is None else await moves_to(snapshot, sites.target, timestamp_ms),
                 left_groups=left_groups,
                 set_back_groups=set_back_groups,
+                freezing=await _freezing_source(sites),
             )
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=0.0)
 
     raise SystemExit(run_async(main()))
+
+
+async def _freezing_source(sites: Sites) -> Freezing:
+    """A source that is left becomes the standby site, as far as it is there."""
+    return replace(await read_roles(sites.source, sites.target, even_without_source=True), freezes=True)
 
 
 async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> Sites:
@@ -201,6 +217,9 @@ async def _decide(
         named = [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
         display.tell_refused(plan, output, *named)
         raise
+    except HookFailed:
+        display.tell_refused(plan, output, GateRefusal(RefusalReason.HOOK_FAILED, sites.link.source.name))
+        raise
     except NotMovable as refused:
         named = [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
         display.tell_refused(plan, output, *named)
@@ -210,4 +229,6 @@ async def _decide(
     back = links_back(sites.link, app.links())
     conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
     display.print_result(result, next_steps(result, sites.link, back, conditions), output)
-    return ExitCode.DONE if result.verified else ExitCode.ERROR
+    if not result.verified:
+        return ExitCode.ERROR
+    return ExitCode.FINDINGS if result.stranded else ExitCode.DONE

@@ -43,6 +43,7 @@ MOVE_COLUMNS = (
     "skipped_records",
     "synced_at",
 )
+STRANDED_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 WIDTH = 80
 """Of a terminal, for what is told in sentences."""
@@ -103,6 +104,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.NOT_DRAINED: (
         "the mirror of {subject} did not come to the source's end",
         "stop the producers at the source, see `farshore status`, then try again",
+    ),
+    RefusalReason.HOOK_FAILED: (
+        "the freeze_hook did not keep the clients of {subject} from writing",
+        "run it by hand, or see [failover] in farshore.toml",
     ),
     RefusalReason.NO_CONSENT: ("nobody consented to moving {subject}", "add --yes to go on"),
     RefusalReason.GROUP_NOT_FOUND: (
@@ -196,6 +201,8 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
             said = "answered" if answer.answered else answer.error
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
             click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
+    for line in _freezing(plan):
+        click.echo(textwrap.fill(line, WIDTH, subsequent_indent="  "), err=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
@@ -213,6 +220,32 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
     if plan.moves:
         print_table(to_document(list(plan.moves)), MOVE_COLUMNS, "", to_stderr=to_stderr)
+
+
+def _freezing(plan: OperationPlan) -> Iterable[str]:
+    """What keeps the source's clients from writing, or that nothing does."""
+    source, freezing = plan.snapshot.source, plan.freezing
+    if freezing.source is not None and not freezing.source.takes_writes:
+        yield f"{source} is {freezing.source.role} already, since {freezing.source.reason or 'somebody said so'}"
+    if plan.operation is Operation.SWITCHOVER:
+        if freezing.is_enforced:
+            yield f"no client writes at {source} from the freeze on, to any topic; at the end it is the standby site"
+        elif not freezing.hooks.freeze:
+            yield f"nothing keeps clients from writing at {source}: what comes after the fence is only looked for"
+
+
+def stranded_line(result: OperationResult) -> str:
+    """What came to the source after the fence, in one line."""
+    records = [stranded.records for stranded in result.stranded]
+    known = sum(count for count in records if count is not None)
+    told = counted(known, "record") if None not in records else f"at least {counted(known, 'record')}"
+    places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in result.stranded)
+    return f"{told} came to {result.source} after the fence, and are only there: {places}"
+
+
+def summary(result: OperationResult) -> str:
+    """The end in one line."""
+    return stranded_line(result) if result.stranded else headline(result.loss, result.source)
 
 
 def _count(records: int | None) -> str:
@@ -255,7 +288,7 @@ def ask(plan: OperationPlan, yes: bool, output: str) -> None:
 def print_result(result: OperationResult, steps: Sequence[NextStep], output: str) -> None:
     """The result on stdout, with the loss in words and what to do next."""
     if output != Output.TABLE:
-        emit({**to_document(result), "summary": headline(result.loss, result.source), "next": steps}, output)
+        emit({**to_document(result), "summary": summary(result), "next": steps}, output)
         return
     emit(_with_loss(result.losses), output, columns=LOSS_COLUMNS, title="Only at the source")
     if result.moves:
@@ -266,9 +299,14 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
             click.echo(NOT_FENCED, err=True)
         if any(difference.kind is DifferenceKind.GROUPS_NOT_FENCED for difference in result.differences):
             click.echo(GROUPS_NOT_FENCED, err=True)
+    if result.stranded:
+        emit(list(result.stranded), output, columns=STRANDED_COLUMNS, title="Came after the fence")
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
-    tell_loss(result.loss, result.source)
+    if result.stranded:
+        click.echo(textwrap.fill(stranded_line(result), WIDTH, subsequent_indent="  "), err=True)
+    else:
+        tell_loss(result.loss, result.source)
     verdict = "verified" if result.verified else "NOT VERIFIED"
     click.echo(
         f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "

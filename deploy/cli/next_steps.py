@@ -49,7 +49,11 @@ def next_steps(
     here, there = link.source.name, link.target.name
     if not result.verified:
         return (NextStep("it was not verified: when what was found is seen to, run the same command again, here"),)
-    steps = [NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}")]
+    steps = []
+    if result.stranded:
+        what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
+        steps.append(NextStep(what))
+    steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
     lost = result.operation is Operation.FAILOVER
     if lost:
         what = f"when {here} is back, before a producer is: what only it has is the lag of the link"

@@ -35,6 +35,7 @@ COMMANDS: dict[str, CommandPlace] = {
         "cluster_group",
         "Start a local cluster; describe and verify a site's brokers.",
     ),
+    "site": CommandPlace("deploy.cli.site_roles", "site_group", "Role, freeze, thaw and standby: who takes writes."),
     "topic": CommandPlace("deploy.cli.topic", "topic_group", "List, create, describe and delete topics."),
     "link": CommandPlace("deploy.cli.link", "link_group", "List, describe, resume and retry links."),
     "offsets": CommandPlace("deploy.cli.offsets", "offsets_group", "Translate offsets between sites."),

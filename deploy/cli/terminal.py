@@ -30,6 +30,7 @@ from broker.client.site import Site
 from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
 from failover.errors import GateRefused
+from failover.hooks import Hooks
 from mirror.fleet.settings import FleetAccess
 from mirror.link import Link
 
@@ -98,6 +99,10 @@ class AppContext(Protocol):
 
     def fleet(self) -> FleetAccess | None:
         """Where the workers of this file agree on who runs what; None: they know nothing of each other."""
+        ...
+
+    def hooks(self) -> Hooks:
+        """What keeps a site's clients from writing where its brokers cannot."""
         ...
 
 

@@ -28,6 +28,7 @@ async def second_round(stage: Stage) -> None:
     killed = "every broker there" if stage.brokers > 1 else "the broker"
     with stage.step(f"resume the link, write departures at east, stall the mirror, kill -9 {killed} in mid-write"):
         await stage.processes.run("link", "resume", "--link", LINK, "--yes")
+        await stage.processes.run("site", "thaw", "--site", "east", "--even-if-other-active", "--yes")
         await stage.create_topic(LIVE)
         await write_until_killed(stage, seen)
         stage.console.print(f"  {len(seen):,} records were acknowledged before the site died")

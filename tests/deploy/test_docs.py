@@ -23,8 +23,9 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
 TYPED = {"README.md", "tutorial-cluster.md"}
 """Whose console blocks are typed by tests, line after line."""
-RUN_ELSEWHERE = {("fleet", "status"), ("cluster", "start"), ("demo",)}
-"""By the fleet's tests, which have an etcd; by the tutorial's test; by tests of the demo."""
+SITE_COMMANDS = {("site", verb) for verb in ("role", "freeze", "standby", "thaw")}
+RUN_ELSEWHERE = {("fleet", "status"), ("cluster", "start"), ("demo",), *SITE_COMMANDS}
+"""By the fleet's tests, which have an etcd; by the tutorial's test; by tests of the demo; by tests of the roles."""
 
 
 def named_paths() -> Iterator[tuple[str, str]]:

@@ -88,7 +88,10 @@ async def two_sites(folder: Path) -> AsyncIterator[Stage]:
     """Two brokers, a topic of two partitions with records, a group with offsets; nothing is mirrored yet."""
     async with running_broker(folder / "east") as east, running_broker(folder / "west") as west:
         link = replace(link_between(east, west, [TOPIC]), groups=(".*",))
-        async with Cluster(link.source, client_id="test") as source, Cluster(link.target, client_id="test") as target:
+        async with (
+            Cluster(link.source, client_id="farshore-test") as source,
+            Cluster(link.target, client_id="farshore-test") as target,
+        ):
             await make_topic(source, TOPIC, len(PARTITIONS))
             for number, at in enumerate(PARTITIONS):
                 await write(source, at, some_records(number * 1000, RECORDS))

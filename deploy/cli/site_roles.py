@@ -1,0 +1,162 @@
+"""`farshore site`: whether a site's clients may write, where farshore's own brokers run it."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from broker.client.fanout import split_failures
+from broker.client.site import Site
+from broker.client.site_role import has_no_roles, set_site_role, site_standing, site_standings
+from broker.wire.site_role import SiteRole, SiteStanding
+from deploy.cli.site import site_option
+from deploy.cli.terminal import AppContext, confirm_plan, emit, output_option, run_async
+from failover.errors import GateRefused
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    """A site and its role. `takes_writes` None: its brokers refuse nobody (Apache Kafka), or do not say. `differing`:
+    brokers that go by another role than the newest.
+    """
+
+    site: str
+    role: str
+    epoch: int | None
+    takes_writes: bool | None
+    reason: str
+    differing: tuple[int, ...] = ()
+
+
+@click.group("site")
+def site_group() -> None:
+    """Roles of sites: who takes writes of clients; freeze, thaw, standby."""
+
+
+@site_group.command("role")
+@click.option("--site", "names", multiple=True, metavar="SITE", help="Only this site; may be given again.")
+@output_option
+@click.pass_obj
+def role_command(context: AppContext, names: Sequence[str], output: str) -> None:
+    """Show the role of each site, as its brokers go by it."""
+    sites = [context.site(name) for name in dict.fromkeys(names)] or list(context.sites().values())
+
+    async def look() -> list[SiteRow]:
+        return [await _row(site) for site in sites]
+
+    emit(run_async(look()), output)
+
+
+@site_group.command("freeze")
+@site_option
+@click.option("--reason", default="", help="Why; who and where is noted in any case.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
+@output_option
+@click.pass_obj
+def freeze_command(context: AppContext, site_name: str, reason: str, dry_run: bool, yes: bool, output: str) -> None:
+    """Have every broker of a site refuse writes of clients, which wait. Mirrors and groups' commits go on."""
+    _change(context.site(site_name), SiteRole.FROZEN, reason, dry_run=dry_run, yes=yes, output=output)
+
+
+@site_group.command("standby")
+@site_option
+@click.option("--reason", default="", help="Why; who and where is noted in any case.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
+@output_option
+@click.pass_obj
+def standby_command(context: AppContext, site_name: str, reason: str, dry_run: bool, yes: bool, output: str) -> None:
+    """As freeze, for good: another site is the active one."""
+    _change(context.site(site_name), SiteRole.STANDBY, reason, dry_run=dry_run, yes=yes, output=output)
+
+
+@site_group.command("thaw")
+@site_option
+@click.option("--reason", default="", help="Why; who and where is noted in any case.")
+@click.option("--even-if-other-active", is_flag=True, help="Although a linked site takes writes, or does not say.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
+@click.option("--yes", is_flag=True, help="Go on without asking.")
+@output_option
+@click.pass_obj
+def thaw_command(
+    context: AppContext, site_name: str, reason: str, even_if_other_active: bool, dry_run: bool, yes: bool, output: str
+) -> None:
+    """Make a site the active one: its clients write again. A standby site only where no linked site is active."""
+    site = context.site(site_name)
+    others = [] if even_if_other_active else _linked(context, site)
+    _change(site, SiteRole.ACTIVE, reason, dry_run=dry_run, yes=yes, output=output, others=others)
+
+
+def _linked(context: AppContext, site: Site) -> list[Site]:
+    """The sites at the other ends of its links."""
+    ends = [(link.source, link.target) for link in context.links()]
+    found = {other.name: other for pair in ends for other in pair if site in pair and other != site}
+    return list(found.values())
+
+
+def _change(
+    site: Site, role: SiteRole, reason: str, *, dry_run: bool, yes: bool, output: str, others: Sequence[Site] = ()
+) -> None:
+    """Raises GateRefused, ClientError; SiteHasNoRoles also where nothing is to be changed."""
+    who = f"{getpass.getuser()} on {socket.gethostname()}"
+
+    async def main() -> SiteRow:
+        async with Cluster(site, client_id="farshore-cli") as cluster:
+            known = await site_standing(cluster)
+            if known is None:
+                raise has_no_roles(site.name)
+            wanted = known.then(role, f"{who}: {reason}" if reason else who)
+            if known.role is SiteRole.STANDBY and wanted.takes_writes:
+                await _refuse_second_active(site, others)
+            if not dry_run:
+                confirm_plan(_told(site, known, wanted), yes, question=f"Have {site.name} {role}?")
+                wanted = await set_site_role(cluster, role, wanted.reason, known)
+            return _row_of(site, wanted)
+
+    emit(run_async(main()), output, title="would be" if dry_run else "")
+
+
+async def _refuse_second_active(site: Site, others: Sequence[Site]) -> None:
+    """Raises GateRefused where a linked site takes writes, or it is not known."""
+    for other in others:
+        row = await _row(other)
+        if row.takes_writes is not False:
+            raise GateRefused(
+                f"{site.name} is a standby site, and {other.name} is {row.role}: both would take writes",
+                hint=f"`farshore switchover` moves back; or `farshore site standby --site {other.name}` first; or add "
+                "--even-if-other-active",
+            )
+
+
+async def _row(site: Site) -> SiteRow:
+    """Of one that does not answer, too."""
+    try:
+        async with Cluster(site, client_id="farshore-cli") as cluster:
+            standings = await site_standings(cluster)
+    except FarshoreError as error:
+        return SiteRow(site.name, "unknown", None, None, str(error))
+    told, failures = split_failures(standings)
+    known = {node_id: standing for node_id, standing in told.items() if standing is not None}
+    if not told:
+        return SiteRow(site.name, "unknown", None, None, str(next(iter(failures.values()))))
+    if not known:
+        return SiteRow(site.name, "none", None, None, "not farshore's own brokers: they refuse nobody")
+    newest = max(known.values(), key=lambda standing: standing.epoch)
+    return _row_of(site, newest, tuple(sorted(node for node in standings if standings[node] != newest)))
+
+
+def _row_of(site: Site, standing: SiteStanding, differing: tuple[int, ...] = ()) -> SiteRow:
+    takes_writes = standing.takes_writes if not differing else None
+    return SiteRow(site.name, standing.role.value, standing.epoch, takes_writes, standing.reason, differing)
+
+
+def _told(site: Site, known: SiteStanding, wanted: SiteStanding) -> str:
+    what = "clients write again" if wanted.takes_writes else "writes of clients wait, to every topic"
+    return f"{site.name}: {known.role} -> {wanted.role} (epoch {wanted.epoch}): {what}"

@@ -1,0 +1,39 @@
+"""Commands of the operator's own, run before and after a move where the cluster itself cannot refuse writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.base.children import start_child, stop_group
+from failover.errors import HookFailed
+from failover.limits import HOOK_END_S, HOOK_OUTPUT_CHARACTERS, HOOK_S
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Programs with their arguments, no shell: `freeze` keeps the source's clients from writing, `thaw` undoes that."""
+
+    freeze: tuple[str, ...] = ()
+    thaw: tuple[str, ...] = ()
+
+
+async def run_hook(name: str, command: tuple[str, ...], told: Mapping[str, str]) -> None:
+    """Returns when it ended with 0. `told` is what its environment says of the operation. Raises HookFailed."""
+    try:
+        child = await start_child(command, stdout=PIPE, stderr=STDOUT, environment={**os.environ, **told})
+    except OSError as error:
+        raise HookFailed(name, f"cannot be started: {error}") from error
+    try:
+        async with asyncio.timeout(HOOK_S):
+            output, _ = await child.communicate()
+    except TimeoutError as error:
+        raise HookFailed(name, f"had not ended after {HOOK_S:.0f} s") from error
+    finally:
+        await stop_group(child, HOOK_END_S)
+    if child.returncode:
+        said = output.decode("utf-8", "replace").strip()[-HOOK_OUTPUT_CHARACTERS:]
+        raise HookFailed(name, f"ended with exit code {child.returncode}: {said or 'it said nothing'}")

@@ -1,0 +1,79 @@
+"""What came to the source after the fence, so that it is only there: exactly, by reading it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.offsets import log_end_offsets
+from broker.client.topics import list_topics
+from broker.wire.errors import WireError
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from failover.counting import count_records
+from failover.limits import COUNT_MS
+from failover.snapshot import Snapshot
+from mirror.api import Link
+
+
+@dataclass(frozen=True, slots=True)
+class StrandedRange:
+    """Offsets [first_offset, end_offset) of the source, and the committed records in them, counted by reading.
+
+    None: they could not be counted, or a transaction is open there.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    records: int | None
+
+
+async def stranded_ranges(link: Link, source: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
+    """What the source has beyond what was mirrored at the fence, in partitions that were born since, too.
+
+    Of those that the target's own producers write, too, nothing is said: what comes there may come from the target.
+    Raises ClientError.
+    """
+    mirrored = {
+        TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
+    }
+    shared = {TopicPartition(view.topic, view.partition) for view in fenced.partitions if view.has_local_writers}
+    wanted = {where for where in await _mirrored_partitions(link, source) if where not in shared}
+    ends = await log_end_offsets(source, wanted)
+    stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
+    grown = [
+        StrandedRange(*where, mirrored.get(where, 0), end, None)
+        for where, end in sorted(ends.items())
+        if end > mirrored.get(where, 0)
+    ]
+    counted = await _counted(source, grown, stable)
+    return tuple(stranded for stranded in counted if stranded.records != 0)
+
+
+async def _mirrored_partitions(link: Link, source: Cluster) -> Iterable[TopicPartition]:
+    return [
+        TopicPartition(name, partition.partition)
+        for name, topic in (await list_topics(source)).items()
+        if link.selects_topic(name) and name != link.canary_topic
+        for partition in topic.partitions
+    ]
+
+
+async def _counted(
+    source: Cluster, grown: Iterable[StrandedRange], stable: Mapping[TopicPartition, int]
+) -> list[StrandedRange]:
+    """Markers are no records; what is in an open transaction may become some."""
+    counted = []
+    for stranded in grown:
+        where, records = TopicPartition(stranded.topic, stranded.partition), None
+        if stable.get(where, 0) >= stranded.end_offset:
+            with suppress(ClientError, WireError, TimeoutError):
+                async with asyncio.timeout(COUNT_MS / 1000):
+                    records = await count_records(source, where, stranded.first_offset, stranded.end_offset)
+        counted.append(replace(stranded, records=records))
+    return counted
