@@ -6,7 +6,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from broker import descriptors
@@ -17,7 +17,7 @@ from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.replication.checkpoint import HighWatermarks
 from broker.topics.configs import log_config
-from broker.topics.errors import InvalidTopicConfig, PartitionOffline
+from broker.topics.errors import InvalidTopicConfig, MetadataBehind, PartitionOffline
 from broker.topics.folders import PartitionFolders
 from broker.topics.partition import Partition
 from broker.wire.errors import ErrorCode, WireError
@@ -127,7 +127,8 @@ class PartitionFiles:
         opened = PartitionLog.open(path, config, self._clock, self._folders.disk)
         partition = Partition(topic.name, index, opened, state, high_watermark)
         if state.leader == self._node_id:
-            partition.lead(state, steady_ms(self._clock))
+            with suppress(MetadataBehind):  # who orders it to lead is told
+                partition.lead(state, steady_ms(self._clock))
         return partition
 
     def retire(self, partitions: Iterable[Partition]) -> tuple[list[Path], dict[TopicPartition, LogStorageError]]:

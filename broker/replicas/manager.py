@@ -32,6 +32,7 @@ from broker.errors import BrokerError
 from broker.replicas.files import NotNew, PartitionFiles, close_all, has_records
 from broker.replicas.removing import Removing
 from broker.replication.followers import Followers
+from broker.topics.errors import MetadataBehind
 from broker.topics.naming import INTERNAL_TOPICS
 from broker.topics.partition import Partition, Topic
 from broker.wire.errors import ErrorCode
@@ -290,6 +291,13 @@ class ReplicaManager:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         partition.ordered_in = broker_epoch
         self._followers.forget(topic.topic_id, where.partition)
+        try:
+            partition.check_not_behind(state)
+        except MetadataBehind as error:
+            log.error("%s; %s", error, error.hint)  # noqa: TRY400 - foreseen
+            partition.follow(state)
+            self._cease(where)
+            return error.error_code
         if state.leader != self._node_id:
             partition.follow(state)
             self._cease(where)

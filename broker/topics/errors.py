@@ -69,6 +69,13 @@ class LeaderEpochMismatch(TopicError):
     hint = "refresh the metadata and ask again"
 
 
+class MetadataBehind(TopicError):
+    """The log is of a later leader epoch than the metadata: these are of an earlier day."""
+
+    error_code = ErrorCode.FENCED_LEADER_EPOCH
+    hint = "put back what ZooKeeper had last; the records are kept, and nobody leads or follows here by what it has now"
+
+
 class RequestTimedOut(TopicError):
     """The replicas did not take in time what was written; they may still."""
 

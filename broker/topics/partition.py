@@ -21,6 +21,7 @@ from broker.replication.throttling import is_listed
 from broker.topics.errors import (
     InvalidTopicRequest,
     LeaderEpochMismatch,
+    MetadataBehind,
     NotEnoughReplicasAfterAppend,
     NotLeading,
     OffsetNotAvailable,
@@ -118,16 +119,28 @@ class Partition:
 
     # -- roles -----------------------------------------------------------------------------------------------------
 
+    def check_not_behind(self, state: PartitionState) -> None:
+        """Who leads or follows by metadata of an earlier day gives out epochs again that other replicas have for other
+        records, and cuts off what was acknowledged since. Raises MetadataBehind; a replica that is alone cannot differ
+        from another.
+        """
+        if self._log is not None and len(state.replicas) > 1 and self._log.leader_epoch > state.leader_epoch:
+            raise MetadataBehind(
+                f"{self.topic}-{self.index} has records of leader epoch {self._log.leader_epoch} here, the metadata "
+                f"are at {state.leader_epoch}: they were put back to an earlier day"
+            )
+
     def lead(self, state: PartitionState, now_ms: float) -> None:
         """`state.leader` is this broker, from this leader epoch on; `now_ms` is steady time. Once more in the same
         epoch it takes over what was written since: an order that is older says nothing of what this leader has asked
-        for. Raises LogStorageError, PartitionOffline.
+        for. Raises LogStorageError, PartitionOffline, MetadataBehind.
         """
         if self.leading is not None and self.leading.epoch == state.leader_epoch:
             if state.version > self.state.version:
                 self.take_state(state, now_ms)
             return
         log = self.log
+        self.check_not_behind(state)
         self.stop_leading()
         log.begin_leader_epoch(state.leader_epoch)
         self.state = state

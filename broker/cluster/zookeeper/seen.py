@@ -59,8 +59,8 @@ class Seen:
             raise MetadataWentBack(
                 f"ZooKeeper has {found.changes} changes of the metadata, and had {newest.changes} before: it was put "
                 "back to an older copy",
-                hint="put back a newer one; where there is none, stop all brokers, remove "
-                f"{self._path or FILE_NAME} of each, and start them: what was acknowledged since that copy may be lost",
+                hint="put back what ZooKeeper had last: the brokers keep their records, and go on when it is there; "
+                "no partition can be led by an older copy without loss",
             )
         self._newest = found
 

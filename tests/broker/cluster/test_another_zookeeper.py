@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import layout, store
 from broker.cluster.zookeeper.seen import CHANGES, FILE_NAME
+from broker.cluster.zookeeper.session import SetData
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, _Node
 from tests.broker.cluster.test_three_replicas import NODES, create, ends, read_all
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
@@ -92,10 +96,44 @@ async def test_an_older_copy_of_zookeeper_is_not_followed_and_a_newer_one_is(
         await cluster.stop(second)
         with pytest.raises(MetadataUnreadable, match="put back to an older copy") as refused:
             await cluster.start(second)
-        assert str(tmp_path / str(second) / "zookeeper-seen") in str(refused.value.hint)
+        assert "put back what ZooKeeper had last" in str(refused.value.hint)
         cluster.zookeeper = newest
         await cluster.start(first, second)
         await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == set(NODES))
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+
+
+async def test_an_older_copy_of_which_nobody_knows_is_not_led_by_where_a_log_shows_that_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the brokers had seen is gone with a disk, or was removed. Epochs would be given out again."""
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        async with cluster.clients() as clients:
+            await create(clients[1], "t", min_insync_replicas="2")
+            assert (await clients[await cluster.led("t")].produce("t", batch_of("a"))).error_code == 0
+        older = deepcopy(cluster.zookeeper.copy())
+        state = layout.partition_state(TopicPartition("t", 0))
+        later = json.loads(cluster.zookeeper.read(state).data) | {"leader_epoch": 50}
+        await cluster.kill_all()
+        cluster.zookeeper.write(cluster.zookeeper.connect(), [SetData(state, json.dumps(later).encode())])
+        await cluster.start(*NODES)
+        async with cluster.clients() as clients:
+            assert (await clients[await cluster.led("t")].produce("t", batch_of("b"))).error_code == 0
+        await until(lambda: ends(cluster) == {(0, 2, 2)})
+        await cluster.kill_all()
+        newest = deepcopy(cluster.zookeeper.copy())
+        put_back(cluster.zookeeper, older)
+        for file in tmp_path.glob(f"*/{FILE_NAME}"):
+            file.unlink()
+        await cluster.start(*NODES)
+        await until(lambda: sum("has records of leader epoch 5" in text for text in caplog.messages) >= len(NODES))
+        async with cluster.clients() as clients:
+            for client in clients.values():
+                assert (await client.produce("t", batch_of("c"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await cluster.kill_all()
+        put_back(cluster.zookeeper, newest)
+        await cluster.start(*NODES)
         async with cluster.clients() as clients:
             assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
 

@@ -130,6 +130,28 @@ async def test_orders_of_before_are_refused(manager: ReplicaManager) -> None:
     assert manager.topics["t"].partitions[0].leader_epoch == 5
 
 
+@pytest.mark.parametrize("leader", [US, OTHER])
+async def test_metadata_of_an_earlier_day_are_not_followed(
+    tmp_path: Path, manager: ReplicaManager, caplog: pytest.LogCaptureFixture, leader: int
+) -> None:
+    """Its epochs were given out already: other replicas may have other records under them."""
+    led = await made_and_led(manager)
+    newest = replace(led, partitions=(state(US, 7),))
+    assert await manager.lead_and_follow(order(newest)) == {}
+    append(manager, "a")
+    manager.close()
+    again = opened(tmp_path)
+    older = replace(led, partitions=(state(leader, 4),))
+    assert await again.lead_and_follow(order(older, complete=True)) == {T0: ErrorCode.FENCED_LEADER_EPOCH}
+    partition = again.topics["t"].partitions[0]
+    assert (partition.leading, partition.offline, partition.log.log_end_offset) == (None, None, 1)
+    assert "has records of leader epoch 7 here, the metadata are at 4" in caplog.text
+    assert await again.lead_and_follow(order(replace(led, partitions=(state(US, 8),)))) == {}
+    append(again, "b")
+    assert partition.log.log_end_offset == 2
+    again.close()
+
+
 async def test_who_is_in_sync_and_has_no_folder_is_damaged_and_who_is_not_begins_empty(
     tmp_path: Path, manager: ReplicaManager
 ) -> None:
