@@ -156,10 +156,11 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     low, high = total.offsets, total.likely_offsets or 0
     range_ = f"{low:,} to {high:,} offsets" if high > low else counted(low, "offset")
     behind = ""
-    if low:
-        time = "longer than was looked back" if total.seen_seconds is None else human_seconds(total.seen_seconds)
-        behind = f", what {source} wrote in {time}"
-    until = "it is not known when it ceased to answer"
+    if low and total.seen_seconds is None:
+        behind = f", more than {source} wrote in the minute before"
+    elif low and total.seen_seconds is not None:
+        behind = f", what {source} wrote in {human_seconds(total.seen_seconds)}"
+    until = "nothing says when it ceased to answer"
     if total.unanswered_at_ms is not None and total.seen_at_ms is not None:
         until = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later it did not answer"
     return (

@@ -51,7 +51,8 @@ ALL_EVERY_MS: Final = 60_000
 WRITTEN_MAX_BYTES_PER_S: Final = 64 * 1024
 """Of batches in the target's topic, as they are compressed; where there is more to say it is said more rarely."""
 COMPRESSED_FROM_BYTES: Final = 1_024
-UNANSWERED_PAUSE_MS: Final = 1_000
+TROUBLE_PAUSE_MS: Final = 1_000
+"""After the source did not answer, or the target did not take what was to be written."""
 
 
 class Observer:
@@ -89,16 +90,17 @@ class Observer:
                 answered = await self._look(source)
                 written_bytes = await self._write(target)
                 took_ms = steady_ms(self._clock) - begun_ms
-                await self._clock.sleep(self._pause_ms(took_ms, written_bytes, answered=answered) / 1000)
+                works = answered and written_bytes is not None
+                await self._clock.sleep(self._pause_ms(took_ms, written_bytes or 0, works=works) / 1000)
         finally:
             await source.close()
             await target.close()
 
-    def _pause_ms(self, took_ms: float, written_bytes: int, *, answered: bool) -> float:
+    def _pause_ms(self, took_ms: float, written_bytes: int, *, works: bool) -> float:
         partitions = sum(shape.partitions for shape in self._topics.values())
         interval_ms = max(self._interval_ms, partitions / PARTITIONS_PER_MS) * (0.9 + self._jitter() / 5)
         pause_ms = max(interval_ms - took_ms, took_ms, 1_000 * written_bytes / WRITTEN_MAX_BYTES_PER_S)
-        return pause_ms if answered else max(pause_ms, UNANSWERED_PAUSE_MS)
+        return pause_ms if works else max(pause_ms, TROUBLE_PAUSE_MS)
 
     async def _look(self, source: Cluster) -> bool:
         """-> whether the source told anything."""
@@ -148,8 +150,8 @@ class Observer:
             found |= {where: offset.offset for where, offset in told.items()}
         return found
 
-    async def _write(self, target: Cluster) -> int:
-        """-> the size of what was written. What may not have been is written again, all of it."""
+    async def _write(self, target: Cluster) -> int | None:
+        """-> the size of what was written, None where that failed: then all of it is written again."""
         entries = self._seen.entries()
         if not entries:
             return 0
@@ -161,8 +163,8 @@ class Observer:
             self._seen.write_all()
             self._made = False
             self._tell(Event.ENDS_NOT_KEPT, self._link.ends_topic, str(error))
-        else:
-            self._made = True
+            return None
+        self._made = True
         return len(batch)
 
     async def _ensure_topic(self, target: Cluster) -> None:

@@ -89,10 +89,16 @@ def test_no_way_back_is_promised_that_is_none() -> None:
                 seen_seconds=0.0,
                 fastest_per_s=0.0,
             ),
-            "lost: likely 0 offsets. Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 0 records; it is not known "
-            "when it ceased to answer. In the fastest second of the minute before, 0 came. What it wrote after that "
-            "look cannot be known from here, nor topics and partitions made there since; of 3 partitions nothing is "
-            "known",
+            "lost: likely 0 offsets. Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 0 records; nothing says when "
+            "it ceased to answer. In the fastest second of the minute before, 0 came. What it wrote after that look "
+            "cannot be known from here, nor topics and partitions made there since; of 3 partitions nothing is known",
+        ),
+        (
+            LossTotal(*(7, 5, 1, Certainty.AT_LEAST, SEEN_AT_MS), likely_offsets=7, fastest_per_s=0.5),
+            "lost: likely 7 offsets. Seen at east (2023-11-14T22:13:20.000Z): 5 records in 1 partition, more than east "
+            "wrote in the minute before; nothing says when it ceased to answer. In the fastest second of the minute "
+            "before, 0 came. What it wrote after that look cannot be known from here, nor topics and partitions made "
+            "there since",
         ),
         (
             LossTotal(0, 0, 0, Certainty.AT_LEAST, None, 3),

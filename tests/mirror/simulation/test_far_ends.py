@@ -15,6 +15,7 @@ from broker.client.cluster import Cluster
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.source_ends import Observation, load_observation
+from mirror.worker.events import Event
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.observing import TOPICS_EVERY_MS, WRITTEN_MAX_BYTES_PER_S, Observer
 from tests.mirror.simulation.answers import SimulatedNode
@@ -80,6 +81,29 @@ def test_a_thousand_partitions_are_seen_within_a_second_and_are_small() -> None:
         assert sum(sizes) / (far.loop.now - began_s) <= WRITTEN_MAX_BYTES_PER_S
         assert found.last is not None
         assert found.last.fastest_per_s > 0
+
+    far.loop.run(beside(far, look))
+
+
+def test_a_target_that_is_away_is_told_once_and_has_all_when_it_is_back() -> None:
+    far = Far()
+    nodes = [Mortal(far.west, node_id) for node_id in far.west.node_ids]
+    far.network.nodes |= {far.west.address(node.node_id): node for node in nodes}
+
+    async def look(observer: Observer, target: Cluster) -> None:
+        observer.owns.set()
+        await asyncio.sleep(CALLED_MS / 1000)
+        for node in nodes:
+            node.lives = False
+        await asyncio.sleep(60)
+        far.write_everywhere()
+        told = far.told.of(Event.ENDS_NOT_KEPT)
+        assert 0 < len(told) <= len({str(fields["detail"]) for fields in told}) + 1
+        for node in nodes:
+            node.lives = True
+        await asyncio.sleep(CALLED_MS / 1000)
+        found = await kept(far, target, AT_MOST_MS)
+        assert {where: end.end for where, end in found.ends.items()} == ends_of(far)
 
     far.loop.run(beside(far, look))
 
