@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, ClusterUnreachable, ConnectionLost, KafkaError, RequestTimedOut
-from broker.client.limits import GROUPS_PER_REQUEST
+from broker.client.limits import GROUPS_PER_REQUEST, PARTITIONS_PER_REQUEST
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
@@ -31,7 +31,7 @@ async def ask_leaders(
     ask: Ask[A, R],
     purpose: Purpose = "admin",
 ) -> dict[TopicPartition, R]:
-    """One request per leader for its share of `wanted` -> an answer for every partition.
+    """Ask each leader for its share of `wanted` -> an answer for every partition.
 
     Retriable failures are tried again, for their partitions only; the first other failure is raised as KafkaError,
     naming its partition.
@@ -78,7 +78,10 @@ async def ask_each_leader(
 async def _ask_once(
     cluster: Cluster, what: str, wanted: Mapping[TopicPartition, A], ask: Ask[A, R], purpose: Purpose
 ) -> tuple[dict[TopicPartition, R], dict[TopicPartition, ClientError]]:
-    """One request per leader -> the answers, and what failed; the leaders of those are asked for anew next time."""
+    """Ask each leader for its share -> the answers, and what failed; whose leaders are asked for anew next time.
+
+    At most PARTITIONS_PER_REQUEST are in one `ask`; all are under way at the same time.
+    """
     done: dict[TopicPartition, R] = {}
     failed: dict[TopicPartition, ClientError] = {}
 
@@ -106,7 +109,10 @@ async def _ask_once(
             failed[where] = KafkaError(code, f"{what} of {where} at {cluster.site.name}")
     async with asyncio.TaskGroup() as group:
         for node_id, share in grouped.items():
-            group.create_task(ask_node(node_id, {where: wanted[where] for where in share}))
+            for at in range(0, len(share), PARTITIONS_PER_REQUEST):
+                group.create_task(
+                    ask_node(node_id, {where: wanted[where] for where in share[at : at + PARTITIONS_PER_REQUEST]})
+                )
     if failed:
         cluster.forget_leaders({where.topic for where in failed})
     return done, failed

@@ -15,6 +15,8 @@ CONFIGS_PER_REQUEST: Final = 200
 """Topics whose configs are asked for in one DescribeConfigs request."""
 GROUPS_PER_REQUEST: Final = 100
 """Groups asked for in one request to their coordinator."""
+PARTITIONS_PER_REQUEST: Final = 1_000
+"""Partitions asked for in one request to their leader: it answers one while the answer before is read."""
 SCAN_MAX_BYTES: Final = 32 * MIB
 """One fetch while a log is scanned."""
 SCAN_PARTITION_MAX_BYTES: Final = 4 * MIB

@@ -11,7 +11,13 @@ from typing import NamedTuple
 from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError, LogUnreadable, ReadUnfinished
-from broker.client.limits import EMPTY_ANSWERS_MAX, SCAN_MAX_BYTES, SCAN_MAX_WAIT_MS, SCAN_PARTITION_MAX_BYTES
+from broker.client.limits import (
+    EMPTY_ANSWERS_MAX,
+    PARTITIONS_PER_REQUEST,
+    SCAN_MAX_BYTES,
+    SCAN_MAX_WAIT_MS,
+    SCAN_PARTITION_MAX_BYTES,
+)
 from broker.client.offsets import list_each_offset
 from broker.wire.batch import BatchHeader
 from broker.wire.buffers import Records
@@ -134,7 +140,14 @@ async def _scan_once(
     try:
         async with asyncio.TaskGroup() as group:
             for node_id, share in grouped.items():
-                group.create_task(_scan_node(cluster, node_id, _Scan(share, spans, at, visit, failed)))
+                parts = [
+                    share[first : first + PARTITIONS_PER_REQUEST]
+                    for first in range(0, len(share), PARTITIONS_PER_REQUEST)
+                ]
+                max_bytes = max(SCAN_MAX_BYTES // len(parts), SCAN_PARTITION_MAX_BYTES)
+                for part in parts:
+                    scan = _Scan(part, spans, at, visit, failed, max_bytes)
+                    group.create_task(_scan_node(cluster, node_id, scan))
     except BaseExceptionGroup as errors:
         # What `visit` raised, as itself: whoever gave it expects it so.
         raise first_of(errors) from None
@@ -145,13 +158,14 @@ async def _scan_once(
 
 @dataclass(slots=True)
 class _Scan:
-    """One node's share of a scan; `at` and `failed` are shared by all nodes, each changes its own partitions' only."""
+    """One request's share of a scan; `at` and `failed` are shared by all, each changes its own partitions' only."""
 
     waiting: list[TopicPartition]
     spans: Mapping[TopicPartition, OffsetSpan]
     at: dict[TopicPartition, int]
     visit: Visit
     failed: dict[TopicPartition, ClientError]
+    max_bytes: int
     idle: Counter[TopicPartition] = field(default_factory=Counter)
     """How often in a row a partition had nothing to give, as the first of a request, though its log goes on."""
 
@@ -160,7 +174,7 @@ async def _scan_node(cluster: Cluster, node_id: int, scan: _Scan) -> None:
     try:
         connection = await cluster.connection(node_id)
         while scan.waiting:
-            response: FetchResponse = await connection.request(_request(scan.waiting, scan.at))
+            response: FetchResponse = await connection.request(_request(scan))
             if response.error_code:
                 raise KafkaError(response.error_code, f"reading the log at {cluster.site.name}")
             await _take_all(cluster, scan, response)
@@ -169,12 +183,12 @@ async def _scan_node(cluster: Cluster, node_id: int, scan: _Scan) -> None:
 
 
 async def _take_all(cluster: Cluster, scan: _Scan, response: FetchResponse) -> None:
-    first = scan.waiting[0]
+    first, waiting = scan.waiting[0], set(scan.waiting)
     progressed: set[TopicPartition] = set()
     for topic in response.responses:
         for data in topic.partitions:
             where = TopicPartition(topic.topic, data.partition_index)
-            if where not in scan.waiting:
+            if where not in waiting:
                 continue
             try:
                 if await _take(cluster, where, data, scan.spans[where].end, scan.at, scan.visit):
@@ -253,17 +267,19 @@ def as_buffer(records: Records | None) -> memoryview:
     return memoryview(records or b"")
 
 
-def _request(waiting: list[TopicPartition], at: Mapping[TopicPartition, int]) -> FetchRequest:
+def _request(scan: _Scan) -> FetchRequest:
     topics: list[FetchTopic] = []
-    for where in waiting:
+    for where in scan.waiting:
         if not topics or topics[-1].topic != where.topic:
             topics.append(FetchTopic(where.topic, []))
-        asked = FetchPartition(where.partition, fetch_offset=at[where], partition_max_bytes=SCAN_PARTITION_MAX_BYTES)
+        asked = FetchPartition(
+            where.partition, fetch_offset=scan.at[where], partition_max_bytes=SCAN_PARTITION_MAX_BYTES
+        )
         topics[-1].partitions.append(asked)
     return FetchRequest(
         max_wait_ms=SCAN_MAX_WAIT_MS,
         min_bytes=1,
-        max_bytes=SCAN_MAX_BYTES,
+        max_bytes=scan.max_bytes,
         isolation_level=int(IsolationLevel.READ_UNCOMMITTED),
         topics=topics,
     )

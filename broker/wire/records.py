@@ -113,6 +113,34 @@ def decode_records(batch: Buffer, limits: OpeningLimits = OPENING_LIMITS) -> lis
     return records
 
 
+def decode_record_at(batch: Buffer, offset: int, limits: OpeningLimits = OPENING_LIMITS) -> Record | None:
+    """The record of exactly one batch that has this offset; None: none has. The records before it are stepped over
+    where none is missing in the batch, and nothing behind it is looked at. Raises as `decode_records`.
+    """
+    header = peek(batch)
+    before = offset - header.base_offset
+    if header.record_count != header.last_offset_delta + 1 or not 0 <= before < header.record_count:
+        return next((record for record in decode_records(batch, limits) if record.offset == offset), None)
+    if header.record_count > limits.max_records:
+        raise _too_many(header, limits)
+    data = decompress(header.compression, memoryview(batch)[HEADER_BYTES : header.size_bytes], limits.max_bytes)
+    position = 0
+    try:
+        for _ in range(before):
+            size = data[position]
+            if size & _NOT_SHORT:
+                size, position = read_varint(data, position)
+                position += size
+            else:
+                position += 1 + (size >> 1)
+        (record,), _ = _read_records(data[position:], header._replace(record_count=1), limits)
+    except IndexError as error:
+        raise CorruptBatch(f"the batch at offset {header.base_offset} has a record that cannot be read") from error
+    if record.offset != offset:
+        raise CorruptBatch(f"record {before} of the batch at offset {header.base_offset} has offset {record.offset}")
+    return record
+
+
 def _check_timestamp(timestamp: int) -> None:
     if not 0 <= timestamp - _TIMESTAMP_MIN <= _TIMESTAMP_SPAN:
         raise CorruptBatch(f"a record has the timestamp {timestamp}, which 64 bits do not hold")

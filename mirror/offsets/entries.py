@@ -15,6 +15,7 @@ from mirror.offsets.group_entries import GroupSync, GroupSyncTimes, VoidGroup, p
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.keys import dump_json
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
@@ -214,11 +215,11 @@ Entry: TypeAlias = (
 
 
 def encode_key(entry: Entry) -> bytes:
-    return _dump(_key(entry))
+    return dump_json(_key(entry))
 
 
 def encode_value(entry: Entry) -> bytes:
-    return _dump({"v": ENTRY_VERSION, **_value(entry)})
+    return dump_json({"v": ENTRY_VERSION, **_value(entry)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,20 +244,24 @@ Void: TypeAlias = VoidBlock | VoidPage | VoidGroup | VoidHold | VoidOrigins | Vo
 def encode_void_key(void: Void) -> bytes:
     match void:
         case VoidHold():
-            return _dump(["held", void.topic, void.partition])
+            return dump_json(["held", void.topic, void.partition])
         case VoidGroup():
-            return _dump(["group", void.group])
+            return dump_json(["group", void.group])
         case VoidBlock():
-            return _dump(["interval", void.topic, void.partition, void.key_source])
+            return dump_json(["interval", void.topic, void.partition, void.key_source])
         case VoidPage():
-            return _dump(page_key(void))
+            return dump_json(page_key(void))
         case VoidEntry() | VoidOrigins():
             return encode_key(void.entry)
 
 
 def decode_key(key: bytes) -> list[Any]:
     """[kind, ...]; raises ValueError for what is no key of a state topic."""
-    decoded = json.loads(key)
+    return check_key(json.loads(key))
+
+
+def check_key(decoded: Any) -> list[Any]:
+    """As `decode_key`, of what it says as JSON."""
     if not isinstance(decoded, list) or not decoded:
         raise ValueError("not a key of a link's state")
     return decoded
@@ -264,7 +269,13 @@ def decode_key(key: bytes) -> list[Any]:
 
 def decode_entry(key: list[Any], value: bytes) -> Entry:
     """Raises ValueError (or KeyError) for an unknown kind or version, or a value that cannot be read."""
-    fields = json.loads(value)
+    return read_entry(key, json.loads(value))
+
+
+def read_entry(key: list[Any], fields: Any) -> Entry:
+    """As `decode_entry`, of what the value says as JSON, which is used up."""
+    if not isinstance(fields, dict):
+        raise ValueError("not a value of a link's state")
     if fields.pop("v") != (PAGE_VERSION if key[0] == "page" else ENTRY_VERSION):
         raise ValueError("written by a newer version")
     match key:
@@ -387,7 +398,3 @@ def _unpack(packed: list[int]) -> tuple[Interval, ...]:
         target += packed[index + 1]
         intervals.append(Interval(source, target))
     return tuple(intervals)
-
-
-def _dump(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()

@@ -236,7 +236,7 @@ async def fence_groups_of_earlier(target: Cluster, link: Link) -> KafkaError | N
 async def _had_groups(target: Cluster, link: Link) -> bool:
     """Whether the link ever looked at groups, as its state says; where that cannot be read: it may have."""
     try:
-        groups = (await read_entries(link, target)).groups
+        groups = (await read_entries(link, target, only=())).groups
     except StateDamaged:
         return True
     return bool(groups.names) or groups.looked_at_ms is not None

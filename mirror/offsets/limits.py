@@ -35,5 +35,7 @@ PAGES_OPEN_MAX: Final = 32
 """Opened pages that a process keeps, of all links: 256 kB each."""
 CLOSED_GAPS_MAX: Final = 1_000
 """Lines of a link's gap ledger that are kept after they were decided and passed: the newest."""
+OPENED_TOGETHER: Final = 1_000
+"""Entries whose JSON is read in one: each alone takes twice as long."""
 STATE_READ_ON_MAX_MS: Final = 3_600_000
 """Then a reader that reads on reads the whole again: Kafka keeps tombstones for a day (delete.retention.ms)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -27,19 +28,24 @@ from mirror.offsets.entries import (
     LinkRun,
     Owner,
     TopicIdentity,
+    check_key,
     decode_entry,
     decode_key,
+    read_entry,
 )
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.intervals import Interval
-from mirror.offsets.limits import CLOSED_GAPS_MAX, STATE_READ_ON_MAX_MS
+from mirror.offsets.keys import PARTITION_KEYS, load_all, partition_prefixes
+from mirror.offsets.limits import CLOSED_GAPS_MAX, OPENED_TOGETHER, STATE_READ_ON_MAX_MS
 from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.origin_entries import OriginRuns
 from mirror.offsets.paged import Intervals
 from mirror.offsets.pages import Page, standing_pages
 from mirror.offsets.recovery import recover
 from mirror.offsets.tail import read_tails
+
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +136,14 @@ class StateEntries:
                 found.setdefault(where, f"the source topic's id was {known} and is {topic.topic_id}")
         return found
 
-    def undecided_gaps(self, topic: str, partition: int) -> tuple[Gap, ...]:
-        """Where a partition stands still, and what an operator accepted of it and the link has not yet passed."""
-        return tuple(
-            g for g in self.gaps.values() if (g.topic, g.partition) == (topic, partition) and g.status in UNDECIDED
-        )
+    def undecided_gaps(self) -> dict[Where, tuple[Gap, ...]]:
+        """Per partition where it stands still, and what an operator accepted of it and the link has not yet passed."""
+        found: dict[Where, tuple[Gap, ...]] = {}
+        for gap in self.gaps.values():
+            if gap.status in UNDECIDED:
+                where = (gap.topic, gap.partition)
+                found[where] = (*found.get(where, ()), gap)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +185,23 @@ class _Folding:
         self.unopened.pop(record.key, None)  # the newest writing stands last: it wins where two blocks overlap
         self.unopened[record.key] = record
 
-    def _open(self, record: Record) -> None:
+    def _open_all(self, records: Sequence[Record]) -> None:
         """Raises StateDamaged."""
+        for first in range(0, len(records), OPENED_TOGETHER):
+            some = records[first : first + OPENED_TOGETHER]
+            keys = load_all([record.key or b"" for record in some])
+            values = load_all([b"null" if record.value is None else record.value for record in some])
+            for record, key, fields in zip(some, keys, values, strict=True):
+                self._open(record, key, fields)
+
+    def _open(self, record: Record, key: Any, fields: Any) -> None:
+        """`key` and `fields` are what its key and its value say as JSON, None where that is yet to be found out."""
         try:
-            key = decode_key(record.key or b"")
+            key = decode_key(record.key or b"") if key is None else check_key(key)
             if record.value is None:
                 self._forget(key)
                 return
-            entry = decode_entry(key, record.value)
+            entry = decode_entry(key, record.value) if fields is None else read_entry(key, fields)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             text = f"{self.link.state_topic} offset {record.offset} at {self.link.target.name}: {error}"
             raise StateDamaged(text) from error
@@ -233,18 +251,25 @@ class _Folding:
             case ["gap", str(topic), int(partition), int(source), str(kind)]:
                 self.gaps.pop((topic, partition, source, GapKind(kind)), None)
 
-    def entries(self) -> StateEntries:
-        """What was folded in so far; it does not change when more is. Raises StateDamaged."""
-        for record in self.unopened.values():
-            self._open(record)
-        self.unopened.clear()
+    def entries(self, only: Collection[Where] | None = None) -> StateEntries:
+        """What was folded in so far; it does not change when more is. `only`: of no other partitions. Raises
+        StateDamaged.
+        """
+        unopened, self.unopened = self.unopened, {}
+        if only is not None:
+            prefixes = tuple(prefix for where in only for prefix in partition_prefixes(*where))
+            for key, record in unopened.items():
+                if key and key.startswith(PARTITION_KEYS) and not key.startswith(prefixes):
+                    self.unopened[key] = record
+            unopened = {key: record for key, record in unopened.items() if key not in self.unopened}
+        self._open_all(list(unopened.values()))
         return StateEntries(
             self.link,
             exists=True,
-            blocks={where: dict(blocks) for where, blocks in self.blocks.items() if blocks},
-            pages={where: dict(pages) for where, pages in self.pages.items() if pages},
-            origins={where: tuple(known.values()) for where, known in self.origins.items() if known},
-            checkpoints=dict(self.checkpoints),
+            blocks={where: dict(blocks) for where, blocks in _of(self.blocks, only).items() if blocks},
+            pages={where: dict(pages) for where, pages in _of(self.pages, only).items() if pages},
+            origins={where: tuple(known.values()) for where, known in _of(self.origins, only).items() if known},
+            checkpoints=dict(_of(self.checkpoints, only)),
             gaps=dict(self.gaps),
             topic_ids=dict(self.topic_ids),
             groups=GroupSyncs(dict(self.groups), self.group_times),
@@ -252,6 +277,10 @@ class _Folding:
             run=self.run,
             owner=self.owner,
         )
+
+
+def _of(found: Mapping[Where, A], only: Collection[Where] | None) -> Mapping[Where, A]:
+    return found if only is None else {where: found[where] for where in only if where in found}
 
 
 class StateReader:
@@ -264,8 +293,11 @@ class StateReader:
         self._read_to = 0
         self._whole_s = 0.0
 
-    async def read(self, target: Cluster) -> StateEntries:
-        """The entries as of the end that the topic had when the reading began. Raises ClientError, StateDamaged."""
+    async def read(self, target: Cluster, only: Collection[Where] | None = None) -> StateEntries:
+        """The entries as of the end that the topic had when the reading began. Raises ClientError, StateDamaged.
+
+        `only`: of the maps and positions those of no other partitions, which are not opened either.
+        """
         where = TopicPartition(self._link.state_topic, 0)
         topic = (await describe_topics(target, [where.topic])).get(where.topic)
         if topic is None:
@@ -278,7 +310,7 @@ class StateReader:
             self._begin()
         try:
             await scan_records(target, where, OffsetSpan(self._read_to, end), self._folding.apply)
-            entries = self._folding.entries()
+            entries = self._folding.entries(only)
         except BaseException:  # also when it is cancelled: what was read by halves must not be read on from
             self._begin()
             raise
@@ -300,9 +332,12 @@ class StateReaders:
         return self._readers.setdefault((link.name, link.target.name), StateReader(link))
 
 
-async def read_entries(link: Link, target: Cluster) -> StateEntries:
-    """Read the state topic once, to the end that it had then. Raises ClientError, StateDamaged."""
-    return await StateReader(link).read(target)
+async def read_entries(link: Link, target: Cluster, only: Collection[Where] | None = None) -> StateEntries:
+    """Read the state topic once, to the end that it had then; `only` as in `StateReader.read`.
+
+    Raises ClientError, StateDamaged.
+    """
+    return await StateReader(link).read(target, only)
 
 
 async def load_link_state(link: Link, target: Cluster) -> LinkState:
@@ -321,12 +356,12 @@ async def load_partial_state(
 ) -> LinkState:
     """As `load_link_state`; one partition that cannot be read hides no other. Raises ClientError, StateDamaged.
 
-    `reader`: of who asks again and again. With `only`, the map has no more than these partitions.
+    `reader`: of who asks again and again. With `only`, map and entries have no more than these partitions.
     """
     writable = dict.fromkeys(await writable_partitions(target, link, only), LATEST)
     ends, failed = split_failures(await list_each_offset(target, writable))
-    entries = await (reader or StateReader(link)).read(target)
-    wanted = {where: known for where, known in entries.checkpoints.items() if only is None or where in only}
+    entries = await (reader or StateReader(link)).read(target, only)
+    wanted = entries.checkpoints
     unread: dict[Where, ClientError] = {
         where: failed[there]
         for where in wanted

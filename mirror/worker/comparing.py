@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from broker.client.errors import ClientError, ReadUnfinished
 from broker.client.fanout import both, split_failures
 from broker.client.probe import StoredBatch
-from broker.wire.batch import verify_crc
+from broker.wire.batch import HEADER_BYTES, TRANSACTIONAL_MASK, verify_crc
 from broker.wire.errors import CorruptBatch
-from broker.wire.records import Record, decode_records
+from broker.wire.records import decode_record_at
 from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import Checkpoint
+from mirror.offsets.entries import Checkpoint, LastRecord
 from mirror.offsets.histories import EpochStart, judge
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import PartitionMap
@@ -37,13 +38,27 @@ from mirror.worker.parting import (
 )
 from mirror.worker.resume import Comparison, Evidence, recover_partition
 
+_PASSED_ON = attrgetter("batch_length", "last_offset_delta", "base_timestamp", "max_timestamp", "record_count")
+"""What the mirror leaves as it is in a batch's header."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """The last mirrored record: its batch at both sites, None where it cannot be read (any more)."""
+    """The last mirrored record: its batch at both sites, None where it cannot be read (any more).
+
+    `is_equal`: whether its two copies are; None where one of them is not there, or cannot be read.
+    """
 
     source: StoredBatch | None
     target: StoredBatch | None
+    is_equal: bool | None
+
+    @classmethod
+    def of(cls, source: StoredBatch | None, target: StoredBatch | None, last: LastRecord | None) -> _Probe:
+        is_equal = None
+        if source is not None and target is not None and last is not None:
+            is_equal = _is_equal(source, target, last)
+        return cls(source, target, is_equal)
 
 
 async def compare_logs(
@@ -79,15 +94,17 @@ async def compare_logs(
     for where, found in subjects.items():
         if where in holds.current:
             continue
-        probe = _Probe(at_source.get(where), at_target.get(pairs[where]))
+        probe = _Probe.of(at_source.get(where), at_target.get(pairs[where]), lasts.get(where))
         comparison = comparisons[where] = _doubts(found, recovered[where], probe, agreed.get(where))
-        copies = _copies(logs, found, recovered[where], (where, pairs[where]), passage, wide)
         if comparison.is_doubted and not found.target_is_recreated:
             below = min(recovered[where].position, found.source.end)
             hint = None if comparison.target_lost else agreed.get(where)  # of the target it says nothing
-            searches[where] = PartingSearch(copies, below, hint)
-        elif not comparison.is_doubted and _is_unseen(recovered[where], probe):
-            searches[where] = PartingSearch(copies, lasts[where].source_offset + 1, None)
+        elif not comparison.is_doubted and _is_unseen(probe):
+            below, hint = lasts[where].source_offset + 1, None
+        else:
+            continue
+        copies = _copies(logs, found, recovered[where], (where, pairs[where]), passage, wide)
+        searches[where] = PartingSearch(copies, below, hint)
     for where, parting in (await find_partings(searches, patience_ms)).items():
         doubted, found = comparisons.pop(where), subjects[where]
         if isinstance(parting, ReadUnfinished):
@@ -140,7 +157,7 @@ def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int 
         source_parted = f"the source's log ends at {source.end}, the mirror had read to {found.position}"
     elif agreed_to is not None and agreed_to < checkpoint.epochs_end:
         source_parted = f"by its leader epochs the source's log is another one from offset {agreed_to} on"
-    elif not target_lost and found.last is not None and _differs(found.last.source_offset, found, probe):
+    elif not target_lost and found.last is not None and _differs(found.last.source_offset, probe):
         if agreed_to is None or agreed_to <= found.last.source_offset or _stands_as_written(checkpoint, found, probe):
             source_parted = f"the source has another record at offset {found.last.source_offset} than was mirrored"
         else:  # by its epochs the source's log is the one that was read: it is the target's that changed
@@ -182,19 +199,11 @@ def _target_lost(evidence: Evidence, found: Recovered, probe: _Probe) -> str:
     return ""
 
 
-def _differs(source_offset: int, found: Recovered, probe: _Probe) -> bool:
+def _differs(source_offset: int, probe: _Probe) -> bool:
     """Whether the last mirrored record's two copies can be read, and are unlike."""
-    assert found.last is not None
     if probe.source is None or probe.source.header.base_offset > source_offset:
         return False
-    if probe.source.header.is_control:
-        return True
-    theirs, ours = _record_in(probe.source, source_offset), None
-    if probe.target is not None:
-        ours = _record_in(probe.target, found.last.target_offset)
-    if theirs is None or ours is None or probe.target is None:
-        return False
-    return not is_copy(theirs, ours, stamped=probe.target.header.is_log_append_time)
+    return probe.source.header.is_control or probe.is_equal is False
 
 
 def _stands_as_written(checkpoint: Checkpoint, found: Recovered, probe: _Probe) -> bool:
@@ -214,21 +223,37 @@ def _stands_as_written(checkpoint: Checkpoint, found: Recovered, probe: _Probe) 
     return (sequence + 1 - checkpoint.sequence) & SEQUENCE_MASK == 0
 
 
-def _is_unseen(found: Recovered, probe: _Probe) -> bool:
+def _is_unseen(probe: _Probe) -> bool:
     """Whether the last mirrored record's copies could not be compared, though both logs go that far: compaction."""
-    if found.last is None or probe.source is None or probe.target is None:
-        return False
-    theirs, ours = found.last.source_offset, found.last.target_offset
-    return _record_in(probe.source, theirs) is None or _record_in(probe.target, ours) is None
+    return probe.source is not None and probe.target is not None and probe.is_equal is None
 
 
-def _record_in(stored: StoredBatch, offset: int) -> Record | None:
-    """None where compaction took the record, or damage: neither proves anything."""
+def _is_equal(source: StoredBatch, target: StoredBatch, last: LastRecord) -> bool | None:
+    """None where compaction took one of the copies, or damage: neither proves anything."""
     try:
-        verify_crc(stored.batch)
-        return next((record for record in decode_records(stored.batch) if record.offset == offset), None)
+        verify_crc(source.batch)
+        verify_crc(target.batch)
+        if _is_same_batch(source, target, last):
+            return True
+        theirs = decode_record_at(source.batch, last.source_offset)
+        ours = decode_record_at(target.batch, last.target_offset)
     except CorruptBatch:
         return None
+    if theirs is None or ours is None:
+        return None
+    return is_copy(theirs, ours, stamped=target.header.is_log_append_time)
+
+
+def _is_same_batch(source: StoredBatch, target: StoredBatch, last: LastRecord) -> bool:
+    """Whether the batch was passed on as it was, and both have the record at one place in it: it needs no opening."""
+    theirs, ours = source.header, target.header
+    place = last.source_offset - theirs.base_offset
+    return (
+        0 <= place == last.target_offset - ours.base_offset < ours.record_count == ours.last_offset_delta + 1
+        and _PASSED_ON(theirs) == _PASSED_ON(ours)
+        and (theirs.attributes ^ ours.attributes) & ~TRANSACTIONAL_MASK == 0
+        and bytes(source.batch[HEADER_BYTES:]) == bytes(target.batch[HEADER_BYTES:])
+    )
 
 
 def _copies(

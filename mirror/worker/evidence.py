@@ -64,6 +64,7 @@ async def gather_evidence(
     source_ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored}
     target_topics, _ = await describe_each_topic(target, {there.topic for there in pairs.values()})
     target_ids = {name: str(topic.topic_id or "") for name, topic in target_topics.items()}
+    undecided = entries.undecided_gaps()
     evidence: dict[TopicPartition, Evidence] = {}
     for where, there in pairs.items():
         if where in holds.current:
@@ -80,7 +81,7 @@ async def gather_evidence(
             pages=tuple(entries.pages_of(*where)),
             checkpoint=checkpoint,
             now_ms=target.clock.now_ms(),
-            gaps=entries.undecided_gaps(*where),
+            gaps=undecided.get(where, ()),
             target_topic_id=target_ids.get(there.topic, ""),
             fenced=fenced,
             left_behind=passage.left_behind(checkpoint) if checkpoint else (),

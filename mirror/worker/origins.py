@@ -334,7 +334,9 @@ async def read_carried(
 async def _pulse(link: Link, target: Cluster) -> Pulse | None:
     """Whether another link's worker lives; None: nothing stands in its state. Raises ClientError."""
     try:
-        entries = await read_entries(link, target)
+        entries = await read_entries(link, target, only=())
+        if entries.owner is None:
+            entries = await read_entries(link, target)
     except (StateDamaged, LogUnreadable):  # as its worker does, which stops at that
         return Pulse.SILENT
     if entries.owner is None and not entries.checkpoints:

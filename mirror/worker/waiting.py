@@ -37,7 +37,7 @@ async def wait_for_source(
     """
     if await _answers(link, target.clock):
         return
-    entries = await read_entries(link, target)
+    entries = await read_entries(link, target, only=())
     refuse_promoted(entries)
     if entries.owner is None or entries.owner.worker != worker_name():
         return

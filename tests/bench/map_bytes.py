@@ -1,4 +1,7 @@
-"""What the map of a million records takes in a link's state: by a real replicator, into a state topic in memory."""
+"""What the map of a million records takes in a link's state: by a real replicator, into a state topic in memory.
+
+Beside it MirrorMaker 2's offset-syncs topic, by its rule for when it writes and the sizes of its fields.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,20 @@ FETCHES_PER_CHECKPOINT = 100
 """While a source is followed: each batch is fetched alone, and a checkpoint is written every second."""
 RECORD_OVERHEAD_BYTES = 12
 """Around a key and a value in a batch, about."""
+SYNC_KEY_BYTES, SYNC_VALUE_BYTES = 2 + len("flights") + 4, 8 + 8
+"""Of an offset sync: the topic and the partition; the offsets at both sites (its class OffsetSync)."""
+SYNC_LAG_MAX_RECORDS = 100
+"""The default of its `offset.lag.max`."""
 _WHERE = TopicPartition("flights", 0)
 _WRITER = Writer(7, 0)
 
 
 class MapBytes(NamedTuple):
-    """Per million records; `written` to the state topic, of which the cleaner leaves `kept` in `entries`."""
+    """Per million records; `written` to the state topic, of which the cleaner leaves `kept` in `entries`.
+
+    MirrorMaker's are the most that it writes: where ten of its syncs are on their way, the next one of a partition
+    takes the place of one that waits.
+    """
 
     source: str
     fetched: str
@@ -82,6 +93,7 @@ def bench_map_bytes() -> Iterator[MapBytes]:
     for source, shape in SOURCES.items():
         for fetched, size_bytes in (("1 MB at a time", FETCH_BYTES), ("as it is written", 1)):
             yield _measured(source, fetched, shape, size_bytes)
+        yield _by_mirror_maker(source, shape)
 
 
 @dataclass(slots=True)
@@ -126,6 +138,20 @@ def _measured(source: str, fetched: str, shape: Callable[[random.Random], Batch]
             state.submit([replicator.checkpoint(0), *replicator.pack()])
     intervals = len(replicator.map.intervals)
     return MapBytes(source, fetched, intervals, state.written_bytes, sum(state.kept.values()), len(state.kept))
+
+
+def _by_mirror_maker(source: str, shape: Callable[[random.Random], Batch]) -> MapBytes:
+    """A sync behind every gap in the source's offsets, and where the last one is too far behind (OffsetSyncWriter)."""
+    seeded, base, there, syncs, synced, before = random.Random(9), 0, 0, 0, -1, -1
+    while there < RECORDS:
+        offsets, step = shape(seeded)
+        for at in offsets:
+            if synced < 0 or base + at != before + 1 or there - (synced + 1) >= SYNC_LAG_MAX_RECORDS:
+                syncs, synced = syncs + 1, there
+            before, there = base + at, there + 1
+        base += step
+    sync_bytes = SYNC_KEY_BYTES + SYNC_VALUE_BYTES + RECORD_OVERHEAD_BYTES
+    return MapBytes(source, "MirrorMaker 2", syncs, syncs * sync_bytes, sync_bytes, 1)
 
 
 def _source(shape: Callable[[random.Random], Batch]) -> Iterator[bytes]:

@@ -118,6 +118,31 @@ async def test_a_partition_without_a_leader_is_named(stage: Stage) -> None:
     assert stage.seen == {THERE: [0, 1, 2, 3]}
 
 
+class Compared(TopicPartition):
+    """Counts how often it is held against another."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.comparisons += 1
+        return tuple(self) == other
+
+    __hash__ = TopicPartition.__hash__
+
+
+async def test_what_a_partition_costs_does_not_grow_with_their_number(stage: Stage) -> None:
+    count = 200
+    assert not await create_topics(stage.cluster, [NewTopic("many", count, 1)])
+    spans: dict[TopicPartition, OffsetSpan] = {Compared("many", number): OffsetSpan(0, 1) for number in range(count)}
+    for where in spans:
+        await append(stage.cluster, where, encode_batch([Record(0, 1, b"k", b"v")]))
+    Compared.comparisons = 0
+    async with asyncio.timeout(60):
+        assert not await scan_each(stage.cluster, spans, stage.visit)
+    assert len(stage.seen) == count
+    assert Compared.comparisons <= 30 * count
+
+
 class Unreadable(Exception):
     """What a visitor raises."""
 

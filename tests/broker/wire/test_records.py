@@ -22,6 +22,7 @@ from broker.wire.records import (
     Record,
     control_batch,
     decode_control,
+    decode_record_at,
     decode_records,
     encode_batch,
 )
@@ -62,6 +63,34 @@ def test_clients_read_our_batches(codec: Compression) -> None:
             assert _theirs(batch) == expected
 
     read()
+
+
+@SLOW
+@given(st.data(), records_lists, st.sampled_from(CODECS))
+def test_one_record_is_the_one_that_opening_all_shows(
+    data: st.DataObject, records: list[Record], codec: Compression
+) -> None:
+    numbered = _numbered(records, 0)
+    kept = [record for record in numbered if data.draw(st.booleans())] if data.draw(st.booleans()) else numbered
+    last_offset = numbered[-1].offset + data.draw(st.integers(0, 1))
+    batch = encode_batch(kept, compression=codec, base_offset=100, dense=False, last_offset=last_offset)
+    there = {record.offset: record for record in decode_records(batch)}
+    assert len(there) == len(kept)
+    for offset in range(99, 100 + len(numbered) + 2):
+        assert decode_record_at(batch, offset) == there.get(offset)
+
+
+def test_one_record_of_a_damaged_batch_is_no_record() -> None:
+    whole = encode_batch([Record(at, 1, b"k" * 5, b"v" * 300) for at in range(6)])
+    for position in range(HEADER_BYTES, len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x55
+        try:
+            found = decode_record_at(damaged, 4)
+        except CorruptBatch:
+            continue
+        assert found is not None
+        assert found.offset == 4
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import FrozenInstanceError, replace
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker.client.model import Topic
 from broker.client.site import Site
@@ -34,7 +37,8 @@ from mirror.offsets.entries import (
 from mirror.offsets.group_entries import GroupSync, VoidGroup
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
-from mirror.offsets.limits import CLOSED_GAPS_MAX
+from mirror.offsets.limits import CLOSED_GAPS_MAX, OPENED_TOGETHER
+from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import OriginRun, OriginRuns, VoidOrigins, Way
 from mirror.offsets.pages import VoidPage
 from mirror.offsets.state import LinkState, StateEntries, _Folding
@@ -139,6 +143,71 @@ def test_what_cannot_be_read_is_named() -> None:
     folding = _Folding(LINK)
     folding.apply(Record(3, 0, b"[]", b"{}"))
     with pytest.raises(StateDamaged, match="offset 3 at west"):
+        folding.entries()
+
+
+TOPICS = ("flights", "fl", 'a"b')
+PAGE = replace(packed([Interval(0, 1), Interval(2, 2)], 5), partition=0)
+
+
+def said_of(topic: str, partition: int) -> list[Entry | Void]:
+    runs = OriginRuns(topic, partition, (7, 1), (OriginRun(0, 2, Way(frozenset(), frozenset())),), 0, 0)
+    first, second = (replace(block((at, at)), topic=topic, partition=partition) for at in (5, 8))
+    return [
+        replace(CHECKPOINT, topic=topic, partition=partition),
+        replace(PAGE, topic=topic, partition=partition),
+        runs,
+        first,
+        second,
+        VoidBlock(topic, partition, 5),
+        replace(gap(3), topic=topic, partition=partition),
+        Hold(topic, partition, HoldReason.NO_LEADER_AT_TARGET, "", 1),
+        GroupSync(f"readers of {topic}", partition),
+        TopicIdentity(topic, "an-id"),
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_what_is_read_of_some_partitions_is_what_the_whole_says_of_them(data: st.DataObject) -> None:
+    """Also where more was read, and other partitions were asked for, in between."""
+    everywhere = [(topic, number) for topic in TOPICS for number in (1, 11)]
+    changes = data.draw(st.permutations([change for where in everywhere for change in said_of(*where)]))
+    folding, whole = _Folding(LINK), _Folding(LINK)
+    for at, change in enumerate(changes):
+        key = encode_void_key(change) if isinstance(change, Void) else encode_key(change)
+        record = Record(at, 0, key, None if isinstance(change, Void) else encode_value(change))
+        folding.apply(record)
+        whole.apply(record)
+        if data.draw(st.booleans()):
+            only = data.draw(st.sets(st.sampled_from(everywhere)))
+            found, expected = folding.entries(only), whole.entries()
+            assert found == replace(
+                expected,
+                blocks={where: of for where, of in expected.blocks.items() if where in only},
+                pages={where: of for where, of in expected.pages.items() if where in only},
+                origins={where: of for where, of in expected.origins.items() if where in only},
+                checkpoints={where: of for where, of in expected.checkpoints.items() if where in only},
+            )
+    assert folding.entries() == whole.entries()
+
+
+@pytest.mark.parametrize(("only", "is_seen"), [([("flights", 10)], False), ([("flights", 0)], True), (None, True)])
+def test_damage_of_a_partition_that_is_not_asked_for_is_not_looked_at(only: list[Where] | None, is_seen: bool) -> None:
+    folding = _Folding(LINK)
+    folding.apply(Record(0, 0, encode_key(CHECKPOINT), b"?"))
+    folding.apply(Record(1, 0, encode_key(replace(CHECKPOINT, partition=10)), encode_value(CHECKPOINT)))
+    with pytest.raises(StateDamaged) if is_seen else nullcontext():
+        assert folding.entries(only).checkpoints.keys() == {("flights", 10)}
+
+
+@pytest.mark.parametrize("damage", [b"", b"?", b"5", b"[]", b'{"v":1},{"v":1}', b'{"v":9}', b"null"])
+def test_damage_among_many_entries_is_named(damage: bytes) -> None:
+    folding = _Folding(LINK)
+    for at in range(2 * OPENED_TOGETHER):
+        known = replace(CHECKPOINT, partition=at)
+        folding.apply(Record(at, 0, encode_key(known), damage if at == OPENED_TOGETHER else encode_value(known)))
+    with pytest.raises(StateDamaged, match=f"offset {OPENED_TOGETHER} at west"):
         folding.entries()
 
 

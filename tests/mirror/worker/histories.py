@@ -214,7 +214,7 @@ class Twins:
             pages=tuple(entries.pages_of(*WHERE)),
             checkpoint=checkpoint,
             now_ms=0,
-            gaps=entries.undecided_gaps(*WHERE),
+            gaps=entries.undecided_gaps().get(WHERE, ()),
             target_topic_id=f"target-{self.target.topic_number}" if self.tells_ids else "",
         )
         compared = await compare_logs(
