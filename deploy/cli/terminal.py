@@ -12,8 +12,9 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -26,6 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
+from broker.base.garbage import passing_over_what_stays
 from broker.client.site import Site
 from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
@@ -201,7 +203,8 @@ def run_async(main: Coroutine[Any, Any, T], *, service: bool = False) -> T:
     farshore's errors end the command with one line `error:` and one `hint:` on stderr and their exit code. Cancelled by
     a signal the exit code is 130, or 0 for a service, which is stopped that way.
     """
-    with told(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    looks = passing_over_what_stays(time.monotonic) if service else nullcontext()
+    with told(), looks, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_with_signals(main, service))
 
 

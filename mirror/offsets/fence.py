@@ -47,7 +47,7 @@ from mirror.limits import (
 )
 from mirror.link import Link
 from mirror.offsets.entries import Writer
-from mirror.offsets.state import read_entries, writable_partitions
+from mirror.offsets.state import StateReader, writable_partitions
 from mirror.offsets.state_writer import FENCED_CODES
 
 
@@ -218,25 +218,26 @@ async def fence_groups(target: Cluster, link: Link) -> ProducerIdAndEpoch:
     )
 
 
-async def fence_groups_of_earlier(target: Cluster, link: Link) -> KafkaError | None:
+async def fence_groups_of_earlier(target: Cluster, link: Link, state: StateReader | None = None) -> KafkaError | None:
     """As `fence_groups`, for who commits nothing now -> why it could not be done, None where it was.
 
     The link's state must be claimed: a worker says there that it looks at groups before it commits any, so the state
     says of all that came before whether there is anything to fence, whatever the link's file says now. Records, and a
-    promotion, do not wait for groups. Raises ClientError when the target does not answer at all.
+    promotion, do not wait for groups. `state` is a reader of it that goes on from where it stood. Raises ClientError
+    when the target does not answer at all.
     """
     try:
-        if link.groups or await _had_groups(target, link):
+        if link.groups or await _had_groups(target, state or StateReader(link)):
             await fence_groups(target, link)
     except KafkaError as error:
         return error
     return None
 
 
-async def _had_groups(target: Cluster, link: Link) -> bool:
+async def _had_groups(target: Cluster, state: StateReader) -> bool:
     """Whether the link ever looked at groups, as its state says; where that cannot be read: it may have."""
     try:
-        groups = (await read_entries(link, target, only=())).groups
+        groups = (await state.read(target, only=())).groups
     except StateDamaged:
         return True
     return bool(groups.names) or groups.looked_at_ms is not None

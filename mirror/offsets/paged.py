@@ -26,7 +26,7 @@ class Intervals(Sequence[Interval]):
 
     def _set_pages(self, pages: Iterable[Page]) -> None:
         self._pages = tuple(pages)
-        self._counts = [0, *accumulate(page.count for page in self._pages)]
+        self._counts: Sequence[int] = [0, *accumulate(page.count for page in self._pages)]
         """How many intervals are before each page, and before the open ones."""
 
     @property
@@ -39,7 +39,9 @@ class Intervals(Sequence[Interval]):
         return self._open
 
     def copy(self) -> Intervals:
-        return Intervals(self._open, self._pages)
+        found = Intervals(self._open)
+        found._pages, found._counts = self._pages, self._counts  # never changed, only replaced
+        return found
 
     def __len__(self) -> int:
         return self._counts[-1] + len(self._open)

@@ -131,5 +131,6 @@ async def with_occupants(
             occupant = who_came_since(link, known.checkpoint, known.tail.batches, writers)
             if not occupant and (occupant := who_may_have_come(link, pairs[where], known.tail, writers)):
                 known = replace(known, tail=known.tail.without_guess())
-            found[where] = replace(known, occupant=occupant)
+            if occupant:
+                found[where] = replace(known, occupant=occupant)
     return found

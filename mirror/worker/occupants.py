@@ -102,13 +102,15 @@ def who_may_have_come(link: Link, there: TopicPartition, tail: Tail, writers: Ma
     "" where nothing is gone that counts, or where no other link from there ever wrote such a topic.
     """
     guess = tail.guess
+    if guess is None:
+        return ""
     names = {
         writer.link
         for writer in writers.values()
         if writer.source.name == link.source.name and writer.link != link.name
         if writer.topics is None or writer_of(writer, link.target).source_topic(there.topic) is not None
     }
-    if guess is None or not names:
+    if not names:
         return ""
     who = f"link {', '.join(sorted(names))} may have written them, from {link.source.name}"
     return f"target offsets {guess.base_offset} to {guess.last_offset} are gone, and {who}"

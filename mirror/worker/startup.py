@@ -127,7 +127,7 @@ async def open_link(
         for where, there in partition_pairs(topics.mirrored).items()
         if where not in holds.current or is_at_source(holds.current[where])  # the fence reaches the target alone
     }
-    claim, fence = await _take_over(link, target, pairs, restarts, holds, permit)
+    claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
     writer = fence.writer
     entries = await state.read(target)
     refuse_promoted(entries)
@@ -158,6 +158,7 @@ async def open_link(
 async def _take_over(
     link: Link,
     target: Cluster,
+    state: StateReader,
     pairs: dict[TopicPartition, TopicPartition],
     restarts: Restarts,
     holds: Holds,
@@ -171,7 +172,7 @@ async def _take_over(
     claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
     # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
     _, fence = await both(
-        fence_groups_of_earlier(target, link),
+        fence_groups_of_earlier(target, link, state),
         fence_link(target, link, [REGISTRY, *pairs.values()], since=claim.owner.writer),
     )
     if REGISTRY in fence.left_out:

@@ -18,6 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from broker.base.garbage import passing_over_what_stays
 from broker.client.cluster import Cluster
 from broker.client.log import append
 from broker.client.site import Site
@@ -93,7 +94,8 @@ def _measured(what: str, link: Link, config: Path, rounds: int) -> Opened:
         reading.append(asyncio.run(_with_clusters(link, lambda clusters: read_entries(link, clusters[1]))))
         translating.append(asyncio.run(_with_clusters(link, lambda clusters: _translate(link, clusters))))
         command.append(_command_s(link, config))
-        opening.append(asyncio.run(_with_clusters(link, lambda clusters: _open(link, clusters))))
+        with passing_over_what_stays(time.monotonic):  # as a worker's process does
+            opening.append(asyncio.run(_with_clusters(link, lambda clusters: _open(link, clusters))))
     return Opened(what, *map(statistics.median, (reading, translating, command, opening)))
 
 
