@@ -17,6 +17,21 @@ BETWEEN_WHOLE_LOOKS_S: Final = 3600.0
 
 
 @contextmanager
+def without_looks() -> Iterator[None]:
+    """None while much is made at once that stays; the first look after it finds all that died meanwhile.
+
+    These may overlap: it ends with the one that began it, so that no row of them keeps looks away for good.
+    """
+    looked = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looked:
+            gc.enable()
+
+
+@contextmanager
 def passing_over_what_stays(
     monotonic: Callable[[], float], *, slow_look_s: float = SLOW_LOOK_S, whole_every_s: float = BETWEEN_WHOLE_LOOKS_S
 ) -> Iterator[None]:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from broker.base.address import AddressInvalid
 from broker.base.clock import Clock, SystemClock
 from broker.base.errors import FarshoreError
+from broker.base.garbage import without_looks
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, SiteInvalid
 from broker.wire.errors import WireError
@@ -220,7 +221,10 @@ async def _run_session(
             await sites.enter_async_context(source)
             passage = Passage(link, source, target)
             holds, patience_ms = Holds(attempts, settings.clock), settings.limits.compare_patience_ms
-            opened = await open_link(link, source, target, passage, tell, restarts, holds, patience_ms, place.permit)
+            with without_looks():
+                opened = await open_link(
+                    link, source, target, passage, tell, restarts, holds, patience_ms, place.permit
+                )
             place.owns.set()
             session = Session(passage, (source, target), opened, settings.limits, tell, place.meter)
             _tell_start(session, opened)

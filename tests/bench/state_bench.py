@@ -18,7 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from broker.base.garbage import passing_over_what_stays
+from broker.base.garbage import passing_over_what_stays, without_looks
 from broker.client.cluster import Cluster
 from broker.client.log import append
 from broker.client.site import Site
@@ -132,7 +132,8 @@ async def _open(link: Link, clusters: Clusters) -> None:
         pass
 
     patience_ms, permit = limits.compare_patience_ms, Unconditional()
-    opened = await open_link(link, source, target, passage, tell, Restarts(), holds, patience_ms, permit)
+    with without_looks():
+        opened = await open_link(link, source, target, passage, tell, Restarts(), holds, patience_ms, permit)
     stopped = [replicator.gap for replicator in opened.replicators.values() if replicator.gap is not None]
     assert not stopped, stopped[0]
     assert not holds.current, next(iter(holds.current.values()))

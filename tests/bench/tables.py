@@ -93,7 +93,7 @@ def map_bytes_table(rows: Iterable[MapBytes]) -> Table:
     table = Table(title="A link's map, per million records", box=box.SIMPLE_HEAD, title_justify="left")
     for heading in ("source", "fetched"):
         table.add_column(heading)
-    for heading in ("intervals", "bytes\nwritten", "bytes left\nby the cleaner", "in\nentries"):
+    for heading in ("intervals\nor syncs", "bytes\nwritten", "bytes left\nby the cleaner", "in\nentries"):
         table.add_column(heading, justify="right")
     for row in rows:
         numbers = (row.intervals, row.written_bytes, row.kept_bytes, row.entries)

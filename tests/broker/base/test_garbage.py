@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from broker.base.garbage import passing_over_what_stays
+from broker.base.garbage import passing_over_what_stays, without_looks
 
 HELD_OBJECTS: Final = 5_000
 
@@ -38,6 +38,18 @@ class Looks:
 class Cyclic:
     def __init__(self) -> None:
         self.me = self
+
+
+def test_nothing_is_looked_at_until_the_first_that_asked_for_that_is_done() -> None:
+    gc.enable()
+    first, second = without_looks(), without_looks()
+    for looks in (first, second):
+        looks.__enter__()
+        assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert not gc.isenabled()
+    first.__exit__(None, None, None)
+    assert gc.isenabled()
 
 
 def test_what_a_slow_look_found_alive_is_left_out_of_the_next() -> None:
