@@ -107,7 +107,7 @@ def deleted_partitions(
     return {
         (topic, partition): checkpoint
         for (topic, partition), checkpoint in checkpoints.items()
-        if link.selects_topic(topic) and topic not in seen.source_failures and partition not in numbers.get(topic, ())
+        if partition not in numbers.get(topic, ()) and topic not in seen.source_failures and link.selects_topic(topic)
     }
 
 

@@ -299,6 +299,8 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
     opening = _go_on(evidence, writer, behind, force=bool(passed), anew=anew)
     done = {(gap.kind, gap.source_from) for gap in passed}
     gone = [_gone(gap) for gap in evidence.gaps if (gap.kind, gap.source_from) not in done]
+    if not passed and not gone:
+        return opening
     return replace(opening, changes=(*opening.changes, *passed, *gone), passed=tuple(passed))
 
 

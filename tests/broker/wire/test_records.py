@@ -70,7 +70,7 @@ def test_clients_read_our_batches(codec: Compression) -> None:
 def test_one_record_is_the_one_that_opening_all_shows(
     data: st.DataObject, records: list[Record], codec: Compression
 ) -> None:
-    numbered = _numbered(records, 0)
+    numbered = _numbered(records, 100)
     kept = [record for record in numbered if data.draw(st.booleans())] if data.draw(st.booleans()) else numbered
     last_offset = numbered[-1].offset + data.draw(st.integers(0, 1))
     batch = encode_batch(kept, compression=codec, base_offset=100, dense=False, last_offset=last_offset)

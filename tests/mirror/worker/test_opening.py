@@ -44,6 +44,17 @@ def test_a_topic_id_that_was_not_told_once_is_not_forgotten() -> None:
     assert stopped_at(histories)[0] is GapKind.RECREATED
 
 
+def test_a_last_record_is_another_one_where_its_value_alone_differs() -> None:
+    """Its batch has the same header, and is as long."""
+    histories = begun()
+    histories.write_and_catch_up([4, 2])
+    source = histories.twins.source
+    first, second = (int(record.value or b"") for record in source.records()[-2:])
+    source.cut(source.end - 1)
+    source.write([first, second - 1])
+    assert stopped_at(histories)[0] is GapKind.TRUNCATED_END
+
+
 def test_a_session_fetches_on_with_the_epoch_that_the_source_confirmed() -> None:
     histories = begun()
     histories.write_and_catch_up([4])
