@@ -15,7 +15,7 @@ from mirror.offsets.group_entries import GroupSync, GroupSyncTimes, VoidGroup, p
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
-from mirror.offsets.keys import dump_json
+from mirror.offsets.keys import check_key, dump_json
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
@@ -258,13 +258,6 @@ def encode_void_key(void: Void) -> bytes:
 def decode_key(key: bytes) -> list[Any]:
     """[kind, ...]; raises ValueError for what is no key of a state topic."""
     return check_key(json.loads(key))
-
-
-def check_key(decoded: Any) -> list[Any]:
-    """As `decode_key`, of what it says as JSON."""
-    if not isinstance(decoded, list) or not decoded:
-        raise ValueError("not a key of a link's state")
-    return decoded
 
 
 def decode_entry(key: list[Any], value: bytes) -> Entry:

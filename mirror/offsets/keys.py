@@ -15,6 +15,13 @@ def dump_json(value: Any) -> bytes:
     return _ENCODER.encode(value).encode()
 
 
+def check_key(decoded: Any) -> list[Any]:
+    """[kind, ...], of what a key says as JSON; raises ValueError for what is no key of a state topic."""
+    if not isinstance(decoded, list) or not decoded:
+        raise ValueError("not a key of a link's state")
+    return decoded
+
+
 def partition_prefixes(topic: str, partition: int) -> tuple[bytes, ...]:
     """How those keys begin of this partition: those of no other do."""
     where = dump_json([topic, partition])[1:-1]

@@ -28,7 +28,6 @@ from mirror.offsets.entries import (
     LinkRun,
     Owner,
     TopicIdentity,
-    check_key,
     decode_entry,
     decode_key,
     read_entry,
@@ -36,7 +35,7 @@ from mirror.offsets.entries import (
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.intervals import Interval
-from mirror.offsets.keys import PARTITION_KEYS, load_all, partition_prefixes
+from mirror.offsets.keys import PARTITION_KEYS, check_key, load_all, partition_prefixes
 from mirror.offsets.limits import CLOSED_GAPS_MAX, OPENED_TOGETHER, STATE_READ_ON_MAX_MS
 from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.origin_entries import OriginRuns
