@@ -86,8 +86,21 @@ async def gather_evidence(
             fenced=fenced,
             left_behind=passage.left_behind(checkpoint) if checkpoint else (),
         )
-    both_logs = (ClusterLogs(source), ClusterLogs(target))
-    compared = await compare_logs(both_logs, evidence, pairs, passage, holds, patience_ms)
+    return await _compared(clusters, evidence, pairs, passage, holds, patience_ms)
+
+
+async def _compared(
+    clusters: tuple[Cluster, Cluster],
+    evidence: Mapping[TopicPartition, Evidence],
+    pairs: Mapping[TopicPartition, TopicPartition],
+    passage: Passage,
+    holds: Holds,
+    patience_ms: int | None,
+) -> dict[TopicPartition, Evidence]:
+    """With what comparing both logs found; without those that are held by then."""
+    source, target = clusters
+    logs = (ClusterLogs(source), ClusterLogs(target))
+    compared = await compare_logs(logs, evidence, pairs, passage, holds, patience_ms)
     return {
         where: replace(found, comparison=compared[where]) if where in compared else found
         for where, found in evidence.items()
