@@ -2,7 +2,7 @@
 
 Put back is only what holds nothing by itself. The controller's epoch and the block of producer ids must never begin
 anew: whoever writes those next finds them missing, and goes on above all that was ever given out (`membership.elect`,
-`requests.allocate_producer_ids`).
+`requests.ProducerIds`).
 """
 
 from __future__ import annotations

@@ -67,25 +67,36 @@ async def _sweep_config_changes(zk: ZooKeeper, now_ms: int) -> None:
             await zk.delete(path)
 
 
-async def allocate_producer_ids(zk: ZooKeeper, node_id: int, count: int, now_ms: int) -> range:
-    """By compare-and-set. A block of which it is not known whether it was given out is not used. Where somebody removed
-    what says which was the last, they go on far above: so many as fit below were never given out in so many years.
+class ProducerIds:
+    """Given out by compare-and-set. Ids keep up with the time: what says which were the last may be removed, or be an
+    older copy, and all that were given out since are below. Clocks may be wrong: never below this broker's own either.
     """
-    path = layout.PRODUCER_ID_BLOCK
-    while True:
-        first, version = now_ms * PRODUCER_IDS_PER_MS, None
-        with contextlib.suppress(NoNode):
-            data, stat = await zk.get(path)
-            first, version = layout.decode_producer_ids(data)[1].stop, stat.version
-        if version is None:
-            log.error("znode %s was removed by another hand; producer ids go on from %d", path, first)
-        block = range(first, first + count)
-        encoded = layout.encode_producer_ids(node_id, block)
-        try:
-            await (zk.create(path, encoded) if version is None else zk.set(path, encoded, version))
-        except (BadVersion, NodeExists, NoNode):
-            continue
-        return block
+
+    def __init__(self) -> None:
+        self._end = 0
+
+    async def allocate(self, zk: ZooKeeper, node_id: int, count: int, now_ms: int) -> range:
+        """A block of which it is not known whether it was given out is not used."""
+        path = layout.PRODUCER_ID_BLOCK
+        while True:
+            first, version = max(self._end, now_ms * PRODUCER_IDS_PER_MS), None
+            with contextlib.suppress(NoNode):
+                data, stat = await zk.get(path)
+                first, version = max(first, layout.decode_producer_ids(data)[1].stop), stat.version
+            if version is None:
+                log.error("znode %s was removed by another hand; producer ids go on from %d", path, first)
+            block = range(first, first + count)
+            encoded = layout.encode_producer_ids(node_id, block)
+            try:
+                await (zk.create(path, encoded) if version is None else zk.set(path, encoded, version))
+            except (BadVersion, NodeExists):
+                continue
+            except NoNode:
+                if version is None:
+                    raise  # where it is to be made is missing
+                continue
+            self._end = max(self._end, block.stop)
+            return block
 
 
 async def take_isr_changes(zk: ZooKeeper, controller: Controller, taken: set[TopicPartition]) -> None:

@@ -59,6 +59,7 @@ class ZooKeeperMetadataStore:
         self._clock = clock
         self._cluster_id = ""
         self._broker_epoch = 0
+        self._producer_ids = requests.ProducerIds()
         self._registration: BrokerRegistration | None = None
         self._registered_by: ZooKeeper | None = None
         self._opened = asyncio.Condition()
@@ -367,7 +368,7 @@ class ZooKeeperMetadataStore:
 
     async def allocate_producer_ids(self, node_id: int, count: int) -> range:
         now_ms = self._clock.now_ms()
-        return await self._asked(lambda zk, again: requests.allocate_producer_ids(zk, node_id, count, now_ms))
+        return await self._asked(lambda zk, again: self._producer_ids.allocate(zk, node_id, count, now_ms))
 
     # -- requests --------------------------------------------------------------------------------------------
 

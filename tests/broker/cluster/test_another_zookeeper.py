@@ -16,6 +16,7 @@ from broker.cluster.zookeeper.session import SetData
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
+from tests.broker.clock import ManualClock
 from tests.broker.cluster.fake_zookeeper import FakeSession, FakeZooKeeper, _Node
 from tests.broker.cluster.test_three_replicas import NODES, create, ends, read_all
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
@@ -145,6 +146,29 @@ def put_back(zookeeper: FakeZooKeeper, nodes: dict[str, _Node]) -> None:
     for path in over:
         parent, _, name = path.rpartition("/")
         zookeeper._nodes[parent or "/"].children.discard(name)
+
+
+async def test_no_producer_id_comes_twice_after_an_older_copy() -> None:
+    """A producer of before would take another's sequence for its own. No count tells that ids were given out."""
+    clock = ManualClock()
+    server = FakeZooKeeper(clock)
+
+    async def allocated() -> set[int]:
+        async def connect() -> FakeSession:
+            return server.connect()
+
+        made = await ZooKeeperMetadataStore.open(connect, clock)
+        ids = [id for _ in range(3) for id in await made.allocate_producer_ids(1, 1000)]
+        await made.close()
+        clock.advance(60_000)
+        assert len(set(ids)) == len(ids) == 3000
+        return set(ids)
+
+    before = await allocated()
+    older = deepcopy(server.copy())
+    since = await allocated()
+    put_back(server, older)
+    assert not (before | since) & await allocated()
 
 
 async def noted(cluster: RunningCluster, folder: Path) -> None:

@@ -129,6 +129,15 @@ async def everything(store: MetadataStore, told: dict[str, object]) -> None:
     await store.resign_controller(controller)
 
 
+async def test_where_all_is_gone_no_producer_id_is_asked_for_without_end(server: FakeZooKeeper) -> None:
+    """The chroot itself was removed."""
+    store = await opened(server)
+    server._nodes.clear()
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(MetadataUnreadable):
+            await store.allocate_producer_ids(1, 10)
+
+
 @pytest.mark.parametrize("seed", range(60))
 async def test_lost_connections_change_nothing_of_the_outcome(server: FakeZooKeeper, seed: int) -> None:
     """Whether the server had done it or not: each write counts once, and its answer says what stands there."""
