@@ -3,7 +3,7 @@
 metadata.json             the cluster's metadata (cluster/embedded.py), unless ZooKeeper has it; then
 replication-offset-checkpoint    the high watermarks (replication/checkpoint.py)
 meta.properties           whose partitions these are: cluster and broker, as in Kafka
-zookeeper-seen            how far ZooKeeper's transactions had gone (cluster/zookeeper/seen.py)
+zookeeper-seen            how many changes of its metadata ZooKeeper had counted (cluster/zookeeper/seen.py)
 .lock                     held by flock as long as the broker runs; the kernel drops it with the process
 flights-0/                a partition (topics/folders.py)
 """
@@ -77,7 +77,7 @@ class DataDirectory:
             self._lock_fd = -1
 
     def check_metadata(self, file_name: str) -> None:
-        """Refuse to start on partitions without any metadata: they would be taken for leftovers and removed.
+        """Refuse to start on partitions without any metadata: they would be set aside, as no topic's.
 
         Raises DataDirectoryError.
         """
@@ -93,8 +93,8 @@ class DataDirectory:
         return (self.path / OWNER_FILE).exists()
 
     def claim(self, cluster_id: str, node_id: int) -> None:
-        """Refuse to start on the partitions of another broker, or of another cluster in ZooKeeper: they would be taken
-        for leftovers and removed. A directory without partitions becomes this broker's.
+        """Refuse to start on the partitions of another broker, or of another cluster in ZooKeeper: all would be
+        set aside. A directory without partitions becomes this broker's.
 
         Raises DataDirectoryError.
         """

@@ -210,7 +210,7 @@ class ZooKeeperMetadataStore:
 
     async def _is_ours(self, zk: ZooKeeper) -> bool:
         """Whether our cluster is there. In another one, also in one that was made anew where ours was lost, all that
-        this broker has would be taken for leftovers.
+        this broker has would be set aside.
         """
         try:
             if (found := await foundation.read_cluster_id(zk)) == self._cluster_id:
