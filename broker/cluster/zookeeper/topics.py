@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from broker.cluster.metadata import NO_LEADER, NO_TOPIC_ID, UNWRITTEN, Controller, PartitionState, TopicState, Written
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataUnreadable
@@ -38,9 +39,28 @@ async def read_each(items: Iterable[T], read: Callable[[T], Awaitable[R]]) -> li
 async def read_topics(zk: ZooKeeper, names: Collection[str] | None) -> dict[str, TopicState]:
     listed = await zk.children(layout.TOPICS) if names is None else names
     found = [topic for topic in await read_each(listed, lambda name: _read_listed(zk, name)) if topic is not None]
+    found = await _told_apart(zk, found)
     # All partitions of all topics at once: most topics are small.
     states = await read_states(zk, {TopicPartition(t.name, i): s for t in found for i, s in enumerate(t.partitions)})
     return {topic.name: _completed(topic, states) for topic in found}
+
+
+async def _told_apart(zk: ZooKeeper, found: Sequence[TopicState]) -> list[TopicState]:
+    """One topic has an id. Where a hand copied a znode under another name, the one that was made first has it, and that
+    is the damage of the other: what is ordered of it would be of the first one's records.
+    """
+    by_id: dict[UUID, list[TopicState]] = {}
+    for topic in found:
+        if topic.topic_id != NO_TOPIC_ID:
+            by_id.setdefault(topic.topic_id, []).append(topic)
+    damage: dict[str, str] = {}
+    for same in (topics for topics in by_id.values() if len(topics) > 1):
+        stats = await read_each(same, lambda topic: zk.exists(layout.topic(topic.name)))
+        made = sorted((stat.czxid, topic.name) for topic, stat in zip(same, stats, strict=True) if stat is not None)
+        damage |= {
+            name: f"its topic id is that of topic {made[0][1]}, which was made before it" for _, name in made[1:]
+        }
+    return [replace(t, partitions=(), damage=damage[t.name]) if t.name in damage else t for t in found]
 
 
 def _completed(

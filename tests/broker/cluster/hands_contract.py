@@ -135,6 +135,24 @@ class HandsContract:
         await store.set_deleted_topics(controller, [gone])
         assert not await store.deleted_topics()
 
+    async def test_of_two_topics_with_one_id_the_first_is_whole(
+        self, store: ZooKeeperMetadataStore, hand: ZooKeeper
+    ) -> None:
+        """A hand copied a znode, to give a topic another name. What is deleted with the copy are no records."""
+        controller = await elected(store)
+        made = await store.create_topic(controller, topic("t"))
+        data, _ = await hand.get("/brokers/topics/t")
+        await hand.create("/brokers/topics/a", data)
+        found = await store.topics()
+        assert found["t"] == made
+        assert (found["a"].partitions, found["a"].damage) == (
+            (),
+            "its topic id is that of topic t, which was made before it",
+        )
+        await store.delete_topic(controller, found["a"])
+        assert await store.topics() == {"t": made}
+        assert await store.deleted_topics() == {}
+
     async def test_a_topic_that_a_hand_put_back_is_deleted_again(
         self, store: ZooKeeperMetadataStore, hand: ZooKeeper
     ) -> None:

@@ -297,3 +297,21 @@ def remove(zookeeper: FakeZooKeeper, path: str) -> None:
     """With all that is under it."""
     under = [each for each in zookeeper.paths() if each == path or each.startswith(f"{path}/")]
     zookeeper.write(zookeeper.connect(), [Delete(each) for each in reversed(under)])
+
+
+async def test_a_topics_copy_under_another_name_takes_nothing_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        await produced(cluster, "a")
+        zookeeper = cluster.zookeeper
+        write(zookeeper, "/brokers/topics/copy", zookeeper.read("/brokers/topics/t").data)
+        await until(lambda: "topic copy is offline until the next start: its topic id is that of" in caplog.text)
+        write(zookeeper, "/admin/delete_topics/copy", b"")
+        await cluster.start(await another_controls(cluster))
+        await until(lambda: zookeeper.find("/brokers/topics/copy") is None)
+        await all_in_sync(cluster)
+        await produced(cluster, "b")
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
