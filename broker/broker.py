@@ -155,6 +155,8 @@ class Broker:
             dialled = host if brokers.host in EVERY_INTERFACE else brokers.host
             endpoints.append(Endpoint(INTER_BROKER_LISTENER, dialled, brokers.port))
         await self.broker_configs.learn()
+        if self.config.site_start_frozen:
+            await self.broker_configs.freeze_where_nobody_was()
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
         self.replicas.follow_controller(await self._store.controller_epoch())
         await self._store.register_broker(BrokerRegistration(self.config.node_id, tuple(endpoints), self.config.rack))

@@ -60,6 +60,9 @@ class BrokerConfig:
     # How deep a produced batch is looked at: "framing" (log/validation.py) or "full", every record of it.
     record_validation: str = FRAMING
 
+    # Whether a site none of whose brokers was there takes no records of clients before somebody thaws it.
+    site_start_frozen: bool = False
+
     num_partitions: int = 1
     auto_create_topics_enable: bool = True
     log_retention_check_interval_ms: int = 5 * 60 * 1000

@@ -77,6 +77,7 @@ class BrokerTable(Table):
     log_retention_check_interval_ms: int | None = Field(None, ge=1)
     max_connections: int | None = Field(None, ge=1)
     record_validation: Literal["framing", "full"] | None = None
+    site_start_frozen: bool | None = None
 
 
 class ClusterTable(Table):
@@ -89,6 +90,7 @@ class ClusterTable(Table):
     auto_leader_rebalance_enable: bool | None = None
     leader_imbalance_check_interval_seconds: int | None = Field(None, ge=1)
     leader_imbalance_per_broker_percentage: int | None = Field(None, ge=0)
+    site_start_frozen: bool | None = None
 
 
 class ClusterBrokerTable(Table):

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
 from weakref import WeakValueDictionary
 
 from broker.cluster.metadata import DEFAULT_ENTITY, ChangeKind, ConfigResource, Configs
-from broker.cluster.metadata_store import MetadataStore
+from broker.cluster.metadata_store import MetadataConflict, MetadataStore
 from broker.cluster.view import ClusterView
 from broker.errors import BrokerError
 from broker.replicas.manager import ReplicaManager
 from broker.topics.broker_configs import dynamic_config, topic_defaults
 from broker.topics.configs import log_config
 from broker.topics.site_role import SiteFrozen, check_site_change, site_standing
-from broker.wire.site_role import SiteStanding, is_own_client
+from broker.wire.site_role import SiteRole, SiteStanding, is_own_client
 from broker.wire.vocabulary import ConfigSource
 
 log = logging.getLogger(__name__)
+
+NOBODY_WAS_THERE: Final = "it was started, and no broker of it was there (site_start_frozen)"
 
 
 class BrokerConfigs:
@@ -34,6 +38,7 @@ class BrokerConfigs:
         self._overdue = asyncio.Event()
         self._told = ""
         self._store = store
+        self._node_id = node_id
         self._own = ConfigResource("brokers", str(node_id))
         self._default = ConfigResource("brokers", DEFAULT_ENTITY)
         self._turn = asyncio.Lock()
@@ -63,6 +68,20 @@ class BrokerConfigs:
             if configs != known.values:
                 await self._store.set_configs(resource, Configs(configs, known.version))
             await self._learn()
+
+    async def freeze_where_nobody_was(self) -> None:
+        """Before this broker is registered. While a site was down another may have become the active one."""
+        if (await self._store.brokers()).keys() - {self._node_id}:
+            return
+
+        def frozen(known: Mapping[str, str]) -> Mapping[str, str]:
+            now = site_standing(known)
+            return known if not now.takes_writes else {**known, **now.then(SiteRole.FROZEN, NOBODY_WAS_THERE).configs()}
+
+        while True:
+            with suppress(MetadataConflict):  # another broker, which starts too, was the first
+                await self.alter(default=True, change=frozen)
+                return
 
     async def learn(self) -> None:
         """What the metadata store holds now. Raises what the store raises."""

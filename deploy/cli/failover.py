@@ -228,7 +228,9 @@ async def _decide(
         journal.close()
     back = links_back(sites.link, app.links())
     conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
-    display.print_result(result, next_steps(result, sites.link, back, conditions), output)
+    takes_writes = plan.freezing.target is not None and result.source_role is None  # both are ours, or neither
+    steps = next_steps(result, sites.link, back, conditions, takes_writes=takes_writes)
+    display.print_result(result, steps, output)
     if not result.verified:
         return ExitCode.ERROR
     return ExitCode.FINDINGS if result.stranded else ExitCode.DONE

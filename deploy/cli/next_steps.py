@@ -43,9 +43,16 @@ async def conditions_of(links: Sequence[Link]) -> dict[str, LinkCondition]:
 
 
 def next_steps(
-    result: OperationResult, link: Link, back: Sequence[Link], conditions: dict[str, LinkCondition]
+    result: OperationResult,
+    link: Link,
+    back: Sequence[Link],
+    conditions: dict[str, LinkCondition],
+    *,
+    takes_writes: bool = False,
 ) -> tuple[NextStep, ...]:
-    """`conditions`: of the links back, by their names. Pure."""
+    """`conditions`: of the links back, by their names; `takes_writes`: the source does still, or will when it is back,
+    and its brokers could be told not to. Pure.
+    """
     here, there = link.source.name, link.target.name
     if not result.verified:
         return (NextStep("it was not verified: when what was found is seen to, run the same command again, here"),)
@@ -55,6 +62,9 @@ def next_steps(
         steps.append(NextStep(what))
     steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
     lost = result.operation is Operation.FAILOVER
+    if lost and takes_writes:
+        what = f"as soon as {here} answers, and before a producer reaches it"
+        steps.append(NextStep(what, f"farshore site standby --site {here}"))
     if lost:
         what = f"when {here} is back, before a producer is: what only it has is the lag of the link"
         steps.append(NextStep(what, f"farshore status --link {link.name} --all"))

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,6 +130,56 @@ def test_switchover_between_two_kafkas_is_verified(cli: Cli) -> None:
     again = cli.run("switchover --yes", 3)
     assert "link resume" in again.stderr
     cli.run("link resume --yes")
+
+
+def test_what_comes_behind_the_fence_is_exit_code_4_and_a_hook_keeps_it_out(cli: Cli, kafka_39: KafkaServer) -> None:
+    """Apache Kafka refuses nobody by our word: what came late is read and named; a hook that fails moves nothing."""
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(write_behind_the_fence, cli, kafka_39.bootstrap)
+        result = cli.json("switchover --yes", 4)
+        topic, count = late.result(), 2
+    assert result["verified"] is True
+    (stranded,) = result["stranded"]
+    assert stranded == {
+        "topic": topic,
+        "partition": 0,
+        "first_offset": RECORDS,
+        "end_offset": RECORDS + count,
+        "records": count,
+    }
+    assert result["summary"].startswith("2 records came to east after the fence, and are only there: ")
+    cli.run("link resume --yes")
+    wait_until(lambda: carried_over(cli, result["moves"][0]["group"]), 60, "the link to carry them over")
+    file = cli.folder / "farshore.toml"
+    without = file.read_text()
+    file.write_text(f'{without}[failover]\nfreeze_hook = ["false"]\n')
+    refused = cli.run("switchover --yes", 3)
+    assert "the freeze_hook ended with exit code 1" in refused.stderr
+    assert cli.json("switchover --dry-run")["snapshot"]["link_state"] == "running"
+    noted = cli.folder / "frozen"
+    file.write_text(f'{without}[failover]\nfreeze_hook = ["touch", "{noted}"]\n')
+    assert cli.json("switchover --yes")["stranded"] == []
+    assert noted.exists()
+
+
+def write_behind_the_fence(cli: Cli, bootstrap: str) -> str:
+    """Two records, as soon as the operation says that it has fenced -> their topic."""
+    journals = cli.folder / "var" / "operations"
+
+    def is_fenced() -> bool:
+        lines = [line for journal in journals.glob("*.jsonl") for line in journal.read_text().splitlines()]
+        return any('"event":"done"' in line and '"step":"fence"' in line for line in lines)
+
+    wait_until(is_fenced, 60, "the fence")
+    topic = (cli.folder / "farshore.toml").read_text().split('topics = ["')[1].split('"')[0]
+
+    async def write() -> None:
+        async with Cluster(Site("east", bootstrap), client_id="shop") as east:
+            records = [Record(at, START_MS, None, b"late") for at in range(2)]
+            await append(east, TopicPartition(topic, 0), encode_batch(records))
+
+    asyncio.run(write())
+    return topic
 
 
 def test_failover_to_a_time_from_a_kafka_that_is_gone(cli: Cli, kafka_43: KafkaServer) -> None:

@@ -198,6 +198,30 @@ async def test_every_broker_has_said_so_when_it_is_done_and_who_comes_later_goes
         assert cluster.broker(leader).broker_configs.site == thawed, "from the moment at which it serves"
 
 
+async def test_a_site_of_which_nobody_was_there_starts_frozen_where_it_is_to(tmp_path: Path) -> None:
+    for epoch in (1, 3):
+        async with running_server(tmp_path, site_start_frozen=True) as server, connect(server.address) as client:
+            assert server.broker.broker_configs.site.epoch == epoch
+            assert await client.try_create_topic("t") in (0, ErrorCode.TOPIC_ALREADY_EXISTS)
+            assert await code_as(client, "shop") == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert await code_as(client, "farshore") == 0
+            await change(server.address, ACTIVE)
+            assert await code_as(client, "shop") == 0
+
+
+async def test_a_broker_that_joins_others_leaves_the_role_as_it_is(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES, site_start_frozen=True) as cluster:
+        standings = [cluster.broker(node).broker_configs.site for node in NODES]
+        assert {(at.role, at.epoch) for at in standings} == {(FROZEN, 1)}, "all started in the same moment"
+        thawed = await change(cluster.servers[1].address, ACTIVE)
+        await cluster.stop(2)
+        await cluster.start(2)
+        assert cluster.broker(2).broker_configs.site == thawed
+        await cluster.kill_all()
+        await cluster.start(*NODES)
+        assert {cluster.broker(node).broker_configs.site.epoch for node in NODES} == {3}
+
+
 async def test_a_broker_takes_nothing_before_it_has_read_the_role_in_its_new_registration(tmp_path: Path) -> None:
     """While its registration was gone others were told of the role, and it was not asked."""
     async with running_server(tmp_path) as server, connect(server.address) as client:

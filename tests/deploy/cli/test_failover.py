@@ -273,7 +273,25 @@ def test_ctrl_c_while_it_drains_is_exit_code_130_and_leaves_the_link_running(she
     operation.send_signal(signal.SIGINT)
     operation.communicate(timeout=DEADLINE_S)
     assert operation.returncode == ExitCode.INTERRUPTED
+    assert role_of_east(shell) == ("active", 2), "frozen, and let in again"
     assert json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)["refusals"] == []
+
+
+def role_of_east(shell: Shell) -> tuple[str, int]:
+    (row,) = json.loads(shell.run("site role --site east -o json", ExitCode.DONE).stdout)["items"]
+    return row["role"], row["epoch"]
+
+
+def test_a_switchover_that_is_killed_while_it_drains_leaves_a_freeze_that_is_said(own_shell: Shell) -> None:
+    operation = own_shell.start("switchover --yes")
+    wait_until(lambda: _draining(own_shell, []), DEADLINE_S, "the drain to start")
+    operation.kill()
+    operation.communicate(timeout=DEADLINE_S)
+    assert role_of_east(own_shell) == ("frozen", 1)
+    said = own_shell.run("switchover --dry-run", ExitCode.DONE).stdout
+    assert "east is frozen already, since switchover-east-west-" in " ".join(said.split())
+    own_shell.run("site thaw --site east --yes", ExitCode.DONE)
+    assert role_of_east(own_shell) == ("active", 2)
 
 
 def _draining(shell: Shell, before: list[Path]) -> bool:
@@ -285,6 +303,7 @@ def test_a_switchover_that_is_verified_is_exit_code_0_with_its_document(own_shel
     result = json.loads(own_shell.run("switchover --yes -o json", ExitCode.DONE).stdout)
     assert result["verified"] is True
     assert result["differences"] == []
+    assert (result["stranded"], result["source_role"]["role"]) == ([], "standby")
     assert [(loss["certainty"], loss["records"]) for loss in result["losses"]] == [("exact", 0)]
     journal = own_shell.folder / result["journal"]
     assert journal in own_shell.journals
@@ -332,6 +351,7 @@ def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -
     assert "What it wrote after that look cannot be known from here" in result["summary"]
     assert [step["command"] for step in result["next"]] == [
         "",
+        "farshore site standby --site east",
         "farshore status --link east-west --all",
         "",
         "farshore mirror run --link west-east",

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from broker.client.site import Site
-from deploy.cli.failover_tables import headline
+from deploy.cli.failover_tables import headline, stranded_line, summary
 from deploy.cli.next_steps import links_back, next_steps
 from failover.losses import Certainty, LossTotal
 from failover.operation import OperationResult
 from failover.plan import Operation
+from failover.stranded import StrandedRange
 from mirror.link import Link
 from mirror.status import LinkCondition
 
@@ -36,6 +37,21 @@ def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
     assert commands(MOVED, BACK, back=LinkCondition.RUNNING) == ["", "mirror run --link back", *way_back]
     assert commands(MOVED, BACK, back=LinkCondition.PROMOTED) == ["", "link resume --link back", *way_back]
     assert commands(LOST, BACK) == ["", "status --link there --all", "mirror run --link back", *way_back]
+
+
+def test_a_lost_source_that_could_refuse_writes_is_to_do_so_before_a_producer_comes() -> None:
+    steps = next_steps(LOST, LINK, (BACK,), {}, takes_writes=True)
+    assert steps[1].command == "farshore site standby --site east"
+    assert all("standby" not in step.command for step in next_steps(MOVED, LINK, (BACK,), {}, takes_writes=True))
+
+
+def test_what_is_stranded_is_told_before_anything_is_started() -> None:
+    stranded = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, 3), StrandedRange("a.b", 1, 7, 9, None)))
+    assert stranded_line(stranded) == (
+        "at least 3 records came to east after the fence, and are only there: flights-0 [50, 53), a.b-1 [7, 9)"
+    )
+    assert summary(stranded) == stranded_line(stranded)
+    assert next_steps(stranded, LINK, (BACK,), {})[0].what.startswith("stop what writes at east")
 
 
 def test_one_that_is_not_declared_is_written_out_as_the_file_takes_it() -> None:
