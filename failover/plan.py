@@ -39,6 +39,7 @@ class RefusalReason(StrEnum):
     SOURCE_ANSWERS = "source_answers"
     SOURCE_PARTLY_THERE = "source_partly_there"
     LINK_NOT_RUNNING = "link_not_running"
+    LINK_PAUSED = "link_paused"
     NOTHING_MIRRORED = "nothing_mirrored"
     GROUP_ACTIVE_AT_SOURCE = "group_active_at_source"
     GROUP_ACTIVE_AT_TARGET = "group_active_at_target"
@@ -149,6 +150,8 @@ def plan_switchover(
     left, back = tuple(left_groups), tuple(set_back_groups)
     moves = tuple(plan_moves(snapshot, back))
     refusals = [*_link_refusals(snapshot)]
+    if snapshot.link_state == "paused":  # what is missing would be waited for in vain
+        refusals.append(GateRefusal(RefusalReason.LINK_PAUSED, snapshot.link))
     if not snapshot.source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
     refusals += [

@@ -73,7 +73,7 @@ class GroupView:
 class Snapshot:
     """Both sites of one link at `taken_at_ms` (Unix time).
 
-    `link_state` is "running", or "promoted" since the operation `operation_id`; `interrupted` says that this operation
+    `link_state` is "running", or "paused" or "promoted" since the operation `operation_id`; `interrupted` says that it
     began here and was cut short, so that it may be gone on with. `asked_groups` are those that were asked for by name;
     empty: all that the link selects. `evidence`: which broker of the source answered, and when. `last_look`: when the
     mirror's worker last saw the ends of the source's logs; None where the source tells them itself, or that was never.

@@ -6,6 +6,7 @@ MirrorError
 ├── RegistryLost                nothing tells a site's mirrored records from its own any more
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
+├── LinkPaused                  a person paused the link
 ├── SourceTruncated             the source lost records while they were read
 ├── GapNotOpen                  a gap was named that no partition stands at
 ├── OffsetNotMirrored           an offset has no exact translation
@@ -60,6 +61,12 @@ class LinkPromoted(MirrorError):
     """The target was promoted, so nothing may be mirrored to it."""
 
     hint = "after the failback decision, `farshore link resume` lets the link run again"
+
+
+class LinkPaused(MirrorError):
+    """A person paused the link; it goes on from where it stands."""
+
+    hint = "`farshore link resume` lets the link run again"
 
 
 class SourceTruncated(MirrorError):

@@ -27,6 +27,8 @@ class LinkFindingKind(StrEnum):
     TROUBLE = "trouble"
     """A site answered, and then something of it could not be read."""
     NEVER_RAN = "never_ran"
+    PAUSED = "paused"
+    """By a person: records are missing until it is resumed."""
     SILENT = "silent"
     """No worker gave a sign of life for longer than the limit."""
     CLOCKS_DIFFER = "clocks_differ"
@@ -128,6 +130,11 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
     start = f"farshore mirror run --link {link.name}"
     if run is not None and run.state is RunState.PROMOTED:
         return
+    if run is not None and run.state is RunState.PAUSED:
+        since = datetime.fromtimestamp(run.at_ms / 1000, UTC).isoformat(timespec="seconds")
+        resume = f"farshore link resume --link {link.name}"
+        yield LinkFinding(LinkFindingKind.PAUSED, None, None, f"paused since {since}: its lag grows", resume)
+        return
     if owner is None:
         yield LinkFinding(LinkFindingKind.NEVER_RAN, None, None, "no mirror ever ran", start)
     elif heartbeat.pulse is Pulse.SILENT:
@@ -142,7 +149,7 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
 
 def _of_groups(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
     looked_at_ms, owner = entries.groups.looked_at_ms, entries.owner
-    if entries.run is not None and entries.run.state is RunState.PROMOTED:
+    if entries.run is not None and entries.run.state is not RunState.RUNNING:
         return
     if link.groups and owner is not None:
         age_ms = None if looked_at_ms is None else owner.at_ms - looked_at_ms  # both by the worker's clock

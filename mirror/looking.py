@@ -75,7 +75,7 @@ def merge_holds(link: Link, seen: TopicsSeen, entries: StateEntries, now_ms: int
 
     Not the partitions that stand at gaps: those wait for a decision. None where nobody may mirror, or nobody ever did.
     """
-    if entries.owner is None or (entries.run is not None and entries.run.state is RunState.PROMOTED):
+    if entries.owner is None or (entries.run is not None and entries.run.state is not RunState.RUNNING):
         return ()
     stopped = entries.open_gaps()
     found: dict[HoldKey, Hold] = {}

@@ -38,6 +38,7 @@ class ResumeBlocker(StrEnum):
     MAY_RUN_ALREADY = "may_run_already"
     PROMOTED = "promoted"
     """The target was promoted: nothing is mirrored to it."""
+    PAUSED = "paused"
     NOTHING_HELD = "nothing_held"
     GAPS_NOT_ACCEPTED = "gaps_not_accepted"
     """Partitions stand still at gaps, and nobody named one of them."""
@@ -74,15 +75,16 @@ def plan_resume(
 
     `starts`: per partition that was never mirrored, and whose target has records, the source offset to begin at.
 
-    A promoted link may be resumed with its gaps left open; one that only stands at gaps needs one of them named.
+    A promoted or paused link may be resumed with its gaps left open; one that only stands at gaps needs one named.
     """
     condition = condition_of(entries)
     open_gaps = entries.open_gaps()
     if condition is LinkCondition.NEVER_RAN:
         return ResumeBlocker.NEVER_RAN
-    if condition is not LinkCondition.PROMOTED and not open_gaps and not named:
+    is_stopped = condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED)
+    if not is_stopped and not open_gaps and not named:
         return ResumeBlocker.MAY_RUN_ALREADY
-    if condition is not LinkCondition.PROMOTED and not named:
+    if not is_stopped and not named:
         return ResumeBlocker.GAPS_NOT_ACCEPTED
     accepted = {(name.topic, name.partition): _named(link, open_gaps, name, starts) for name in named}
     return ResumePlan(
@@ -109,6 +111,8 @@ def plan_retry(link: Link, entries: StateEntries) -> RetryPlan | ResumeBlocker:
         return ResumeBlocker.NEVER_RAN
     if condition is LinkCondition.PROMOTED:
         return ResumeBlocker.PROMOTED
+    if condition is LinkCondition.PAUSED:
+        return ResumeBlocker.PAUSED
     if not entries.holds:
         return ResumeBlocker.NOTHING_HELD
     return RetryPlan(link.name, tuple(entries.holds.values()))

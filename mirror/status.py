@@ -46,6 +46,8 @@ class LinkCondition(StrEnum):
     SILENT = "silent"
     """It may run, and no worker gave a sign of life for longer than the limit."""
     PROMOTED = "promoted"
+    PAUSED = "paused"
+    """By a person; its lag grows meanwhile."""
     UNKNOWN = "unknown"
     """The target does not answer, or the worker's clock and this one differ too much to tell."""
 
@@ -202,6 +204,8 @@ def condition_of(entries: StateEntries | None) -> LinkCondition:
         return LinkCondition.UNKNOWN
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
         return LinkCondition.PROMOTED
+    if entries.run is not None and entries.run.state is RunState.PAUSED:
+        return LinkCondition.PAUSED
     if entries.open_gaps():
         return LinkCondition.STOPPED_PARTITIONS
     return LinkCondition.RUNNING if entries.exists and entries.owner is not None else LinkCondition.NEVER_RAN

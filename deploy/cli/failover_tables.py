@@ -73,6 +73,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "the link {subject} was already moved: its target is promoted",
         "name the groups that stayed behind with --group; to mirror again, run `farshore link resume --link {subject}`",
     ),
+    RefusalReason.LINK_PAUSED: (
+        "the link {subject} is paused, so what is missing would not come",
+        "let it run again: `farshore link resume --link {subject}`",
+    ),
     RefusalReason.NOTHING_MIRRORED: (
         "nothing was ever mirrored along the link {subject}",
         "start it with `farshore mirror run --link {subject}`",

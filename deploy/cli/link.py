@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import click
 
@@ -30,17 +31,20 @@ from failover.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
 from mirror.link import Link
 from mirror.offsets.entries import Gap
-from mirror.offsets.operations import resume_link
+from mirror.offsets.operations import pause_link, restart_link, resume_link
 from mirror.offsets.state import StateEntries, read_entries
 from mirror.outlook import look_ahead
 from mirror.resumption import GapName, ResumeBlocker, ResumePlan, RetryPlan, name_of, plan_resume, plan_retry
+from mirror.status import LinkCondition, condition_of
+
+T = TypeVar("T")
 
 link_option = click.option("--link", "link_name", metavar="LINK", help="The link (default: the only one).")
 
 
 @click.group("link")
 def link_group() -> None:
-    """Links: list, describe, resume, try again."""
+    """Links: list, describe, pause, resume, restart, try again."""
 
 
 @link_group.command("list")
@@ -101,7 +105,7 @@ def resume_command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Let a link run again after a failover, or behind a gap. A running mirror notices by itself.
+    """Let a link run again after a failover or a pause, or behind a gap. A running mirror notices by itself.
 
     What accepting a gap means is shown first, as both sites are now: what is skipped, what is mirrored again.
     """
@@ -134,6 +138,55 @@ def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> Comma
     return CommandRefused(text, hint, ExitCode.REFUSED)
 
 
+@link_group.command("pause")
+@link_option
+@click.pass_obj
+def pause_command(context: AppContext, link_name: str | None) -> None:
+    """Mirror nothing more of a link until it is resumed: it keeps its positions, and its lag grows.
+
+    A running mirror notices within some seconds, wherever it runs, and stays; one that starts waits, too.
+    """
+    link = context.link(link_name)
+    condition = run_async(_condition(link))
+    if condition is LinkCondition.PAUSED:
+        click.echo(f"link {link.name} is paused already", err=True)
+        return
+    _refuse_where_nothing_runs(link, condition)
+    run_async(_at_target(link, lambda target: pause_link(link, target, _operation("pause"))))
+    click.echo(f"link {link.name} is paused; to let it run again: farshore link resume --link {link.name}", err=True)
+
+
+@link_group.command("restart")
+@link_option
+@click.pass_obj
+def restart_command(context: AppContext, link_name: str | None) -> None:
+    """Let a running mirror begin a new session of a link, as a start would; no other link notices."""
+    link = context.link(link_name)
+    condition = run_async(_condition(link))
+    _refuse_where_nothing_runs(link, condition)
+    if condition is LinkCondition.PAUSED:
+        raise _not_paused(link)
+    run_async(_at_target(link, lambda target: restart_link(link, target, _operation("restart"))))
+    click.echo(f"link {link.name}: a running mirror begins a new session", err=True)
+
+
+def _refuse_where_nothing_runs(link: Link, condition: LinkCondition) -> None:
+    if condition is LinkCondition.NEVER_RAN:
+        raise CommandRefused(f"link {link.name} never ran", f"start it: farshore mirror run --link {link.name}")
+    if condition is LinkCondition.PROMOTED:
+        raise _not_promoted(link)
+
+
+def _not_promoted(link: Link) -> CommandRefused:
+    text = f"link {link.name} does not run: {link.target.name} was promoted"
+    return CommandRefused(text, f"let it run again: farshore link resume --link {link.name}", ExitCode.REFUSED)
+
+
+def _not_paused(link: Link) -> CommandRefused:
+    text = f"link {link.name} does not run: it is paused"
+    return CommandRefused(text, f"let it run again: farshore link resume --link {link.name}", ExitCode.REFUSED)
+
+
 @link_group.command("retry")
 @link_option
 @click.option("--yes", is_flag=True, help="Go on without asking.")
@@ -149,8 +202,9 @@ def retry_command(context: AppContext, link_name: str | None, yes: bool) -> None
         click.echo(f"link {link.name} holds nothing: there is nothing to try again", err=True)
         return
     if plan is ResumeBlocker.PROMOTED:
-        text = f"link {link.name} does not run: {link.target.name} was promoted"
-        raise CommandRefused(text, f"let it run again: farshore link resume --link {link.name}", ExitCode.REFUSED)
+        raise _not_promoted(link)
+    if plan is ResumeBlocker.PAUSED:
+        raise _not_paused(link)
     if isinstance(plan, ResumeBlocker):
         raise _refusal(link, entries, plan)
     confirm_plan(plan, yes, question=f"Let link {link.name} begin anew, with all of these?")
@@ -207,5 +261,20 @@ async def _starts(
 
 
 async def _take_over(link: Link, what: str, gaps: Sequence[Gap] = ()) -> None:
+    await _at_target(link, lambda target: resume_link(link, target, _operation(what), gaps))
+
+
+async def _condition(link: Link) -> LinkCondition:
+    async def look(target: Cluster) -> LinkCondition:
+        return condition_of(await read_entries(link, target))
+
+    return await _at_target(link, look)
+
+
+async def _at_target(link: Link, do: Callable[[Cluster], Awaitable[T]]) -> T:
     async with Cluster(link.target, client_id="farshore-cli") as target:
-        await resume_link(link, target, f"{what}-{uuid.uuid4().hex[:12]}", gaps)
+        return await do(target)
+
+
+def _operation(what: str) -> str:
+    return f"{what}-{uuid.uuid4().hex[:12]}"

@@ -71,7 +71,7 @@ def next_steps(
     carried = f"{'then, ' if lost else ''}so that {here} gets what is written at {there}"
     names = [one.name for one in back]
     for name in names:
-        verb = "link resume" if conditions.get(name) is LinkCondition.PROMOTED else "mirror run"
+        verb = "link resume" if conditions.get(name) in (LinkCondition.PROMOTED, LinkCondition.PAUSED) else "mirror run"
         steps.append(NextStep(f"{carried}, unless link {name} runs", f"farshore {verb} --link {name}"))
     if not back and link.topic_names == "same":
         name = f"{there}-{here}"

@@ -171,6 +171,8 @@ class Gap:
 class RunState(StrEnum):
     RUNNING = "running"
     PROMOTED = "promoted"
+    PAUSED = "paused"
+    """By a person; it keeps its positions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
-from mirror.errors import GapNotOpen, LinkFenced
+from mirror.errors import GapNotOpen, LinkFenced, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
@@ -74,6 +74,44 @@ async def _resume_link(link: Link, target: Cluster, operation_id: str, gaps: Seq
     accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
     await claim.log.append([*accepted, LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms()), claim.owner])
     return accepted
+
+
+async def pause_link(link: Link, target: Cluster, operation_id: str) -> None:
+    """Let no session of the link go on, nor begin, until it is resumed; its positions stay.
+
+    A worker that runs notices by the fence of the state, at its next checkpoint or heartbeat: what it has sent until
+    then counts. Raises LinkPromoted, LinkFenced when others take the link over again and again, ClientError.
+    """
+    await _unless_fenced(target, partial(_pause_link, link, target, operation_id))
+
+
+async def _pause_link(link: Link, target: Cluster, operation_id: str) -> None:
+    await ensure_own_topics(target, link)
+    _check_not_promoted(await read_entries(link, target))
+    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
+    _check_not_promoted(await read_entries(link, target))  # one may have come between the look and the fence
+    await claim.log.append([LinkRun(RunState.PAUSED, operation_id, target.clock.now_ms()), claim.owner])
+
+
+def _check_not_promoted(entries: StateEntries) -> None:
+    if entries.run is not None and entries.run.state is RunState.PROMOTED:
+        raise LinkPromoted(f"link {entries.link.name} does not run: {entries.link.target.name} was promoted")
+
+
+async def restart_link(link: Link, target: Cluster, operation_id: str) -> None:
+    """Let the worker that runs the link begin a new session; whether the link may run stays as it is.
+
+    Raises LinkFenced when others take the link over again and again, ClientError.
+    """
+    await _unless_fenced(target, partial(_restart_link, link, target, operation_id))
+
+
+async def _restart_link(link: Link, target: Cluster, operation_id: str) -> None:
+    await ensure_own_topics(target, link)
+    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
+    run = (await read_entries(link, target)).run
+    state = run.state if run is not None else RunState.RUNNING
+    await claim.log.append([LinkRun(state, operation_id, target.clock.now_ms()), claim.owner])
 
 
 async def adopt_partitions(

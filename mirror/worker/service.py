@@ -22,7 +22,7 @@ from mirror.coordinator.current import Current
 from mirror.coordinator.embedded import EmbeddedCoordinator, Unconditional
 from mirror.coordinator.model import Coordinator, Member, Meter, Permit, Unit
 from mirror.coordinator.serving import serve_shares
-from mirror.errors import LinkFenced, LinkInvalid, LinkPromoted, MirrorError, StateDamaged
+from mirror.errors import LinkFenced, LinkInvalid, LinkPaused, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import StateReader
@@ -36,11 +36,11 @@ from mirror.worker.observing import Observer
 from mirror.worker.origins import Passage
 from mirror.worker.producing import run_producer
 from mirror.worker.session import Session
-from mirror.worker.startup import Opened, Restarts, open_link, refuse_promoted
+from mirror.worker.startup import Opened, Restarts, open_link, refuse_stopped
 from mirror.worker.waiting import wait_for_source
 from mirror.worker.watching import SessionOutdated, run_checkpoints, run_configs, run_groups, run_heartbeat, run_topics
 
-FINAL_ERRORS = (LinkFenced, LinkInvalid, SiteInvalid, AddressInvalid, LinkPromoted, StateDamaged)
+FINAL_ERRORS = (LinkFenced, LinkInvalid, SiteInvalid, AddressInvalid, LinkPromoted, LinkPaused, StateDamaged)
 """After these, only a person can let the link run again."""
 SessionEnd: TypeAlias = FarshoreError | SessionOutdated
 SESSION_ENDS = (MirrorError, ClientError, AddressInvalid, WireError, SessionOutdated)
@@ -137,8 +137,8 @@ async def run_link(
 
     No session begins without the `permit` (None: of who is alone); all of them count with the `meter`.
 
-    While the target is promoted it waits: a service that ended then would be restarted in a loop by its supervisor,
-    and would be gone when an operator resumes the link.
+    While the target is promoted, or the link paused, it waits: a service that ended then would be restarted in a loop
+    by its supervisor, and would be gone when an operator resumes the link.
     """
     tell = settings.sink(link.name)
     observer = Observer(link, settings.limits.observe_interval_ms, settings.clock, tell)
@@ -146,7 +146,8 @@ async def run_link(
         looking = tasks.create_task(observer.run())
         place = _Place(permit or Unconditional(), meter or Meter(), observer.owns)
         sessions = tasks.create_task(_run_sessions(link, settings, tell, place))
-        sessions.add_done_callback(lambda _: looking.cancel())
+        # Where all is cancelled it is already, and a second time would cut short how it closes its connections.
+        sessions.add_done_callback(lambda done: None if done.cancelled() else looking.cancel())
     raise sessions.result()
 
 
@@ -186,7 +187,7 @@ async def _sessions(link: Link, settings: WorkerSettings, tell: EventSink, place
         if isinstance(error, LinkFenced):
             error = await _reason_of_fence(link, error, settings, fence_wait_ms)
             fence_wait_ms = min(2 * fence_wait_ms, limits.fence_reason_wait_max_ms)
-        if isinstance(error, LinkPromoted):
+        if isinstance(error, (LinkPromoted, LinkPaused)):
             place.owns.clear()
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.paused_poll_ms)
@@ -304,7 +305,7 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
             while not is_told(entries.owner, entries.run, known) and clock.monotonic() < deadline:
                 await clock.sleep(limits.fence_reason_poll_ms / 1000)
                 entries = await reader.read(target)
-        refuse_promoted(entries)
+        refuse_stopped(entries)
     except FarshoreError as error:
         return error
     owner = entries.owner
@@ -314,12 +315,12 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
 
 
 async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:
-    """Return when the link's state no longer says that its target is promoted."""
+    """Return when the link's state says neither that its target is promoted nor that it is paused."""
     reader = StateReader(link)
     while True:
         await clock.sleep(poll_ms / 1000)
         with suppress(ClientError):
             async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
                 entries = await reader.read(target)
-            if entries.run is None or entries.run.state is not RunState.PROMOTED:
+            if entries.run is None or entries.run.state is RunState.RUNNING:
                 return

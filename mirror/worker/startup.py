@@ -13,7 +13,7 @@ from broker.client.errors import KafkaError
 from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from mirror.coordinator.model import Permit
-from mirror.errors import LinkInvalid, LinkPromoted
+from mirror.errors import LinkInvalid, LinkPaused, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
@@ -71,9 +71,12 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def refuse_promoted(entries: StateEntries) -> None:
-    """Raise LinkPromoted, naming the operation, when the target was promoted."""
+def refuse_stopped(entries: StateEntries) -> None:
+    """Raise LinkPromoted when the target was promoted, LinkPaused when a person paused the link: by which operation."""
     run = entries.run
+    if run is not None and run.state is RunState.PAUSED:
+        hint = f"to let it run again: farshore link resume --link {entries.link.name}"
+        raise LinkPaused(f"link {entries.link.name} was paused by operation {run.operation_id}", hint)
     if run is not None and run.state is RunState.PROMOTED:
         text = f"link {entries.link.name}: {entries.link.target.name} was promoted by operation {run.operation_id}"
         hint = f"to mirror to it again, overwriting nothing: farshore link resume --link {entries.link.name}"
@@ -116,7 +119,7 @@ async def open_link(
     await passage.look(target, before.left_to())
     await passage.at_source.refuse_unknown_writers()
     link = passage.link
-    refuse_promoted(before)
+    refuse_stopped(before)
     topics = await sync_topics(link, source, target)
     holds.note_topics({link.source_topic(name) or name: error for name, error in topics.failures.items()})
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
@@ -130,7 +133,7 @@ async def open_link(
     claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
     writer = fence.writer
     entries = await state.read(target)
-    refuse_promoted(entries)
+    refuse_stopped(entries)
     writers = await passage.register(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = claim.log.of(writer)

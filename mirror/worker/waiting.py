@@ -19,7 +19,7 @@ from mirror.limits import HEARTBEAT_INTERVAL_MS, HEARTBEAT_MAX_AGE_MS
 from mirror.link import Link
 from mirror.offsets.state import read_entries
 from mirror.offsets.taking_over import claim_link
-from mirror.worker.startup import Restarts, refuse_promoted, worker_name
+from mirror.worker.startup import Restarts, refuse_stopped, worker_name
 
 SOURCE_PROBE_MS: Final = 4_000
 """How long the source may take to answer at all."""
@@ -33,12 +33,12 @@ async def wait_for_source(
     """Return when the source answers; at once where the link's last owner is not this worker.
 
     The state is fenced once more, since how far the session before had written is not known. Raises LinkPromoted,
-    LinkFenced, StateDamaged, ClientError (of the target), UnitNotHeld.
+    LinkPaused,     LinkFenced, StateDamaged, ClientError (of the target), UnitNotHeld.
     """
     if await _answers(link, target.clock):
         return
     entries = await read_entries(link, target, only=())
-    refuse_promoted(entries)
+    refuse_stopped(entries)
     if entries.owner is None or entries.owner.worker != worker_name():
         return
     permit.check()

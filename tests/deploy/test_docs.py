@@ -129,4 +129,10 @@ def test_the_manners_name_each_command_that_asks_and_each_change_that_does_not()
     options = {leaf: {name for param in command.params for name in param.opts} for leaf, command in leaves().items()}
     assert asks == {leaf for leaf, names in options.items() if "--yes" in names}
     assert {leaf for leaf in asks if "--dry-run" not in options[leaf]} == {("link", "retry")}
-    assert silent - asks == {("topic", "create"), ("canary", "run"), ("chaos", "run")}
+    assert silent - asks == {
+        ("topic", "create"),
+        ("link", "pause"),
+        ("link", "restart"),
+        ("canary", "run"),
+        ("chaos", "run"),
+    }

@@ -95,6 +95,10 @@ def test_failover_needs_consent_to_loss_by_name_wherever_loss_cannot_be_excluded
 def test_a_promoted_link_and_an_unmirrored_one_are_refused() -> None:
     promoted = replace(SNAPSHOT, link_state="promoted")
     assert RefusalReason.LINK_NOT_RUNNING in reasons(plan_switchover(promoted).refusals)
+    paused = replace(SNAPSHOT, link_state="paused")
+    assert RefusalReason.LINK_PAUSED in reasons(plan_switchover(paused).refusals)
+    lost = plan_failover(source_gone(paused), allow_data_loss=True, even_if_source_answers=False)
+    assert RefusalReason.LINK_PAUSED not in reasons(lost.refusals)
     never = replace(SNAPSHOT, partitions=(replace(MIRRORED, mirrored_source_next=None),))
     assert RefusalReason.NOTHING_MIRRORED in reasons(plan_switchover(never).refusals)
 

@@ -78,6 +78,8 @@ def test_a_promoted_link_may_leave_its_gaps_open() -> None:
     promoted = state_of(RunState.PROMOTED, GAP)
     left = ResumePlan(LINK.name, LinkCondition.PROMOTED, "op-1", (), (GAP,))
     assert plan_resume(LINK, promoted, []) == left
+    paused = ResumePlan(LINK.name, LinkCondition.PAUSED, "op-1", (), (GAP,))
+    assert plan_resume(LINK, state_of(RunState.PAUSED, GAP), []) == paused
 
 
 HOLD = Hold("orders", 4, HoldReason.ERROR_AT_TARGET, "may not be written", 5, 60_005)
@@ -89,4 +91,6 @@ def test_what_is_held_is_tried_again_only_where_a_mirror_may_run() -> None:
     assert plan_retry(LINK, state_of(RunState.RUNNING, GAP)) is ResumeBlocker.NOTHING_HELD
     promoted = replace(state_of(RunState.PROMOTED), holds={("orders", 4): HOLD})
     assert plan_retry(LINK, promoted) is ResumeBlocker.PROMOTED
+    paused = replace(state_of(RunState.PAUSED), holds={("orders", 4): HOLD})
+    assert plan_retry(LINK, paused) is ResumeBlocker.PAUSED
     assert plan_retry(LINK, StateEntries(LINK)) is ResumeBlocker.NEVER_RAN

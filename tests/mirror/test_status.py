@@ -84,6 +84,7 @@ def seen(found: StateEntries | None, lags: list[PartitionLag] | None, trouble: s
         (state(gap(GapStatus.PASSED)), LinkCondition.RUNNING),
         (state(run=RunState.PROMOTED), LinkCondition.PROMOTED),
         (state(gap(GapStatus.STOPPED), run=RunState.PROMOTED), LinkCondition.PROMOTED),
+        (state(gap(GapStatus.STOPPED), run=RunState.PAUSED), LinkCondition.PAUSED),
     ],
 )
 def test_the_one_word(found: StateEntries | None, expected: LinkCondition) -> None:
@@ -294,6 +295,8 @@ def test_stopped_partitions_come_first_with_the_command_that_goes_on() -> None:
 def test_a_running_link_that_lags_has_no_finding_and_a_lost_site_has() -> None:
     assert seen(state(), [lag("flights", 0, 3, 1_000.0)]).findings == ()
     assert seen(state(run=RunState.PROMOTED), [], now_ms=600_000).findings == ()
+    (paused,) = seen(state(run=RunState.PAUSED), [lag("flights", 0, 3, 1_000.0)], now_ms=600_000).findings
+    assert (paused.kind, paused.next_step) == (LinkFindingKind.PAUSED, "farshore link resume --link east-west")
     kinds = [finding.kind for finding in seen(state(), None, "east does not answer").findings]
     assert kinds == [LinkFindingKind.SITE_LOST]
     (never,) = seen(state(owned=False, exists=False), []).findings

@@ -7,14 +7,18 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
+from mirror.errors import LinkPromoted
+from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch, judge_heartbeat
 from mirror.link import Link
-from mirror.offsets.entries import Owner
-from mirror.offsets.operations import resume_link
+from mirror.offsets.entries import Owner, RunState
+from mirror.offsets.operations import pause_link, promote_link, restart_link, resume_link
 from mirror.offsets.state import read_entries
 from mirror.status import LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.events import Event
@@ -27,6 +31,7 @@ from tests.mirror.harness import (
     eventually,
     link_between,
     make_topic,
+    read_all,
     running,
     some_records,
     wait_for_records,
@@ -123,6 +128,39 @@ async def test_an_operation_that_fences_a_link_is_no_running_mirror(brokers: tup
         entries = await read_entries(link, target)
     heartbeat = judge_heartbeat(entries.owner, SystemClock().now_ms())
     assert condition_now(entries, heartbeat) is LinkCondition.SILENT
+
+
+async def test_a_paused_link_keeps_its_position_and_its_lag_is_counted(brokers: tuple[str, str]) -> None:
+    where = TopicPartition(f"paused-{uuid.uuid4().hex[:8]}", 0)
+    link = link_between(*brokers, [where.topic])
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await write(source, where, some_records(0, 5))
+        async with running(link) as told:
+            await wait_for_records(target, where, 5)
+            await restart_link(link, target, "restart-1")
+            await told.wait_for(Event.STARTED, 2)
+            await pause_link(link, target, "pause-1")
+            await told.wait_for(Event.PAUSED)
+            assert "pause-1" in str(told.of(Event.PAUSED)[0]["reason"])
+            await restart_link(link, target, "restart-2")
+            await write(source, where, some_records(5, 3))
+            status = await status_of(link, 600_000)
+            assert (status.condition, status.lag_records) == (LinkCondition.PAUSED, 3)
+            assert [finding.kind for finding in status.findings] == [LinkFindingKind.PAUSED]
+        async with running(link) as told:
+            await told.wait_for(Event.PAUSED)
+            assert len(await read_all(target, where)) == 5, "who starts waits, too"
+            await resume_link(link, target, "resume-1")
+            await wait_for_records(target, where, 8)
+            assert [r.value for r in await read_all(target, where)] == [r.value for r in some_records(0, 8)]
+            await promote_link(link, target, "failover-1")
+            with pytest.raises(LinkPromoted):
+                await pause_link(link, target, "pause-2")
+            await restart_link(link, target, "restart-3")
+            run = (await read_entries(link, target)).run
+            assert run is not None
+            assert run.state is RunState.PROMOTED, "a restart lets no link run that may not"
 
 
 async def owner_of(link: Link, target: Cluster) -> Owner:
