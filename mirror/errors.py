@@ -50,7 +50,10 @@ class LinkFenced(MirrorError):
     `writer` is the (producer id, epoch) that was fenced; None when it never got so far as to have one.
     """
 
-    hint = "only one `farshore mirror run` may serve a link: stop one of the two"
+    hint = (
+        "only one `farshore mirror run` may serve a link: stop one of the two, or give both the same [fleet], whose "
+        "workers share links and settle this by themselves"
+    )
 
     def __init__(self, message: str, *, writer: tuple[int, int] | None = None) -> None:
         super().__init__(message)

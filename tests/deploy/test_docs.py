@@ -24,7 +24,8 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
 TYPED = {"README.md", "tutorial-cluster.md"}
 """Whose console blocks are typed by tests, line after line."""
 SITE_COMMANDS = {("site", verb) for verb in ("role", "freeze", "standby", "thaw")}
-RUN_ELSEWHERE = {("fleet", "status"), ("cluster", "start"), ("demo",), *SITE_COMMANDS}
+FLEET_COMMANDS = {("fleet", verb) for verb in ("status", "drain", "rebalance")}
+RUN_ELSEWHERE = {("cluster", "start"), ("demo",), *FLEET_COMMANDS, *SITE_COMMANDS}
 """By the fleet's tests, which have an etcd; by the tutorial's test; by tests of the demo; by tests of the roles."""
 
 
