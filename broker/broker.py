@@ -12,7 +12,6 @@ from uuid import UUID
 from broker import descriptors
 from broker.base.address import Address
 from broker.base.clock import steady_ms
-from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
 from broker.cluster.metadata import (
     CLIENT_LISTENER,
     INTER_BROKER_LISTENER,
@@ -26,8 +25,6 @@ from broker.cluster.orders import BrokerOrders
 from broker.cluster.peers import Peers
 from broker.cluster.remote_broker import RemoteBrokers
 from broker.cluster.view import ClusterView
-from broker.cluster.zookeeper.seen import Seen
-from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.config import EVERY_INTERFACE, BrokerConfig
 from broker.controller.controller import ClusterController
 from broker.controller.errors import NotController
@@ -54,6 +51,7 @@ from broker.replication.checkpoint import HighWatermarkCheckpoint
 from broker.replication.followers import Followers
 from broker.replication.in_sync import InSyncReplicas
 from broker.replication.throttling import UNLIMITED, ReplicationQuota
+from broker.starting import open_store, when_back
 from broker.topics.broker_configs import CLEANER_BACKOFF, FOLLOWER_RATE, LEADER_RATE
 from broker.topics.errors import NotLeading, UnknownTopic
 from broker.topics.fetch_sessions import FetchSessions
@@ -116,6 +114,7 @@ class Broker:
         self._store = store
         self._producer_ids = range(0)
         self._making_internal = asyncio.Lock()
+        self._joined = asyncio.Event()
         self.markers = LocalMarkers(self, self._end_offsets)
         self.marker_channels = ReceivedChannels()
         self._cluster_markers = ClusterMarkers(
@@ -138,7 +137,7 @@ class Broker:
         data = DataDirectory.open(config.data_dir, outside.disk)
         try:
             descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
-            store = await _open_store(config, outside, data)
+            store = await open_store(config, outside, data)
         except BaseException:  # whatever stops the start, the lock goes and the error goes on
             data.close()
             raise
@@ -146,7 +145,8 @@ class Broker:
 
     async def bound(self, clients: Address, brokers: Address | None = None) -> None:
         """Tells where the server listens for clients and for other brokers, which it only knows when it does (port 0),
-        and registers the broker. Raises LogStorageError, NodeIdTaken, ZooKeeperError.
+        and registers the broker; `run` goes on beside it, as its session may end meanwhile. Raises LogStorageError,
+        NodeIdTaken, ZooKeeperError.
         """
         host = self.config.advertised_host or clients.host
         self.advertised = (host, self.config.advertised_port or clients.port)
@@ -154,12 +154,17 @@ class Broker:
         if brokers is not None:
             dialled = host if brokers.host in EVERY_INTERFACE else brokers.host
             endpoints.append(Endpoint(INTER_BROKER_LISTENER, dialled, brokers.port))
+        registration = BrokerRegistration(self.config.node_id, tuple(endpoints), self.config.rack)
+        await when_back(self.clock, partial(self._join, registration))
+        self._joined.set()
+
+    async def _join(self, registration: BrokerRegistration) -> None:
         await self.broker_configs.learn()
         if self.config.site_start_frozen:
             await self.broker_configs.freeze_where_nobody_was()
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
         self.replicas.follow_controller(await self._store.controller_epoch())
-        await self._store.register_broker(BrokerRegistration(self.config.node_id, tuple(endpoints), self.config.rack))
+        await self._store.register_broker(registration)
         await self.broker_configs.learn()  # what was set before others could see that this broker is there
 
     async def ready(self) -> None:
@@ -300,6 +305,7 @@ class Broker:
         """Everything that happens by time alone; ends only by being cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._store.run())
+            await self._joined.wait()
             tasks.create_task(self.own_controller.run())
             tasks.create_task(self.topic_configs.run())
             tasks.create_task(self.broker_configs.run())
@@ -369,23 +375,6 @@ def _transactions_topic(config: BrokerConfig) -> InternalTopic:
     min_isr = min(2, max(1, replicas - 1))
     partitions = config.transaction_state_log_num_partitions
     return InternalTopic(TRANSACTIONS_TOPIC, partitions, replicas, min_insync_replicas=min_isr)
-
-
-async def _open_store(config: BrokerConfig, outside: Outside, data: DataDirectory) -> MetadataStore:
-    if config.zookeeper is None:
-        data.check_metadata(FILE_NAME)
-        return EmbeddedMetadataStore.open(config.data_dir, config.cluster_id)
-    timeout_ms, connect_ms = config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
-    clock = outside.clock
-    connect = partial(outside.open_session, config.zookeeper, timeout_ms, clock, connect_ms)
-    seen = Seen(data.path, outside.disk)
-    store = await ZooKeeperMetadataStore.open(connect, clock, config.cluster_id, may_be_new=not data.claimed, seen=seen)
-    try:
-        data.claim(store.cluster_id, config.node_id)
-    except BaseException:  # the session's threads go and the error goes on
-        await store.close()
-        raise
-    return store
 
 
 def _replica(node_id: int, store: MetadataStore) -> ReplicaState:

@@ -156,8 +156,8 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
     try:
         async with asyncio.TaskGroup() as tasks:
             server = Server(broker, tasks)
-            listeners = await _bound(server, config)
             background = [tasks.create_task(broker.run()), tasks.create_task(server.watch_connections())]
+            listeners = await _bound(server, config)
             try:
                 # The controller may be another broker, and says there what this one has.
                 await listeners.serve_brokers()

@@ -105,13 +105,27 @@ def _say_ready(config: BrokerConfig, cluster_id: str, address: str) -> None:
 
 def _run_until_stopped(config: BrokerConfig, ready: Callable[[BrokerConfig, str, str], None]) -> None:
     async def main() -> None:
-        stop = asyncio.Event()
+        stop, is_ready = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
+        starting = asyncio.current_task()
+        assert starting is not None
+
+        def stopped() -> None:
+            # A start may wait for others for ever, and there is nothing to hand over yet.
+            if not is_ready.is_set() and not stop.is_set():
+                starting.cancel()
+            stop.set()
+
         for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, stop.set)
-        async with serving(config) as server:
-            ready(config, server.broker.cluster_id, server.address)
-            await stop.wait()
+            loop.add_signal_handler(number, stopped)
+        try:
+            async with serving(config) as server:
+                is_ready.set()
+                ready(config, server.broker.cluster_id, server.address)
+                await stop.wait()
+        except asyncio.CancelledError:
+            if not stop.is_set():
+                raise
 
     with passing_over_what_stays(time.monotonic), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.base.clock import Clock
+from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
 from broker.cluster.zookeeper.session import ZooKeeper
 from broker.config import BrokerConfig
 from broker.outside import Outside
@@ -41,8 +42,13 @@ class World:
         self.clock = SteppingClock()
         self.server = FakeZooKeeper(self.clock)
         self.sessions: list[FakeSession] = []
+        self.unreachable = 0
+        """So many tries to open a session fail from now on."""
 
     async def open_session(self, servers: str, timeout_ms: int, clock: Clock, connect_timeout_ms: int) -> ZooKeeper:
+        if self.unreachable:
+            self.unreachable -= 1
+            raise ZooKeeperUnreachable("no session with ZooKeeper")
         self.sessions.append(self.server.connect())
         return self.sessions[-1]
 

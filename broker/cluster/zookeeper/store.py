@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 from uuid import UUID
 
 from broker.base.clock import Clock
@@ -64,8 +64,7 @@ class ZooKeeperMetadataStore:
         self._registered_by: ZooKeeper | None = None
         self._opened = asyncio.Condition()
         self._watching: dict[Changes, None] = {}
-        # Why the session that was opened last is of no use: said once.
-        self._told = ""
+        self._told = ""  # why the session that was opened last is of no use: once
 
     @classmethod
     async def open(
@@ -165,9 +164,8 @@ class ZooKeeperMetadataStore:
         """
         while True:
             async with self._opened:
-                await self._opened.wait_for(lambda: self._registered_by is zk)
-            registration = self._registration
-            assert registration is not None, "it was registered"
+                await self._opened.wait_for(lambda: self._registered_by is zk and self._registration is not None)
+            registration = cast("BrokerRegistration", self._registration)
             try:
                 await membership.unregistered(zk, registration.node_id)
                 self._registered_by = None
@@ -192,13 +190,11 @@ class ZooKeeperMetadataStore:
     async def _mended(self, zk: ZooKeeper) -> None:
         """Puts back what a cluster always has; waits for it where our cluster is not there. Raises SessionExpired."""
         while True:
-            try:
+            with contextlib.suppress(ConnectionLost):  # asked again after the pause
                 await zk.wait_connected()
                 if await self._is_ours(zk):
                     await foundation.mend(zk)
                     return
-            except ConnectionLost:
-                pass  # asked again after the pause
             await self._clock.sleep(CONNECT_PAUSE_S)
 
     async def _connect_again(self) -> ZooKeeper:
@@ -308,9 +304,12 @@ class ZooKeeperMetadataStore:
     # -- membership ------------------------------------------------------------------------------------------
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
+        by = self._zk
         epoch = await self._asked(lambda zk, again: membership.register(zk, registration, self._clock))
         async with self._opened:
-            self._registration, self._registered_by, self._broker_epoch = registration, self._zk, epoch
+            if by.expired:
+                raise SessionExpired("the ZooKeeper session is over, and the next one knows of no registration")
+            self._registration, self._registered_by, self._broker_epoch = registration, by, epoch
             self._opened.notify_all()
         return epoch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 from broker.base.address import Address
 from broker.broker import Broker
+from broker.cluster.metadata_store import NodeIdTaken
 from broker.cluster.zookeeper import layout
-from broker.cluster.zookeeper.errors import ConnectionLost
+from broker.cluster.zookeeper.errors import ConnectionLost, ZooKeeperUnreachable
 from broker.config import BrokerConfig
 from broker.controller.requests import NewTopic
 from broker.data_dir import DataDirectoryError
@@ -22,7 +24,7 @@ from broker.wire.errors import ErrorCode
 from tests.broker.cluster.fake_zookeeper import FakeSession, Loss
 from tests.broker.on_zookeeper import World
 from tests.broker.running import TIMEOUT_MS
-from tests.broker.wire_client import batch_of, connect, values_in
+from tests.broker.wire_client import WireClient, batch_of, connect, values_in
 
 WAIT_S = 60
 
@@ -292,3 +294,64 @@ async def test_a_session_that_ends_while_the_broker_starts_takes_the_controllers
         running.cancel()
     finally:
         await broker.close()
+
+
+def away_at(
+    world: World, number: int, asked: list[str], *, expired: bool
+) -> Callable[[FakeSession, str, str], Loss | None]:
+    """ZooKeeper is away for longer than a session's timeout when a broker's start has asked it so often."""
+
+    def lost(session: FakeSession, request: str, path: str) -> Loss | None:
+        asked.append(path)
+        if len(asked) != number:
+            return None
+        world.clock.advance(7000)
+        world.unreachable = 3
+        if expired:
+            world.server.expire(session)
+        return Loss.AFTER
+
+    return lost
+
+
+@pytest.mark.parametrize("expired", [False, True])
+async def test_a_start_that_has_reached_zookeeper_goes_on_when_it_is_back(tmp_path: Path, expired: bool) -> None:
+    """Whatever it was asking, until it is registered."""
+    world = World()
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        assert (await client.produce("t", batch_of("a"))).error_code == 0
+    asked: list[str] = []
+    for number in itertools.count(1):
+        asked.clear()
+        world.unreachable = 0
+        world.server.losses = away_at(world, number, asked, expired=expired)
+        async with world.broker(tmp_path) as server, connect(server.address) as client:
+
+            async def reads(client: WireClient = client) -> bool:
+                world.clock.advance(1600)
+                world.server.tick()
+                return values_in(await client.fetch("t", 0)) == ["a"]
+
+            await until(reads)
+        if "/brokers/ids/1" in asked[:number]:
+            break
+    assert number > 5
+
+
+async def test_a_start_that_never_reached_zookeeper_says_so(tmp_path: Path, world: World) -> None:
+    world.unreachable = 1
+    with pytest.raises(ZooKeeperUnreachable):
+        async with world.broker(tmp_path):
+            pass
+
+
+async def test_a_node_id_that_is_taken_is_told_also_after_zookeeper_was_away(tmp_path: Path, world: World) -> None:
+    async with world.broker(tmp_path / "another", node_id=2):
+        pass
+    await world.server.connect().create("/brokers/ids/1", b"{}", ephemeral=True)
+    world.server.session_timeout_ms = 200
+    world.server.losses = away_at(world, 5, [], expired=True)
+    with pytest.raises(NodeIdTaken):
+        async with world.broker(tmp_path / "one"):
+            pass

@@ -19,6 +19,16 @@ from tests.broker.wire_client import WireClient, batch_of, connect, produce_requ
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 60.0
+CLUSTER = """
+[sites.one]
+bootstrap_servers = "127.0.0.1:1"
+[sites.one.cluster]
+zookeeper = "{zookeeper}"
+[[sites.one.brokers]]
+node_id = 1
+listen = "127.0.0.1:1"
+data_dir = "{data_dir}"
+"""
 RUN = [sys.executable, "-m", "deploy.cli", "broker", "run"]
 
 
@@ -56,6 +66,35 @@ async def test_it_stops_in_order_with_clients_connected(tmp_path: Path, number: 
         assert await client.is_closed()
     async with running_broker(tmp_path) as address, connect(address) as client:
         assert values_in(await client.fetch("t", 0)) == ["a"]
+
+
+async def test_it_stops_at_once_while_its_start_waits_for_zookeeper(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        writer.close()
+
+    sick = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    config = tmp_path / "farshore.toml"
+    config.write_text(
+        CLUSTER.format(zookeeper=f"127.0.0.1:{sick.sockets[0].getsockname()[1]}", data_dir=tmp_path / "data")
+    )
+    process = await asyncio.create_subprocess_exec(
+        *RUN[:3], "--config", str(config), *RUN[3:], "--site", "one", "--node-id", "1",
+        cwd=ROOT, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await asked.wait()
+            process.terminate()
+            _, told = await process.communicate()
+        assert (process.returncode, b"error:" in told) == (0, False), told.decode()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        sick.close()
+        await sick.wait_closed()
 
 
 async def test_a_directory_in_use_and_a_port_in_use_are_refused_in_two_lines(tmp_path: Path) -> None:
