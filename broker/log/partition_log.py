@@ -106,8 +106,14 @@ class PartitionLog(ReadableLog):
         tell.
 
         Kafka takes them for a repeat, and acknowledges what it does not have. librdkafka sends such when a transaction
-        was aborted before it knew what became of a batch. KafkaJS gives a batch that it repeats other times.
+        was aborted before it knew what became of a batch. KafkaJS gives a batch that it repeats other times. What is
+        sent anew after an abort is no repeat either, though it may be the same: it would end as aborted as the first.
         """
+        if header.is_transactional and not self._store.producers.is_open(header.producer_id, seen.first_offset):
+            raise OutOfOrderSequence(
+                f"sequence {header.base_sequence} of producer {header.producer_id} is that of records at offset "
+                f"{seen.first_offset}, whose transaction has ended"
+            )
         if seen.first_offset < self.log_start_offset:
             return
         found = self.read(seen.first_offset, 0, up_to=seen.last_offset + 1, at_least_one=True).records

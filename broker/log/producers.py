@@ -6,7 +6,8 @@ first offset of its open transaction. The rules are those of Kafka's ProducerSta
 - an older epoch is refused; a new epoch must start at sequence 0; within an epoch sequences follow on, 2^31-1 is
   followed by 0;
 - an id without state may start anywhere (its records may have been deleted, or it expired);
-- a repeat of one of the last five batches is a success with the first offsets;
+- a repeat of one of the last five batches is a success with the first offsets (but not of what belongs to a transaction
+  that has ended, nor where the log has other records: `PartitionLog.append`; there Kafka acknowledges and loses);
 - a marker raises the epoch, also where the producer never wrote: from then on the old epoch is refused.
 """
 
@@ -102,6 +103,11 @@ class ProducerStates:
     def first_unstable_offset(self) -> int | None:
         """Where the oldest open transaction begins; None when none is open."""
         return next(iter(self._open.values()), None)
+
+    def is_open(self, producer_id: int, offset: int) -> bool:
+        """Whether what the producer wrote at `offset` belongs to its open transaction."""
+        first_offset = self._open.get(producer_id)
+        return first_offset is not None and first_offset <= offset
 
     @property
     def first_unreplicated_offset(self) -> int | None:

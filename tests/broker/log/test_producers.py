@@ -94,6 +94,25 @@ def test_other_records_under_a_sequence_are_no_repeat(log: PartitionLog) -> None
     assert log.log_end_offset == 1
 
 
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("restart", [None, True, False])
+def test_the_same_records_in_a_later_transaction_are_no_repeat(
+    log: PartitionLog, commit: bool, restart: bool | None
+) -> None:
+    """Sent anew after an abort, under the sequence of a batch of which the client knew nothing: mostly the same."""
+    send(log, 0, transactional=True)
+    assert send(log, 0, transactional=True).duplicate
+    marker(log, commit=commit)
+    if restart is not None:
+        log = reopened(log, clean=restart)
+    with pytest.raises(OutOfOrderSequence, match="transaction has ended"):
+        send(log, 0, transactional=True)
+    assert send(log, 1, transactional=True).base_offset == 2
+    with pytest.raises(OutOfOrderSequence, match="transaction has ended"):
+        send(log, 0, transactional=True)
+    assert send(log, 1, transactional=True).duplicate
+
+
 def test_the_same_records_with_other_times_are_a_repeat(log: PartitionLog) -> None:
     """KafkaJS takes the time at each encoding; a broker sets its own; a codec is chosen anew."""
     for shift_ms, compression in ((0, Compression.NONE), (300, Compression.NONE), (0, Compression.GZIP)):
