@@ -7,7 +7,6 @@ MirrorError
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── LinkPaused                  a person paused the link
-├── SourceTruncated             the source lost records while they were read
 ├── GapNotOpen                  a gap was named that no partition stands at
 ├── OffsetNotMirrored           an offset has no exact translation
 ├── OffsetDeclined              an offset may mean another record than the one that was mirrored
@@ -70,12 +69,6 @@ class LinkPaused(MirrorError):
     """A person paused the link; it goes on from where it stands."""
 
     hint = "`farshore link resume` lets the link run again"
-
-
-class SourceTruncated(MirrorError):
-    """The source's log parted from what was read of it; where exactly, the next session's start finds out."""
-
-    hint = "the partition stops at its next start, and `farshore status` names the command that goes on"
 
 
 class GapNotOpen(MirrorError):

@@ -6,16 +6,17 @@ up to 11. So the epoch changes only where InitProducerId or an abort marker chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import ask_coordinator
+from broker.client.fanout import ask_coordinator, ask_each_leader
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -149,6 +150,35 @@ async def end_txn(
         raise_error(response.error_code, f"{transactional_id}: ending its transaction at {cluster.site.name}")
 
     await ask_coordinator(cluster, "transaction", transactional_id, ask, patience_ms=patience_ms)
+
+
+async def next_sequences(
+    cluster: Cluster, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int | ClientError]:
+    """Per partition the sequence that its leader expects next of this producer (KIP-664), 0 where it knows none.
+
+    Each stands alone; before Kafka 2.8 the error is UNSUPPORTED_VERSION. Raises ClientError when no broker answers.
+    """
+
+    async def ask(
+        connection: Connection, share: Mapping[TopicPartition, None]
+    ) -> dict[TopicPartition, int | ErrorCode]:
+        if not connection.supports(ApiKey.DESCRIBE_PRODUCERS):
+            return dict.fromkeys(share, ErrorCode.UNSUPPORTED_VERSION)
+        topics = [TopicRequest(name, indexes) for name, indexes in by_topic(share).items()]
+        response = await connection.request(DescribeProducersRequest(topics))
+        found: dict[TopicPartition, int | ErrorCode] = {}
+        for topic in response.topics:
+            for there in topic.partitions:
+                known = {(state.producer_id, state.producer_epoch): state for state in there.active_producers}
+                last = known[producer].last_sequence if producer in known else -1
+                answer = ErrorCode.of(there.error_code) if there.error_code else (last + 1) & 0x7FFFFFFF
+                found[TopicPartition(topic.name, there.partition_index)] = answer
+        return found
+
+    wanted: dict[TopicPartition, None] = dict.fromkeys(partitions)
+    what = f"the sequence of producer {producer.producer_id} at {cluster.site.name}"
+    return await ask_each_leader(cluster, what, wanted, ask)
 
 
 class OpenTransaction(NamedTuple):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from mirror.offsets.group_entries import GroupSync, GroupSyncTimes, VoidGroup, pack_group, unpack_group
+from mirror.offsets.acceptance_entries import Acceptance, acceptance_key, unpack_acceptance
+from mirror.offsets.group_entries import GroupEntry, GroupSync, GroupSyncTimes, VoidGroup, pack_group, unpack_group
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
@@ -127,8 +128,7 @@ class GapKind(StrEnum):
     MIXED_ORIGINS = "mixed_origins"
     """Another mirror brought records under one producer id, of which some came from the target and some did not."""
     LEFT_OUT = "left_out"
-    """Records that another site wrote were left to a link that brings them directly, and that link is not there any
-    more: which of them it brought nobody can tell."""
+    """Records of another site were left to a link that brings them directly and is gone: what it brought is not known."""
     DELETED = "deleted"
     """The source has the partition no more; the range is what the mirror had seen of it and not mirrored."""
 
@@ -212,7 +212,7 @@ class TopicIdentity:
 
 
 Entry: TypeAlias = (
-    Block | Page | OriginRuns | Checkpoint | Gap | LinkRun | Owner | TopicIdentity | GroupSync | GroupSyncTimes | Hold
+    Block | Page | OriginRuns | Checkpoint | Gap | Acceptance | LinkRun | Owner | TopicIdentity | GroupEntry | Hold
 )
 
 
@@ -237,7 +237,7 @@ class VoidBlock:
 class VoidEntry:
     """Takes back what is known of a partition or a topic that is gone, or an old line of the gap ledger."""
 
-    entry: Checkpoint | TopicIdentity | Gap
+    entry: Checkpoint | TopicIdentity | Gap | Acceptance
 
 
 Void: TypeAlias = VoidBlock | VoidPage | VoidGroup | VoidHold | VoidOrigins | VoidEntry
@@ -291,6 +291,8 @@ def read_entry(key: list[Any], fields: Any) -> Entry:
         case ["gap", topic, partition, source, *_kind]:
             kind, status = GapKind(fields.pop("kind")), GapStatus(fields.pop("status"))
             return Gap(topic=topic, partition=partition, source_from=source, kind=kind, status=status, **fields)
+        case ["accepted", *_]:
+            return unpack_acceptance(key, fields)
         case ["link"]:
             return LinkRun(state=RunState(fields.pop("state")), **fields)
         case ["owner"]:
@@ -333,6 +335,8 @@ def _key(entry: Entry) -> list[Any]:
             return ["position", entry.topic, entry.partition]
         case Gap():
             return ["gap", entry.topic, entry.partition, entry.source_from, entry.kind]
+        case Acceptance():
+            return acceptance_key(entry)
         case LinkRun():
             return ["link"]
         case Owner():

@@ -47,8 +47,9 @@ from mirror.limits import (
 )
 from mirror.link import Link
 from mirror.offsets.entries import Writer
-from mirror.offsets.state import StateReader, writable_partitions
+from mirror.offsets.state import StateReader
 from mirror.offsets.state_writer import FENCED_CODES
+from mirror.offsets.tail import writable_partitions
 
 
 class FenceAwaits(ConcurrentTransaction):

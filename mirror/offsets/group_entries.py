@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from mirror.offsets.offset_map import Where
 
@@ -126,6 +126,9 @@ class GroupSyncs:
     def waiting(self) -> dict[str, GroupSync]:
         """The groups that are held, skipped or failed, in one partition at least."""
         return {name: entry for name, entry in sorted(self.by_group.items()) if not entry.is_settled}
+
+
+GroupEntry: TypeAlias = GroupSync | GroupSyncTimes
 
 
 def pack_group(entry: GroupSync) -> dict[str, Any]:

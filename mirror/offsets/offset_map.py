@@ -70,6 +70,12 @@ class OffsetMap:
         """From now on that is the map of the partition."""
         self._partitions[topic, partition] = found
 
+    def forget(self, topic: str, partition: int) -> None:
+        """Nothing is known of the partition any more, nor by who has its map in hand."""
+        found = self._partitions.pop((topic, partition), None)
+        if found is not None:
+            found.intervals, found.end = Intervals(), None
+
     def find(self, topic: str, partition: int) -> PartitionMap | None:
         """The map of one partition, if anything is known of it."""
         return self._partitions.get((topic, partition))

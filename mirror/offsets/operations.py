@@ -1,4 +1,5 @@
-"""What an operator's commands may change in a link's state. Each takes the link over by the fence first.
+"""What an operator's commands may change in a link's state. Each takes the link over by the fence first, but
+for the gaps that are accepted of a link that may run.
 
 A worker that starts at the same moment, or another command, may fence one of them before it is done: then it begins
 again, with a new look. A worker that is fenced waits for the command's end, so that two or three tries are enough.
@@ -20,6 +21,8 @@ from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import GapNotOpen, LinkFenced, LinkPromoted
 from mirror.link import Link
+from mirror.offsets.acceptance import ask_to_accept, gap_key
+from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
@@ -58,12 +61,41 @@ async def _promote_link(link: Link, target: Cluster, operation_id: str) -> Fence
 
 
 async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:
-    """Let the link run (again), and accept these gaps -> the accepted ones. A running worker notices by the fence.
+    """Let the link run (again), and accept these gaps -> the accepted ones.
 
-    Only the link's state is fenced: the worker that goes on fences the partitions. Raises GapNotOpen (then nothing was
-    changed, and a worker that runs goes on), LinkFenced when others take the link over again and again, ClientError.
+    Of a link that may run gaps are accepted without a fence: who runs it sees that within a look at its topics, and
+    takes those partitions in again; else the next worker does. Without gaps, and where it may not run yet, the link's
+    state is fenced, by which a running worker notices; the one that goes on fences the partitions. Raises
+    GapNotOpen (then nothing was changed, and a worker that runs goes on), LinkFenced when others take the link over
+    again and again, ClientError.
     """
+    if gaps and _may_run(entries := await read_entries(link, target)):
+        accepted = await _accept(link, target, operation_id, entries, gaps)
+        if accepted is not None:
+            return accepted
     return await _unless_fenced(target, partial(_resume_link, link, target, operation_id, gaps))
+
+
+def _may_run(entries: StateEntries) -> bool:
+    return entries.run is None or entries.run.state is RunState.RUNNING
+
+
+async def _accept(
+    link: Link, target: Cluster, operation_id: str, entries: StateEntries, gaps: Sequence[Gap]
+) -> tuple[Gap, ...] | None:
+    """None where the target was promoted, or the link paused, in between."""
+    _check_open(entries, gaps)
+    stopped = {gap_key(gap): entries.gaps[gap_key(gap)].at_ms for gap in gaps}
+    wanted = [Acceptance(*gap_key(gap), stopped[gap_key(gap)], gap.source_to, operation_id) for gap in gaps]
+    await ask_to_accept(link, target, wanted)
+    after = await read_entries(link, target)
+    if not _may_run(after):
+        return None
+    for gap in gaps:  # the link may have begun anew between the look and the writing: then it is another gap by now
+        there = after.gaps.get(gap_key(gap))
+        if there is None or there.status in (GapStatus.STOPPED, GapStatus.GONE):
+            raise _not_open(link, gap)
+    return tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
 
 
 async def _resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap]) -> tuple[Gap, ...]:
@@ -162,8 +194,12 @@ def _check_open(entries: StateEntries, gaps: Sequence[Gap]) -> None:
     for gap in gaps:
         found = open_gaps.get((gap.topic, gap.partition))
         if found is None or (found.kind, found.source_from) != (gap.kind, gap.source_from):
-            text = f"{gap.kind.value} at source offset {gap.source_from}"
-            raise GapNotOpen(f"link {entries.link.name}: {gap.topic}:{gap.partition} does not stand at {text} any more")
+            raise _not_open(entries.link, gap)
+
+
+def _not_open(link: Link, gap: Gap) -> GapNotOpen:
+    text = f"{gap.kind.value} at source offset {gap.source_from}"
+    return GapNotOpen(f"link {link.name}: {gap.topic}:{gap.partition} does not stand at {text} any more")
 
 
 async def _check_unchanged(link: Link, target: Cluster, adoptions: Sequence[Adoption]) -> None:

@@ -12,11 +12,13 @@ from broker.client.fanout import split_failures
 from broker.client.model import Topic
 from broker.client.offsets import list_each_offset, log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
-from broker.client.topics import describe_each_topic, describe_topics
+from broker.client.topics import describe_topics
 from broker.wire.records import Record
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.link import Link
+from mirror.offsets.acceptance import GapKey, gap_key, with_accepted
+from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.doubt import in_words, is_in_doubt
 from mirror.offsets.entries import (
     UNDECIDED,
@@ -42,7 +44,7 @@ from mirror.offsets.origin_entries import OriginRuns
 from mirror.offsets.paged import Intervals
 from mirror.offsets.pages import Page, standing_pages
 from mirror.offsets.recovery import recover
-from mirror.offsets.tail import read_tails
+from mirror.offsets.tail import read_tails, writable_partitions
 
 A = TypeVar("A")
 
@@ -60,7 +62,10 @@ class StateEntries:
     origins: Mapping[Where, tuple[OriginRuns, ...]] = field(default_factory=dict)
     """Per partition, in the order of their writing."""
     checkpoints: Mapping[Where, Checkpoint] = field(default_factory=dict)
-    gaps: Mapping[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
+    gaps: Mapping[GapKey, Gap] = field(default_factory=dict)
+    """As if the link had seen already what was accepted."""
+    acceptances: Mapping[GapKey, Acceptance] = field(default_factory=dict)
+    """What the link has not seen, or need not see any more."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     groups: GroupSyncs = field(default_factory=GroupSyncs)
     holds: Mapping[tuple[str, int | None], Hold] = field(default_factory=dict)
@@ -171,7 +176,8 @@ class _Folding:
     pages: dict[Where, dict[int, Page]] = field(default_factory=dict)
     origins: dict[Where, dict[tuple[int, int, int], OriginRuns]] = field(default_factory=dict)
     checkpoints: dict[Where, Checkpoint] = field(default_factory=dict)
-    gaps: dict[tuple[str, int, int, GapKind], Gap] = field(default_factory=dict)
+    gaps: dict[GapKey, Gap] = field(default_factory=dict)
+    acceptances: dict[GapKey, Acceptance] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     group_times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
     groups: dict[str, GroupSync] = field(default_factory=dict)
@@ -217,7 +223,9 @@ class _Folding:
             case Checkpoint():
                 self.checkpoints[entry.topic, entry.partition] = entry
             case Gap():
-                self.gaps[entry.topic, entry.partition, entry.source_from, entry.kind] = entry
+                self.gaps[gap_key(entry)] = entry
+            case Acceptance():
+                self.acceptances[gap_key(entry)] = entry
             case TopicIdentity():
                 self.topic_ids[entry.topic] = entry.topic_id
             case GroupSyncTimes():
@@ -248,7 +256,9 @@ class _Folding:
             case ["identity", str(topic)]:
                 self.topic_ids.pop(topic, None)
             case ["gap", str(topic), int(partition), int(source), str(kind)]:
-                self.gaps.pop((topic, partition, source, GapKind(kind)), None)
+                self.gaps.pop((topic, partition, source, kind), None)
+            case ["accepted", str(topic), int(partition), int(source), str(kind)]:
+                self.acceptances.pop((topic, partition, source, kind), None)
 
     def entries(self, only: Collection[Where] | None = None) -> StateEntries:
         """What was folded in so far; it does not change when more is. `only`: of no other partitions. Raises
@@ -269,7 +279,8 @@ class _Folding:
             pages={where: dict(pages) for where, pages in _of(self.pages, only).items() if pages},
             origins={where: tuple(known.values()) for where, known in _of(self.origins, only).items() if known},
             checkpoints=dict(_of(self.checkpoints, only)),
-            gaps=dict(self.gaps),
+            gaps=with_accepted(self.gaps, self.acceptances.values()),
+            acceptances=dict(self.acceptances),
             topic_ids=dict(self.topic_ids),
             groups=GroupSyncs(dict(self.groups), self.group_times),
             holds=dict(self.holds),
@@ -291,6 +302,11 @@ class StateReader:
         self._folding = _Folding(link)
         self._read_to = 0
         self._whole_s = 0.0
+
+    @property
+    def read_to(self) -> int:
+        """The offset behind all that was read."""
+        return self._read_to
 
     async def read(self, target: Cluster, only: Collection[Where] | None = None) -> StateEntries:
         """The entries as of the end that the topic had when the reading began. Raises ClientError, StateDamaged.
@@ -378,18 +394,3 @@ async def load_partial_state(
         found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
         partitions[where] = PartitionMap(found.intervals, found.end, found.position)
     return LinkState(entries, OffsetMap(partitions), unread)
-
-
-async def writable_partitions(
-    target: Cluster, link: Link, only: Collection[Where] | None = None
-) -> list[TopicPartition]:
-    """The target's partitions whose topic is called as the link would call one of its topics; `only`: one of these."""
-    names = None if only is None else {link.target_topic(topic) for topic, _ in only}
-    topics, _unclear = await describe_each_topic(target, names)
-    return [
-        TopicPartition(topic.name, partition.partition)
-        for topic in topics.values()
-        if (source_topic := link.source_topic(topic.name)) is not None
-        for partition in topic.partitions
-        if only is None or (source_topic, partition.partition) in only
-    ]

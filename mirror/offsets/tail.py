@@ -1,8 +1,8 @@
-"""The headers in the target's log behind the checkpoints: what landed after the last proof."""
+"""The headers in the target's logs behind the checkpoints: what landed after the last proof."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
@@ -107,3 +107,18 @@ def stand_in(checkpoint: Checkpoint, tail: Tail) -> list[TailBatch]:
     fences = (left[-1].producer_epoch - writer.epoch + 1) // 2 if left else 0
     last = begins - 1 - max(0, fences - len(left))
     return [TailBatch(first, last, *writer, checkpoint.sequence, is_control=False)] if last >= first else []
+
+
+async def writable_partitions(
+    target: Cluster, link: Link, only: Collection[tuple[str, int]] | None = None
+) -> list[TopicPartition]:
+    """The target's partitions whose topic is called as the link would call one of its topics; `only`: one of these."""
+    names = None if only is None else {link.target_topic(topic) for topic, _ in only}
+    topics, _unclear = await describe_each_topic(target, names)
+    return [
+        TopicPartition(topic.name, partition.partition)
+        for topic in topics.values()
+        if (source_topic := link.source_topic(topic.name)) is not None
+        for partition in topic.partitions
+        if only is None or (source_topic, partition.partition) in only
+    ]

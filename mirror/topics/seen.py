@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.client.errors import ClientError, KafkaError
 from broker.client.model import Topic
@@ -33,6 +33,13 @@ class TopicsSeen:
         ours = {name: later.source[name] for name in pairs}
         theirs = {name: later.target[name] for name in pairs.values()}
         return replace(self, source={**self.source, **ours}, target={**self.target, **theirs})
+
+    def without_pairs(self, pairs: Mapping[str, str]) -> TopicsSeen:
+        """As here, but without these topics (source -> target name)."""
+        ours = {name: topic for name, topic in self.source.items() if name not in pairs}
+        targets = set(pairs.values())
+        theirs = {name: topic for name, topic in self.target.items() if name not in targets}
+        return replace(self, source=ours, target=theirs)
 
 
 def has_legal_name(link: Link, topic: str) -> bool:
@@ -115,24 +122,30 @@ def who_serves(link: Link, seen: TopicsSeen, key: HoldKey) -> tuple[object, ...]
     )
 
 
-def find_change(link: Link, before: TopicsSeen, now: TopicsSeen) -> str | None:
-    """Why a session that began with `before` is out of date; None: it is not.
+class TopicChange(NamedTuple):
+    """Why a topic is not the one that a session took in. `at_target`: what is on its way to it is in doubt."""
 
-    What there is more than before is none, nor other leaders: a session takes those in. A topic that cannot be
-    described for now is nothing to begin anew for.
+    reason: str
+    at_target: bool
+
+
+def find_changes(link: Link, before: TopicsSeen, now: TopicsSeen) -> dict[str, TopicChange]:
+    """The source topics of `before` that are gone, or others, at one of the sites.
+
+    What there is more than before is none, nor other leaders, nor a topic that cannot be described for now.
     """
+    found = {}
     for name, ours in sorted(before.source.items()):
         if name in now.source_failures:
             continue
-        change = _topic_change(ours, now.source.get(name))
-        if change is not None:
-            return f"{name} at {link.source.name} {change}"
         there = link.target_topic(name)
-        if there not in now.target_failures:
-            change = _topic_change(before.target.get(there), now.target.get(there))
-            if change is not None:
-                return f"{there} at {link.target.name} {change}"
-    return None
+        asked = name in now.source and there not in now.target_failures  # of what the source has no more nobody asks
+        theirs = _topic_change(before.target.get(there), now.target.get(there)) if asked else None
+        if (change := _topic_change(ours, now.source.get(name))) is not None:
+            found[name] = TopicChange(f"{name} at {link.source.name} {change}", at_target=theirs is not None)
+        elif theirs is not None:
+            found[name] = TopicChange(f"{there} at {link.target.name} {theirs}", at_target=True)
+    return found
 
 
 def leaders_of(topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:

@@ -18,7 +18,6 @@ from broker.wire.errors import BatchBeyondLimits, ErrorCode
 from broker.wire.messages.fetch import AbortedTransaction, FetchResponse, PartitionData
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from mirror.errors import SourceTruncated
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
 from mirror.worker.limits import WorkerLimits
@@ -101,7 +100,8 @@ async def _fetch(
                 await _refuse(session, replicator, error_code)
                 continue
             if data.diverging_epoch is not None:
-                raise SourceTruncated(f"{replicator.source} at {session.link.source.name} lost what was read of it")
+                session.doubt_source(replicator)
+                continue
             records = records_of(data)
             size_bytes += len(records)
             brought.append((replicator, data, records))
@@ -207,10 +207,7 @@ class Openings:
 
 
 async def _refuse(session: Session, replicator: Replicator, error_code: int) -> None:
-    """An error for one partition: retention passed the position (stop it), or anything else (hold it).
-
-    Raises SourceTruncated where the source's log ends before the position: the next session finds where they part.
-    """
+    """An error for one partition: retention passed the position (stop it), or anything else (hold it)."""
     position = replicator.cursor.position
     where, site = replicator.source, session.link.source.name
     error: ClientError = KafkaError(error_code, f"fetch of {where} from {site} at offset {position}")
@@ -224,5 +221,6 @@ async def _refuse(session: Session, replicator: Replicator, error_code: int) -> 
             replicator.hold_at(Blocker(GapKind.TRUNCATED_START, position, span.start, detail))
             return
         elif span.end < position:
-            raise SourceTruncated(f"{where} at {site} lost what was read of it")
+            session.doubt_source(replicator)
+            return
     session.hold(replicator, error, at_source=True)

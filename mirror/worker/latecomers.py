@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.producers import ProducerIdAndEpoch, next_sequences
 from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.acceptance import decisions
 from mirror.offsets.entries import TopicIdentity, Writer
 from mirror.offsets.fence import extend_fence
 from mirror.offsets.hold_entries import VoidHold
@@ -20,7 +23,8 @@ from mirror.offsets.state_writer import Change
 from mirror.worker.events import Event, tell_gap, tell_hold, tell_passed
 from mirror.worker.ground import Ground
 from mirror.worker.holds import Holds
-from mirror.worker.resume import Evidence, open_partition, recover_partition
+from mirror.worker.leaving import let_go
+from mirror.worker.resume import Evidence, Opening, open_partition, recover_partition
 from mirror.worker.session import Session
 from mirror.worker.startup import max_message_bytes
 
@@ -30,7 +34,8 @@ PATIENCE_GROWTH = 4
 async def run_latecomers(session: Session) -> None:
     """Take in what is late, all of it together: who is not done in time is begun anew, with more time.
 
-    Connections of its own: a long reading holds up no record. Raises LinkFenced, ClientError, StateDamaged.
+    Before that go those that leave. Connections of its own: a long reading holds up no record. Raises LinkFenced,
+    ClientError, StateDamaged.
     """
     link, clock = session.link, session.target.clock
     while True:
@@ -41,9 +46,10 @@ async def run_latecomers(session: Session) -> None:
             Cluster(link.source, client_id=f"farshore-{link.name}-late", clock=clock) as source,
             Cluster(link.target, client_id=f"farshore-{link.name}-late", clock=clock) as target,
         ):
-            while session.holds.late:
-                patience_ms *= PATIENCE_GROWTH
-                await _take_in(session, session.ground, (source, target), patience_ms)
+            while await let_go(session, (source, target)) or session.holds.late:
+                if session.holds.late:
+                    patience_ms *= PATIENCE_GROWTH
+                    await _take_in(session, session.ground, (source, target), patience_ms)
 
 
 async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cluster], patience_ms: int) -> None:
@@ -56,12 +62,15 @@ async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cl
     await _fence(session, clusters[1], unfenced, tried)
     if begun:
         now_ms = session.target.clock.now_ms()
-        await session.state_writer.write([replicator.checkpoint(now_ms) for replicator in begun.values()])
+        # Of one that stood still when it was opened the state knows more.
+        known = [replicator for replicator in begun.values() if replicator.gap is None or replicator.changed]
+        await session.state_writer.write([replicator.checkpoint(now_ms) for replicator in known])
     if begun or not ground.entries.checkpoints.keys().isdisjoint(unfenced):
         ground = replace(ground, entries=await read_entries(session.link, clusters[1]))
         session.ground = replace(session.ground, entries=ground.entries)
     pairs = {where: ground.pairs[where] for where in late if where not in tried.current}
     evidence = await ground.look(clusters, pairs, tried, patience_ms)
+    evidence = await _with_sequences(ground, clusters[1], evidence, tried)
     for where in sorted(set(late) - evidence.keys() - tried.late):
         hold = session.holds.end_late(tried.current[where])
         session.state_writer.submit([hold])
@@ -69,7 +78,31 @@ async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cl
         session.look_due.set()
     unlimited = [topic for topic in ground.mirrored if topic.source_topic not in session.max_message_bytes]
     session.max_message_bytes |= await max_message_bytes(clusters[1], unlimited)
-    await _open(session, ground, {where: _with_sequence(found, ground.writer) for where, found in evidence.items()})
+    await _open(session, ground, evidence)
+
+
+async def _with_sequences(
+    ground: Ground, target: Cluster, evidence: Mapping[TopicPartition, Evidence], tried: Holds
+) -> dict[TopicPartition, Evidence]:
+    """Where this session wrote before its sequences go on: behind what landed, or, in a log that lost what had, with
+    the one that its leader expects.
+    """
+    lost = {
+        ground.pairs[where]: where
+        for where, found in evidence.items()
+        if found.checkpoint is not None
+        and found.checkpoint.writer == ground.writer
+        and (found.comparison.target_lost or found.target_is_recreated)
+    }
+    found = {where: _with_sequence(one, ground.writer) for where, one in evidence.items()}
+    for there, sequence in (await next_sequences(target, ProducerIdAndEpoch(*ground.writer), lost)).items():
+        where = lost[there]
+        if isinstance(sequence, ClientError):
+            tried.add_error(where, sequence, at_source=False)
+            del found[where]
+        else:
+            found[where] = replace(evidence[where], sequence=sequence)
+    return found
 
 
 def _with_sequence(found: Evidence, writer: Writer) -> Evidence:
@@ -97,11 +130,12 @@ async def _fence(session: Session, target: Cluster, unfenced: Sequence[TopicPart
 async def _open(session: Session, ground: Ground, evidence: Mapping[TopicPartition, Evidence]) -> None:
     openings = {where: open_partition(found, ground.writer) for where, found in evidence.items()}
     changes: list[Change] = []
+    known = ground.entries
     for where, opening in openings.items():
-        changes += opening.changes
+        changes += [*decisions(known.gaps, known.acceptances, where), *opening.changes]
         if where in session.holds.current:
             changes.append(VoidHold(*where))
-    changes += _new_identities(session, ground, evidence)
+    changes += _identities(session, ground, openings)
     await session.state_writer.write(changes)  # durable before the first batch, as at a start
     taken_in = []
     for where, opening in openings.items():
@@ -117,11 +151,16 @@ async def _open(session: Session, ground: Ground, evidence: Mapping[TopicPartiti
     await session.admit(taken_in)
 
 
-def _new_identities(
-    session: Session, ground: Ground, evidence: Mapping[TopicPartition, Evidence]
-) -> list[TopicIdentity]:
-    """Of the topics among these that the state has no id of."""
-    topics = {where.topic for where in evidence} - ground.entries.topic_ids.keys() - session.identified
-    session.identified |= topics
-    ids = {topic: session.source_topic_ids[topic] for topic in sorted(topics & session.source_topic_ids.keys())}
-    return [TopicIdentity(topic, str(topic_id)) for topic, topic_id in ids.items()]
+def _identities(session: Session, ground: Ground, openings: Mapping[TopicPartition, Opening]) -> list[TopicIdentity]:
+    """Of the topics among these that the state has no id of, or another one that no partition stands at any more."""
+    stand = {
+        where.topic for where, replicator in session.replicators.items() if where not in openings and replicator.gap
+    }
+    stand |= {topic for topic, number in session.holds.current if number is None or (topic, number) not in openings}
+    stand |= {where.topic for where, opening in openings.items() if opening.gap is not None}
+    found = []
+    for topic in sorted({where.topic for where in openings} & session.source_topic_ids.keys()):
+        known, topic_id = ground.entries.topic_ids.get(topic), str(session.source_topic_ids[topic])
+        if known is None or (known != topic_id and topic not in stand):
+            found.append(TopicIdentity(topic, topic_id))
+    return found

@@ -101,6 +101,7 @@ async def _acknowledge(session: Session, in_flight: asyncio.Queue[Sent], slots: 
             replicator.unanswered -= 1
             if not replicator.is_stopped:
                 _account(session, replicator, batch, answers.get(replicator.target))
+            session.note_settled(replicator)
 
 
 def _account(

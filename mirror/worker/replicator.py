@@ -165,6 +165,11 @@ class Replicator:
         return self.gap is not None or (self.is_held and not self._settles)
 
     @property
+    def is_proved(self) -> bool:
+        """The target acknowledged all that was ever taken: its log expects the sequence that would follow."""
+        return self.cursor.sequence == self._acknowledged_sequence
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is on its way."""
         return not (self.in_flight or self.ready or self.waiting)

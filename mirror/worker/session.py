@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
@@ -19,7 +19,8 @@ from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.coordinator.model import Meter
 from mirror.groups.sync import GroupSyncMemory
 from mirror.offsets.doubt import is_in_doubt
-from mirror.offsets.hold_entries import Hold
+from mirror.offsets.entries import Gap
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.shared import Examined
 from mirror.offsets.state import StateReaders
@@ -62,9 +63,16 @@ class Session:
             topic.source_topic: topic.source_topic_id for topic in opened.topics.mirrored if topic.source_topic_id
         }
         """What was opened: a topic that is recreated under its name is another, and is not to be read as this one."""
-        self.identified: set[str] = set()
-        """Topics that were new in this session, and whose ids were written to the state."""
         self.holds = opened.holds
+        self.leaving: set[str] = set()
+        """Source topics that are gone, or are others now. Nothing more of them is read, and they leave when all that
+        was on its way to the target is answered."""
+        self.called_back: set[TopicPartition] = set()
+        """Those whose gap was accepted: they are taken in anew when all that was on its way is answered."""
+        self.deleted: dict[tuple[str, int], Gap] = {(gap.topic, gap.partition): gap for gap in opened.deleted}
+        """The gaps of partitions that the source has no more."""
+        self.deletions_decided = False
+        self.acceptances = opened.acceptances
         self.look_due = asyncio.Event()
         self.ground = opened.ground
         self.fenced = set(opened.ground.pairs)
@@ -74,7 +82,6 @@ class Session:
         self.awaited = opened.fence.awaited
         """Partitions of the target that the session's fence waited for when it was last asked."""
         self.replicators = opened.replicators
-        self.by_target = {replicator.target: replicator for replicator in opened.replicators.values()}
         self.offset_map = OffsetMap(
             {(where.topic, where.partition): replicator.map for where, replicator in opened.replicators.items()}
         )
@@ -114,9 +121,13 @@ class Session:
     def widen(self, seen: TopicsSeen) -> None:
         """Partitions that this look found at both sites, and that the session did not know, belong to it from now on.
 
-        What is known of them must not have changed (`find_change`).
+        What is known of them must not have changed (`find_changes`).
         """
-        mirrored = pair_topics(self.link, seen.source, seen.target)
+        mirrored = [
+            topic
+            for topic in pair_topics(self.link, seen.source, seen.target)
+            if topic.source_topic not in self.leaving
+        ]
         more = {w: there for w, there in partition_pairs(mirrored).items() if w not in self.ground.pairs}
         names = {where.topic for where in more}
         wider = [topic for topic in mirrored if topic.source_topic in names]
@@ -136,6 +147,7 @@ class Session:
             where
             for where in self.ground.pairs
             if where not in self.replicators
+            and where.topic not in self.leaving
             and where not in holds.late
             and where not in holds.current
             and (where.topic, None) not in holds.current
@@ -146,12 +158,44 @@ class Session:
         held = self.replicators.get(where)
         return held is None or (held.is_idle and not held.unanswered)
 
+    def note_settled(self, replicator: Replicator) -> None:
+        """Who lets partitions go hears of each of which nothing is on its way any more."""
+        where = replicator.source
+        if (where.topic in self.leaving or where in self.called_back) and self.is_settled(where):
+            self.holds.late_due.set()
+
     async def admit(self, replicators: Sequence[Replicator]) -> None:
         """These partitions are mirrored from now on, or stand at their gaps. Raises ClientError."""
         for replicator in replicators:
-            self.replicators[replicator.source] = self.by_target[replicator.target] = replicator
+            self.replicators[replicator.source] = replicator
+            self.called_back.discard(replicator.source)
+            self.deleted.pop(replicator.source, None)
             self.offset_map.put(*replicator.source, replicator.map)
         await self.share_out(replicators)
+
+    def drop(self, topics: Collection[str]) -> None:
+        """Nothing is left of these source topics here. Nothing of them may be on its way."""
+        dropped = [where for where in self.ground.pairs if where.topic in topics]
+        for where in dropped:
+            self.replicators.pop(where, None)
+            self.examined.pop(self.ground.pairs[where], None)
+            self.offset_map.forget(*where)
+        held = [(topic, number) for topic, number in self.holds.current if number is not None and topic in topics]
+        for where in {*dropped, *(TopicPartition(*key) for key in held)}:
+            self.holds.release(where)
+        for shares in (self.fetched, self.produced):
+            shares.leave(dropped)
+        self.fenced.difference_update(dropped)
+        self.called_back.difference_update(dropped)
+        kept = tuple(topic for topic in self.ground.mirrored if topic.source_topic not in topics)
+        pairs = {where: there for where, there in self.ground.pairs.items() if where.topic not in topics}
+        self.ground = replace(self.ground, mirrored=kept, pairs=pairs)
+        names = {name: self.link.target_topic(name) for name in topics}
+        self.topics = replace(self.topics, seen=self.topics.seen.without_pairs(names), mirrored=kept)
+        for name in topics:
+            self.source_topic_ids.pop(name, None)
+            self.max_message_bytes.pop(name, None)
+        self.leaving.difference_update(topics)
 
     def _led(
         self,
@@ -175,6 +219,13 @@ class Session:
         if not replicator.is_stopped and not (at_source and replicator.is_held):
             self.note_hold(self.holds.add_error(replicator.source, error, at_source=at_source))
 
+    def doubt_source(self, replicator: Replicator) -> None:
+        """The source's log parted from what was read of it. Where, it finds out who takes the partition in anew."""
+        if replicator.is_moving:
+            text = f"{replicator.source} at {self.link.source.name} lost what was read of it"
+            now_ms = self.target.clock.now_ms()
+            self.note_hold(self.holds.add(Hold(*replicator.source, HoldReason.ERROR_AT_SOURCE, text, now_ms)))
+
     def note_hold(self, hold: Hold) -> None:
         """A hold that has just begun: nothing of it moves, the link's state says so, and the sites are looked at."""
         for replicator in self._held_by(hold):
@@ -182,6 +233,7 @@ class Session:
                 replicator.hold(settles=is_at_source(hold))
                 if replicator.is_stopped:
                     self.fenced.discard(replicator.source)
+                    self.note_settled(replicator)
         self.state_writer.submit([hold])
         tell_hold(self.tell, hold)
         self.look_due.set()

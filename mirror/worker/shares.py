@@ -1,9 +1,9 @@
-"""Which replicators each node moves, while a session runs: more may join, also at a node that had none."""
+"""Which replicators each node moves, while a session runs: they may join, also at a node that had none, and leave."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TypeAlias
 
 from broker.wire.vocabulary import TopicPartition
@@ -29,14 +29,20 @@ class Shares:
         """These are moved by that node's task from its next round on, in the place of who moved their partitions."""
         joining = list(replicators)
         taken_over = {replicator.source for replicator in joining}
-        for share in self._by_node.values():
-            share[:] = [replicator for replicator in share if replicator.source not in taken_over]
+        self.leave(taken_over)
         self._nodes |= dict.fromkeys(taken_over, node_id)
         if node_id in self._by_node:
             self._by_node[node_id] += joining
         else:
             self._by_node[node_id] = joining
             self._unmoved.put_nowait(node_id)
+
+    def leave(self, sources: Collection[TopicPartition]) -> None:
+        """Nobody moves these source partitions from now on."""
+        for share in self._by_node.values():
+            share[:] = [replicator for replicator in share if replicator.source not in sources]
+        for where in sources:
+            self._nodes.pop(where, None)
 
     async def run(self, move: Move) -> None:
         """A task for each node, for ever. Raises what they raise."""

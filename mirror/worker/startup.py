@@ -15,6 +15,7 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.coordinator.model import Permit
 from mirror.errors import LinkInvalid, LinkPaused, LinkPromoted
 from mirror.link import Link
+from mirror.offsets.acceptance import AcceptanceReader, decisions
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
@@ -58,6 +59,7 @@ class Opened:
     ground: Ground
     outlet: Outlet
     fence: Fence
+    acceptances: AcceptanceReader
     max_message_bytes: Mapping[str, int]
     """Per source topic, of its target."""
     deleted: tuple[Gap, ...] = ()
@@ -150,7 +152,10 @@ async def open_link(
     limits = await max_message_bytes(target, topics.mirrored)
     state_writer = StateWriter(state_log)
     outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
-    opened = Opened(owner, state_writer, entries, topics, holds, ground, outlet, fence, limits, deletions.stopped)
+    accepted = AcceptanceReader(link, writer.producer_id, state.read_to)
+    opened = Opened(
+        owner, state_writer, entries, topics, holds, ground, outlet, fence, accepted, limits, deletions.stopped
+    )
     opened.passed.extend(deletions.passed)
     for where, opening in openings.items():
         opened.replicators[where] = ground.replicator(evidence[where], opening, limits[where.topic], outlet)
@@ -196,6 +201,8 @@ def _opening_changes(
 ) -> list[Change]:
     """Everything that must be durable before the first batch."""
     changes: list[Change] = [owner, *(VoidEntry(gap) for gap in entries.surplus_gaps())]
+    for where in {key[:2]: None for key in entries.acceptances}:
+        changes += decisions(entries.gaps, entries.acceptances, where)
     stopped = {topic for topic, _ in holds.current}
     for opening in openings:
         changes += opening.changes

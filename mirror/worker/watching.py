@@ -15,6 +15,8 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import EARLIEST, TopicPartition
 from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
+from mirror.offsets.acceptance import accepted
+from mirror.offsets.entries import Gap, VoidEntry
 from mirror.offsets.fence import find_unmarkable, find_unmarked
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.origin_entries import SEQUENCES_MAX
@@ -24,7 +26,7 @@ from mirror.topics.plan import ConfigChange
 from mirror.topics.seen import (
     HoldKey,
     TopicsSeen,
-    find_change,
+    find_changes,
     find_holds,
     hold_for_error,
     lacking_topics,
@@ -34,6 +36,7 @@ from mirror.topics.seen import (
 )
 from mirror.topics.sync import find_concerns, look_at_topics, sync_configs, sync_topics
 from mirror.worker.events import Event, changed_only, tell_hold
+from mirror.worker.leaving import call_back, send_away
 from mirror.worker.replicator import Replicator
 from mirror.worker.session import Session
 
@@ -102,8 +105,8 @@ async def run_topics(session: Session) -> None:
         await _until_look(session, failures)
         seen = await look_at_topics(link, session.source, session.target)
         may_follow = await _may_follow(session)
-        if may_follow or replaced_topics(link, session.topics.seen, seen):
-            _refuse_change(session, seen)
+        _send_away(session, seen)
+        await _call_back(session)
         if may_follow:
             _hold_moved(session, seen)
         await session.passage.at_source.refresh()
@@ -112,14 +115,14 @@ async def run_topics(session: Session) -> None:
             raise SessionOutdated(lost)
         refuse_other_origins(session)
         await _tidy(session)
-        due = {name for name in lacking_topics(link, seen) if session.holds.attempts.is_due(_key(session, name))}
+        due = {name for name in lacking_topics(link, seen) if _is_due(session, _key(session, name))}
         if due and may_follow:
             report = await sync_topics(link, session.source, session.target, due.__contains__)
             session.tell_topics(report)
             session.holds.note_topics({_key(session, name)[0]: error for name, error in report.failures.items()})
             failures = {name: error for name, error in failures.items() if name not in due} | dict(report.failures)
             seen = report.seen
-            _refuse_change(session, seen)
+            _send_away(session, seen)
         if may_follow:
             session.widen(seen)
             refuse_other_origins(session)
@@ -168,10 +171,38 @@ async def _until_look(session: Session, failures: Iterable[str]) -> None:
     session.look_due.clear()
 
 
-def _refuse_change(session: Session, seen: TopicsSeen) -> None:
-    change = find_change(session.link, session.topics.seen, seen)
-    if change is not None:
-        raise SessionOutdated(change)
+def _is_due(session: Session, key: HoldKey) -> bool:
+    """Whether to make or grow a topic: not in the place of one to which something may still be on its way."""
+    return key[0] not in session.leaving and session.holds.attempts.is_due(key)
+
+
+def _send_away(session: Session, seen: TopicsSeen) -> None:
+    """Topics that are gone or others leave; what is there now is taken in behind that. Raises SessionOutdated."""
+    for topic, change in find_changes(session.link, session.topics.seen, seen).items():
+        _refuse_used_origins(session, change.reason)
+        send_away(session, topic, change)
+
+
+async def _call_back(session: Session) -> None:
+    """Partitions whose gap an operator accepted leave it. Raises SessionOutdated, ClientError."""
+
+    def gaps() -> dict[tuple[str, int], Gap]:
+        found = dict(session.deleted)
+        found |= {where: each.gap for where, each in session.replicators.items() if each.gap and not each.is_held}
+        return found
+
+    for acceptance in await session.acceptances.read(session.target, lambda: bool(gaps())):
+        gap = accepted(gaps().get((acceptance.topic, acceptance.partition)), acceptance)
+        if gap is not None:
+            _refuse_used_origins(session, f"the gap of {gap.topic}-{gap.partition} was accepted")
+            await session.state_writer.write([gap, VoidEntry(acceptance)])
+            call_back(session, gap)
+
+
+def _refuse_used_origins(session: Session, reason: str) -> None:
+    """Raise SessionOutdated where sequences of who joins again may be such that told where other batches came from."""
+    if session.passage.names_origins:
+        raise SessionOutdated(reason)
 
 
 def _hold_moved(session: Session, seen: TopicsSeen) -> None:
@@ -184,7 +215,8 @@ def _hold_moved(session: Session, seen: TopicsSeen) -> None:
         for site, leaders, shares, at_source in sides:
             where = replicator.source if at_source else replicator.target
             moved_by = shares.node_of(replicator.source)
-            if replicator.gap is None and moved_by is not None and leaders.get(where, moved_by) != moved_by:
+            is_moved = replicator.gap is None and replicator.source.topic not in session.leaving
+            if is_moved and moved_by is not None and leaders.get(where, moved_by) != moved_by:
                 error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} at {site}")
                 session.hold(replicator, error, at_source=at_source)
 
@@ -211,7 +243,9 @@ async def _review_holds(
     """
     holds, now_ms = session.holds, session.target.clock.now_ms()
     found: dict[HoldKey, Hold] = {
-        (hold.topic, hold.partition): hold for hold in find_holds(session.link, seen, failures, now_ms)
+        (hold.topic, hold.partition): hold
+        for hold in find_holds(session.link, seen, failures, now_ms)
+        if hold.topic not in session.leaving
     }
     for where, replicator in session.replicators.items():
         if where in found and replicator.gap is not None:
@@ -224,7 +258,7 @@ async def _review_holds(
     for key in holds.current:
         holds.attempts.see(key, who_serves(session.link, seen, key))
     asked = [TopicPartition(topic, number) for topic, number in holds.current if number is not None]
-    asked = [where for where in asked if where not in found and where not in holds.late]
+    asked = [w for w in asked if w not in found and w not in holds.late and w.topic not in session.leaving]
     in_the_way = await _ask_about(session, asked)
     ready = [where for where in asked if where not in in_the_way and holds.attempts.is_due(where)]
     for where in ready:
@@ -271,7 +305,9 @@ async def load_session_map(session: Session) -> GroupMap:
     link, clusters = session.link, (session.source, session.target)
     replaced = replaced_topics(link, session.topics.seen, await look_at_topics(link, *clusters))
     others = [where for where in session.replicators if where.topic in replaced]
-    found = await load_group_map(link, session.offset_map, others, clusters, session.examined, session.back_readers)
+    # What joins in the middle of the pass is not in it: the offsets may be those of what it was before.
+    own = session.offset_map.without(())
+    found = await load_group_map(link, own, others, clusters, session.examined, session.back_readers)
     return replace(found, in_doubt=found.in_doubt | session.in_doubt())
 
 

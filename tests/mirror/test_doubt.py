@@ -22,6 +22,7 @@ from failover.observe import observe
 from mirror.errors import OffsetDeclined
 from mirror.lag import partial_lag
 from mirror.link import Link
+from mirror.offsets.acceptance import AcceptanceReader
 from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, LinkRun, Owner, RunState
 from mirror.offsets.fence import Fence, fence_link
 from mirror.offsets.group_entries import GroupAction
@@ -115,8 +116,8 @@ async def open_session(stage: Stage) -> Session:
     outlet = Outlet(stage.link.name, writer.submit, lambda *_, **__: None, stage.target.clock)
     passage = Passage(stage.link, stage.source, stage.target)
     ground = Ground(stage.link, passage, topics.mirrored, {}, owner.writer, state.entries, {})
-    fence = Fence(owner.writer, {})
-    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, fence, {})
+    fence, accepted = Fence(owner.writer, {}), AcceptanceReader(stage.link, owner.writer.producer_id, 0)
+    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, fence, accepted, {})
     for at in state.map.partitions():
         where = TopicPartition(*at)
         found = PartitionMap([Interval(0, 0)], End(RECORDS, RECORDS), RECORDS)

@@ -11,6 +11,7 @@ from broker.client.site import Site
 from mirror.errors import OffsetDeclined, OffsetNotMirrored
 from mirror.findings import resume_command
 from mirror.link import Link
+from mirror.offsets.acceptance import gap_key
 from mirror.offsets.doubt import TRANSLATED_KINDS
 from mirror.offsets.entries import Gap, GapKind, GapStatus
 from mirror.offsets.intervals import End, Interval
@@ -23,7 +24,7 @@ MAP = OffsetMap({("orders", 0): PartitionMap([Interval(10, 0)], End(20, 10))})
 
 
 def state(*gaps: Gap) -> LinkState:
-    at = {(gap.topic, gap.partition, gap.source_from, gap.kind): gap for gap in gaps}
+    at = {gap_key(gap): gap for gap in gaps}
     return LinkState(StateEntries(LINK, exists=True, gaps=at), MAP)
 
 

@@ -15,6 +15,7 @@ from mirror.heartbeat import judge_heartbeat
 from mirror.lag import LagReport, PartitionLag
 from mirror.link import Link
 from mirror.looking import LinkLook
+from mirror.offsets.acceptance import gap_key
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, Writer
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import StateEntries
@@ -44,7 +45,7 @@ def status(
     link: Link = LINK,
 ) -> LinkStatus:
     owner = Owner(Writer(7, 3), "mirror-0.frankfurt.example.com:4711", AT_MS, restarts, "KafkaError: no leader")
-    recorded = {(gap.topic, gap.partition, gap.source_from, gap.kind): gap for gap in gaps}
+    recorded = {gap_key(gap): gap for gap in gaps}
     entries = StateEntries(link, exists=True, owner=owner, gaps=recorded)
     return summarise(
         link, (True, True), entries, LinkLook(LagReport(lags, {}), holds), judge_heartbeat(owner, AT_MS + age_ms), ""

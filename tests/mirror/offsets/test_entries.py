@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.entries import (
     Block,
     Checkpoint,
@@ -106,6 +107,11 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
             "at_ms": 1_800,
             "detail": "retention",
         },
+    ),
+    (
+        Acceptance("flights", 2, 5, "truncated_start", 1_800, 9, "resume-1"),
+        ["accepted", "flights", 2, 5, "truncated_start"],
+        {"kind": "truncated_start", "stopped_at_ms": 1_800, "source_to": 9, "operation_id": "resume-1"},
     ),
     (LinkRun(RunState.PROMOTED, "op-1", 5), ["link"], {"state": "promoted", "operation_id": "op-1", "at_ms": 5}),
     (Owner(WRITER, "host:1", 5), ["owner"], {"writer": [7, 3], "worker": "host:1", "at_ms": 5}),

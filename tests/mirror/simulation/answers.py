@@ -14,6 +14,7 @@ from broker.wire.messages import (
     create_partitions,
     create_topics,
     describe_configs,
+    describe_producers,
     end_txn,
     find_coordinator,
     incremental_alter_configs,
@@ -68,6 +69,7 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
     ApiKey.TXN_OFFSET_COMMIT: (0, 4),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
 }
@@ -164,6 +166,27 @@ class SimulatedNode(GroupAnswers):
         return offset_for_leader_epoch.OffsetForLeaderEpochResponse(
             topics=[
                 offset_for_leader_epoch.OffsetForLeaderTopicResult(t.topic, [answer(t.topic, p) for p in t.partitions])
+                for t in request.topics
+            ]
+        )
+
+    def describe_producers(self, request: describe_producers.DescribeProducersRequest, refuse: bool) -> Any:
+        def answer(topic: str, index: int) -> describe_producers.PartitionResponse:
+            try:
+                partition = require_leader(self.cluster, self.node_id, topic, index)
+            except BrokerError as error:
+                return describe_producers.PartitionResponse(index, error.error_code)
+            if refuse:
+                return describe_producers.PartitionResponse(index, TRANSIENT)
+            states = [
+                describe_producers.ProducerState(state.producer_id, state.producer_epoch, state.last_sequence)
+                for state in partition.producers
+            ]
+            return describe_producers.PartitionResponse(index, active_producers=states)
+
+        return describe_producers.DescribeProducersResponse(
+            topics=[
+                describe_producers.TopicResponse(t.name, [answer(t.name, index) for index in t.partition_indexes])
                 for t in request.topics
             ]
         )
@@ -319,6 +342,7 @@ _ANSWERS: Final[Mapping[ApiKey, Callable[[SimulatedNode, Any, bool], Any]]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: SimulatedNode.add_offsets_to_txn,
     ApiKey.TXN_OFFSET_COMMIT: SimulatedNode.txn_offset_commit,
     ApiKey.DESCRIBE_CONFIGS: SimulatedNode.describe_configs,
+    ApiKey.DESCRIBE_PRODUCERS: SimulatedNode.describe_producers,
     ApiKey.CREATE_PARTITIONS: SimulatedNode.create_partitions,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: SimulatedNode.alter_configs,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from enum import Enum, auto
 from typing import Final
 
@@ -13,6 +12,9 @@ from tests.mirror.simulation.logs import SimulatedPartition
 from tests.mirror.simulation.oracle import LinkOracle
 from tests.mirror.simulation.writing import SiteLife
 
+AWAY_MAX_S: Final = 15.0
+"""A topic that is deleted is made anew within so long: the link may have looked in between, or not."""
+
 
 class Disaster(Enum):
     SOURCE_EXPIRED = auto()
@@ -20,6 +22,10 @@ class Disaster(Enum):
     SOURCE_RECREATED = auto()
     TARGET_CUT = auto()
     TARGET_RECREATED = auto()
+    SOURCE_DELETED = auto()
+    """And made anew after a while."""
+    TARGET_DELETED = auto()
+    """The link makes it anew."""
 
 
 GAPS: Final = {
@@ -28,13 +34,18 @@ GAPS: Final = {
     Disaster.SOURCE_RECREATED: {GapKind.RECREATED, GapKind.TRUNCATED_END},
     Disaster.TARGET_CUT: {GapKind.TARGET_TRUNCATED},
     Disaster.TARGET_RECREATED: {GapKind.TARGET_TRUNCATED},
+    Disaster.SOURCE_DELETED: {GapKind.DELETED, GapKind.RECREATED, GapKind.TRUNCATED_END},
+    Disaster.TARGET_DELETED: {GapKind.TARGET_TRUNCATED},
 }
 """At what kinds of gaps a partition may stop after it; a topic that is recreated under a session just looks short."""
 
 
-def strike(disaster: Disaster, source: SiteLife, target: SimulatedCluster, oracle: LinkOracle) -> None:
-    """Do it to some partition (or topic) of the link."""
-    rng, name = source.rng, source.rng.choice(source.topics)
+def strike(
+    disaster: Disaster, source: SiteLife, target: SimulatedCluster, oracle: LinkOracle, name: str | None = None
+) -> None:
+    """Do it to some partition (or topic) of the link; `name`: of this topic."""
+    rng = source.rng
+    name = name or rng.choice(source.topics)
     where = TopicPartition(name, rng.randrange(len(source.cluster.topics[name].partitions)))
     there, here = source.cluster.partition(*where), target.partition(*where)
     assert there is not None
@@ -51,7 +62,7 @@ def strike(disaster: Disaster, source: SiteLife, target: SimulatedCluster, oracl
             there.lead_unclean(rng.choice(source.cluster.node_ids), end)
             oracle.partitions[where].strike(gaps, lost=source.forget(where, end))
         case Disaster.SOURCE_RECREATED:
-            _recreate(source.cluster, name, rng)
+            _recreate(source.cluster, name)
             for found, partition in oracle.partitions.items():
                 if found.topic == name:
                     partition.strike(gaps, lost=source.forget(found, 0))
@@ -61,14 +72,38 @@ def strike(disaster: Disaster, source: SiteLife, target: SimulatedCluster, oracl
             end = rng.choice(cut_points(here))
             here.lead_unclean(rng.choice(target.node_ids), end)
             oracle.partitions[where].strike(gaps, arrived_to=end)
-        case Disaster.TARGET_RECREATED if here is not None:
-            _recreate(target, name, rng)
+        case Disaster.SOURCE_DELETED:
+            _delete_for_a_while(source, name)
+            for found, partition in oracle.partitions.items():
+                if found.topic == name:
+                    partition.strike(gaps, lost=source.forget(found, 0))
+        case Disaster.TARGET_RECREATED | Disaster.TARGET_DELETED if here is not None:
+            if disaster is Disaster.TARGET_DELETED:
+                target.delete_topic(name)
+            else:
+                _recreate(target, name)
             for found, partition in oracle.partitions.items():
                 if found.topic == name:
                     partition.strike(gaps, arrived_to=0)
 
 
-def _recreate(site: SimulatedCluster, name: str, rng: random.Random) -> None:
+def _delete_for_a_while(source: SiteLife, name: str) -> None:
+    site, count = source.cluster, len(source.cluster.topics[name].partitions)
+    configs = site.topics[name].configs
+    site.delete_topic(name)
+    source.topics.remove(name)
+    source.away.add(name)
+
+    def make() -> None:
+        site.create_topic(name, count, configs)
+        source.topics.append(name)
+        source.away.remove(name)
+        source.write(site.topics[name].partitions[0])
+
+    site.loop.call_later(source.rng.random() * AWAY_MAX_S, make)
+
+
+def _recreate(site: SimulatedCluster, name: str) -> None:
     count = len(site.topics[name].partitions)
     configs = site.topics[name].configs
     site.delete_topic(name)

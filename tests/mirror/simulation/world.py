@@ -41,6 +41,8 @@ from tests.mirror.simulation.writing import SiteLife
 PATIENCE_S = 600.0
 """Simulated time within which everything must be mirrored once the faults are over: all time-outs one after another."""
 LOOK_EVERY_S = 0.5
+ACCEPTED_AT_ONCE = 0.1
+"""How often an operator accepts, between two actions of the others, what the link stands at."""
 TOPICS = "(flights|quiet|later-.*)"
 PAIR = (("east", "west"), ("west", "east"))
 
@@ -145,6 +147,8 @@ class World:
                 life.write()
         self._start_worker()
         await self._live()
+        while any(life.away for life in self.lives.values()):
+            await asyncio.sleep(LOOK_EVERY_S)
         self._faults = False
         self.network.calm()
         for life in self.lives.values():
@@ -175,6 +179,8 @@ class World:
                 strike(profile.disaster, self.lives["east"], self.sites["west"], self.oracles[0])
             if number == rival_at:
                 self._start_rival()
+            if profile.disaster and not profile.shared and self.rng.random() < ACCEPTED_AT_ONCE:
+                await self._accept(self.oracles[0])
             life = self.rng.choice(lives)
             if self.rng.random() < profile.births:
                 self._bear(life)
@@ -199,7 +205,7 @@ class World:
     def _bear(self, life: SiteLife) -> None:
         chance = self.rng.random()
         if chance < 0.6 and len(life.topics) < self.profile.topics_max:
-            life.make_topic(f"later-{len(life.topics)}", 1)
+            life.make_topic(f"later-{len(life.topics) + len(life.away)}", 1)
         else:
             life.grow()
         life.write()
@@ -300,12 +306,17 @@ class World:
 
     async def _accept_gaps(self, oracle: LinkOracle) -> None:
         """What an operator does who was told of them; again where a worker is just starting."""
-        self.counts["accepted"] += 1
+        await self._accept(oracle)
+        await asyncio.sleep(10 * LOOK_EVERY_S)
+
+    async def _accept(self, oracle: LinkOracle) -> None:
         gaps = [gap for partition in oracle.partitions.values() for gap in partition.stopped_at]
+        if not gaps:
+            return
+        self.counts["accepted"] += 1
         with suppress(FarshoreError):
             async with Cluster(oracle.link.target, client_id="operator", clock=self.clock) as target:
                 await resume_link(oracle.link, target, f"operation-{self.counts['accepted']}", gaps)
-        await asyncio.sleep(10 * LOOK_EVERY_S)
 
     async def _judge(self) -> None:
         """What the links say of themselves, once they had the time to say it."""

@@ -34,6 +34,8 @@ class SiteLife:
         self.written: dict[TopicPartition, list[Written]] = {}
         self.topics: list[str] = []
         """Those that have local writers."""
+        self.away: set[str] = set()
+        """Topics that are deleted, and will be made anew."""
         self._count = 0
         self._open: list[OpenTransaction] = []
         self._idempotent: dict[TopicPartition, tuple[int, int]] = {}

@@ -15,7 +15,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER
 from mirror.link import Link
 from mirror.offsets.hold_entries import Hold, HoldReason
-from mirror.topics.seen import TopicsSeen, find_change, find_holds, lacking_topics, leaders_of
+from mirror.topics.seen import TopicChange, TopicsSeen, find_changes, find_holds, lacking_topics, leaders_of
 
 LINK = Link("l", Site("east", "e:1"), Site("west", "w:1"), (".*",), "prefixed")
 
@@ -66,13 +66,13 @@ def test_why_a_topic_was_not_made_is_told() -> None:
     assert hold == Hold("a", None, HoldReason.TOPIC_NOT_CREATED, str(failure), 7)
 
 
-CHANGES: dict[str, tuple[TopicsSeen, str | None]] = {
+CHANGES: dict[str, tuple[TopicsSeen, TopicChange | None]] = {
     "nothing": (BOTH, None),
     "born at the source": (seen([topic("a", [1, 2]), topic("b", [1])], [topic("east.a", [1, 2])]), None),
-    "gone at the source": (seen([], []), "a at east is gone"),
+    "gone at the source": (seen([], []), TopicChange("a at east is gone", at_target=False)),
     "recreated at the source": (
         seen([topic("a", [1, 2], 1)], [topic("east.a", [1, 2])]),
-        "a at east was deleted and recreated",
+        TopicChange("a at east was deleted and recreated", at_target=False),
     ),
     "grown at the source": (
         seen([topic("a", [1, 2, 1])], [topic("east.a", [1, 2])]),
@@ -80,10 +80,14 @@ CHANGES: dict[str, tuple[TopicsSeen, str | None]] = {
     ),
     "led elsewhere at the source": (seen([topic("a", [1, 3])], [topic("east.a", [1, 2])]), None),
     "led elsewhere at the target": (seen([topic("a", [1, 2])], [topic("east.a", [3, 2])]), None),
-    "gone at the target": (seen([topic("a", [1, 2])], []), "east.a at west is gone"),
+    "gone at the target": (seen([topic("a", [1, 2])], []), TopicChange("east.a at west is gone", at_target=True)),
     "recreated at the target": (
         seen([topic("a", [1, 2])], [topic("east.a", [1, 2], 1)]),
-        "east.a at west was deleted and recreated",
+        TopicChange("east.a at west was deleted and recreated", at_target=True),
+    ),
+    "recreated at both": (
+        seen([topic("a", [1, 2], 1)], [topic("east.a", [1, 2], 1)]),
+        TopicChange("a at east was deleted and recreated", at_target=True),
     ),
     "grown at the target": (
         seen([topic("a", [1, 2])], [topic("east.a", [1, 2, 1])]),
@@ -96,14 +100,22 @@ CHANGES: dict[str, tuple[TopicsSeen, str | None]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_only_what_a_new_session_would_do_otherwise_ends_one(name: str) -> None:
+def test_only_a_topic_that_is_gone_or_another_leaves(name: str) -> None:
     now, expected = CHANGES[name]
-    assert find_change(LINK, BOTH, now) == expected
+    assert find_changes(LINK, BOTH, now) == ({"a": expected} if expected else {})
+
+
+def test_each_topic_leaves_for_itself() -> None:
+    before = seen([topic("a", [1]), topic("b", [1])], [topic("east.a", [1]), topic("east.b", [1])])
+    assert find_changes(LINK, before, BOTH).keys() == {"b"}
+    left = before.without_pairs({"b": "east.b"})
+    assert (set(left.source), set(left.target)) == ({"a"}, {"east.a"})
+    assert not find_changes(LINK, left, BOTH)
 
 
 def test_what_lost_partitions_is_another_topic() -> None:
-    assert find_change(LINK, BOTH, seen([topic("a", [1])], [topic("east.a", [1, 2])])) is not None
-    assert find_change(LINK, BOTH, seen([topic("a", [1, 2])], [topic("east.a", [1])])) is not None
+    assert find_changes(LINK, BOTH, seen([topic("a", [1])], [topic("east.a", [1, 2])]))
+    assert find_changes(LINK, BOTH, seen([topic("a", [1, 2])], [topic("east.a", [1])]))
 
 
 def test_who_leads_is_told_where_it_is_known() -> None:

@@ -256,18 +256,6 @@ async def test_a_topic_that_is_born_while_a_session_starts_is_mirrored(stage: St
         assert not told.of(Event.RESTARTING)
 
 
-async def test_a_target_topic_that_is_deleted_or_grown_is_noticed(stage: Stage) -> None:
-    await stage.write(BAD, *GOOD)
-    async with running(stage.link, limits=LIMITS) as told:
-        await stage.wait_for(BAD, *GOOD)
-        assert not await delete_topics(stage.target, ["gates"])
-        renewed = await told.wait_for(Event.RENEWED)
-        assert "gates at west is gone" in str(renewed[-1]["reason"])
-        await told.wait_for(Event.PARTITION_STOPPED)
-        await stage.write(BAD, NEXT)
-        await stage.wait_for(BAD, NEXT)
-
-
 async def test_a_partition_that_was_held_does_not_forget_that_its_topic_was_recreated(stage: Stage) -> None:
     """The others of a recreated topic go on behind their gaps; one that was not asked keeps the old identity."""
     await stage.write(BAD, NEXT)

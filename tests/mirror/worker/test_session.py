@@ -14,6 +14,7 @@ from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.link import Link
+from mirror.offsets.acceptance import AcceptanceReader
 from mirror.offsets.entries import Owner, Writer
 from mirror.offsets.fence import Fence
 from mirror.offsets.hold_entries import HoldReason
@@ -63,6 +64,7 @@ def session_of(places: Iterable[TopicPartition], clock: ManualClock, told: Told)
         ground=Ground(link, passage, (), {}, writer, StateEntries(link), {}),
         outlet=outlet,
         fence=Fence(writer, {}),
+        acceptances=AcceptanceReader(link, writer.producer_id, 0),
         max_message_bytes={},
         replicators=replicators,
     )

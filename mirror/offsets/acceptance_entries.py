@@ -1,0 +1,34 @@
+"""What a link's state keeps of gaps that an operator has accepted and the link has not seen yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """An operator lets the link go on behind the gap that stopped a partition at `stopped_at_ms`.
+
+    The first four fields and that name one gap (`kind`: a GapKind); `source_to` is where it goes on, for kinds that
+    leave a choice. The one entry that the link's owner does not write: it takes it back, and says what came of it.
+    """
+
+    topic: str
+    partition: int
+    source_from: int
+    kind: str
+    stopped_at_ms: int
+    source_to: int
+    operation_id: str
+
+
+def acceptance_key(entry: Acceptance) -> list[object]:
+    return ["accepted", entry.topic, entry.partition, entry.source_from, entry.kind]
+
+
+def unpack_acceptance(key: list[Any], fields: Mapping[str, Any]) -> Acceptance:
+    """Raises ValueError, TypeError for what is none."""
+    _, topic, partition, source_from, _ = key
+    return Acceptance(topic=topic, partition=partition, source_from=source_from, **fields)

@@ -1,0 +1,165 @@
+"""Topics that go, or are made anew, and gaps that are accepted, while a session runs: nobody else notices."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.client.offsets import log_end_offsets
+from broker.client.topics import delete_topics
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
+from mirror.errors import GapNotOpen
+from mirror.offsets import acceptance, operations
+from mirror.offsets.entries import Gap, GapKind, GapStatus
+from mirror.offsets.operations import resume_link
+from mirror.offsets.state import read_entries
+from mirror.worker.events import Event
+from tests.mirror.harness import (
+    Told,
+    accept_all,
+    contents,
+    eventually,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
+from tests.mirror.worker.stage import BAD, LIMITS, NEXT, OTHER, Stage, open_stage
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    async with open_stage(tmp_path, monkeypatch) as opened:
+        yield opened
+
+
+def assert_one_session(told: Told) -> None:
+    assert (told.count(Event.STARTED), told.of(Event.RENEWED), told.of(Event.RESTARTING)) == (1, [], [])
+
+
+async def gap_of(stage: Stage, where: TopicPartition) -> Gap:
+    gaps = (await read_entries(stage.link, stage.target)).open_gaps()
+    return gaps[where]
+
+
+async def test_a_topic_that_is_deleted_at_the_source_leaves_alone(stage: Stage) -> None:
+    await stage.write(BAD, OTHER)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD, OTHER)
+        ends = await log_end_offsets(stage.target, [BAD])
+        assert not await delete_topics(stage.source, ["gates"])
+        (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
+        assert (stopped["topic"], stopped["reason"]) == ("gates", GapKind.DELETED.value)
+        assert [left["topic"] for left in told.of(Event.TOPIC_LEFT)] == ["gates"]
+        assert await log_end_offsets(stage.target, [BAD]) == ends, "the others have not even a marker of it"
+        entries = await read_entries(stage.link, stage.target)
+        assert not entries.holds
+        assert entries.checkpoints[OTHER].position == 10
+        await stage.write(BAD)
+        await stage.wait_for(BAD)
+        await accept_all(stage.link, stage.target, "op")
+        await told.wait_for(Event.GAP_PASSED)
+        await make_topic(stage.source, "gates")
+        await write(stage.source, OTHER, some_records(100, 5))
+        assert (await told.wait_for(Event.PARTITION_STOPPED, 2))[-1]["reason"] == GapKind.RECREATED.value
+        await accept_all(stage.link, stage.target, "op-2")
+        found = await wait_for_records(stage.target, OTHER, 15)
+        assert contents(found[10:]) == contents(some_records(100, 5))
+        await stage.write(BAD)
+        await stage.wait_for(BAD)
+        assert_one_session(told)
+        entries = await read_entries(stage.link, stage.target)
+        assert not entries.acceptances
+        topics = (await stage.source.metadata(["gates"])).topics
+        assert entries.topic_ids["gates"] == str(topics["gates"].topic_id)
+    async with running(stage.link, limits=LIMITS) as told:
+        await write(stage.source, OTHER, some_records(105, 5))
+        assert contents((await wait_for_records(stage.target, OTHER, 20))[10:]) == contents(some_records(100, 10))
+        assert not told.of(Event.PARTITION_STOPPED)
+
+
+async def test_a_topic_that_is_deleted_at_the_target_is_made_anew_and_stands_alone(stage: Stage) -> None:
+    """Its leader expects the sequences of a log that knows nothing but the fence's marker."""
+    await stage.write(BAD, NEXT, OTHER)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD, NEXT, OTHER)
+        assert not await delete_topics(stage.target, ["flights"])
+        stopped = await told.wait_for(Event.PARTITION_STOPPED, 2)
+        assert {fields["reason"] for fields in stopped} == {GapKind.TARGET_TRUNCATED.value}
+        await stage.write(BAD, NEXT, OTHER)
+        await stage.wait_for(OTHER)
+        await resume_link(stage.link, stage.target, "op", [await gap_of(stage, BAD)])
+        await stage.wait_for(BAD)
+        assert (await gap_of(stage, NEXT)).status is GapStatus.STOPPED
+        assert not await read_all(stage.target, NEXT), "each gap is accepted for itself"
+        await resume_link(stage.link, stage.target, "op-2", [await gap_of(stage, NEXT)])
+        await stage.write(BAD, NEXT, OTHER)
+        await stage.wait_for(BAD, NEXT, OTHER)
+        assert_one_session(told)
+    await stage.write(BAD, NEXT, OTHER)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD, NEXT, OTHER)
+        assert not told.of(Event.PARTITION_STOPPED)
+
+
+async def test_a_batch_that_the_target_refuses_is_stepped_over_by_the_session_that_runs(stage: Stage) -> None:
+    await stage.write(BAD, OTHER)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD, OTHER)
+        stage.west.refuse(BAD, ErrorCode.INVALID_RECORD, ApiKey.PRODUCE)
+        await stage.write(BAD)
+        await told.wait_for(Event.PARTITION_STOPPED)
+        stage.west.heal()
+        await write(stage.source, BAD, some_records(20, 10))
+        await accept_all(stage.link, stage.target, "op")
+        found = await wait_for_records(stage.target, BAD, 20)
+        assert contents(found) == contents(some_records(0, 10) + some_records(20, 10))
+        await stage.write(OTHER)
+        await stage.wait_for(OTHER)
+        assert_one_session(told)
+
+
+async def test_a_gap_that_stopped_the_partition_anew_was_not_accepted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stop is accepted for itself: what was shown to the operator was another one."""
+    await stage.write(BAD)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD)
+        assert not await delete_topics(stage.source, ["flights"])
+        await told.wait_for(Event.PARTITION_STOPPED, 1)
+        gap = await gap_of(stage, BAD)
+    ask = acceptance.ask_to_accept
+
+    async def late(link: object, target: object, acceptances: list[object]) -> None:
+        async with running(stage.link, limits=LIMITS) as told:
+            await make_topic(stage.source, "flights", 2)
+            await told.wait_for(Event.PARTITION_STOPPED)
+        await ask(link, target, acceptances)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(operations, "ask_to_accept", late)
+    with pytest.raises(GapNotOpen):
+        await resume_link(stage.link, stage.target, "op", [gap])
+
+
+async def test_what_is_accepted_while_no_worker_runs_is_seen_by_the_next(stage: Stage) -> None:
+    await stage.write(BAD)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD)
+        assert not await delete_topics(stage.source, ["flights"])
+        await told.wait_for(Event.PARTITION_STOPPED)
+    await accept_all(stage.link, stage.target, "op")
+    assert not (await read_entries(stage.link, stage.target)).open_gaps()
+    async with running(stage.link, limits=LIMITS) as told:
+        await told.wait_for(Event.GAP_PASSED)
+
+        async def seen() -> bool:
+            return not (await read_entries(stage.link, stage.target)).acceptances
+
+        await eventually(seen, "the acceptance to be taken back")
