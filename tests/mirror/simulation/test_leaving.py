@@ -8,8 +8,9 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+from broker.wire.api import ApiKey
 from tests.mirror.simulation.disasters import Disaster, strike
-from tests.mirror.simulation.network import Weather
+from tests.mirror.simulation.network import Fate, Weather
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.world import LOOK_EVERY_S, World
 from tests.mirror.simulation.writing import SiteLife
@@ -22,10 +23,15 @@ SEEN_BY_A_SESSION = [disaster for disaster in Disaster if disaster is not Disast
 ENDS = ("started", "renewed", "restarting", "fenced")
 
 
+SLOW_TARGET = Weather(cursed=ApiKey.PRODUCE, fates=(Fate.HELD,), held_max_s=4.0)
+"""Batches are long on their way, so that topics leave before them."""
+
+
 def choose(rng: random.Random) -> Profile:
     """Nothing else goes wrong."""
     profile = choose_profile(rng)
-    calm = replace(profile, kills=0, rival=Rival.NEVER, disaster=None, held=False, shared=False, weather=Weather())
+    weather = SLOW_TARGET if rng.random() < 0.5 else Weather()
+    calm = replace(profile, kills=0, rival=Rival.NEVER, disaster=None, held=False, shared=False, weather=weather)
     limits = replace(profile.limits, fetch_max_wait_ms=500, topic_refresh_interval_ms=1_000)
     return replace(calm, births=0.2, topics_max=8, actions=40, action_pause_max_s=0.4, limits=limits)
 

@@ -14,7 +14,6 @@ from mirror.worker import latecomers
 from mirror.worker.resume import Evidence
 from mirror.worker.session import Session
 from tests.mirror.simulation.test_leaving import run_world
-from tests.mirror.simulation.trace import Found
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -63,6 +62,6 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     for seed in range(SEEDS):
         try:
             run_world(seed)
-        except (AssertionError, Found):
+        except Exception:  # noqa: BLE001 whatever it was: the worker's own assertions come in groups
             return
     pytest.fail(f"{SEEDS} seeds do not see what is wrong where the worker {plant.__name__}")
