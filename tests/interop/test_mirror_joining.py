@@ -9,17 +9,18 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.log import append
-from broker.client.topics import create_partitions
+from broker.client.topics import create_partitions, delete_topics
 from broker.wire.records import encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
-from mirror.offsets.entries import Writer
+from mirror.offsets.entries import GapKind, Writer
 from mirror.offsets.fence import extend_fence, fence_link
 from mirror.offsets.state import load_link_state
 from mirror.offsets.state_writer import FENCED_CODES, ensure_own_topics
 from mirror.worker.events import Event
 from tests.interop.servers import KafkaServer
 from tests.mirror.harness import (
+    accept_all,
     contents,
     link_between,
     make_topic,
@@ -65,6 +66,38 @@ async def test_a_session_takes_new_topics_and_partitions_in_while_it_runs(pair: 
         for where in (born, grown):
             there = [record.offset for record in await read_all(target, where)]
             assert [found_map.to_target(*where, offset) for offset in range(20)] == there
+
+
+async def test_topics_leave_and_come_again_while_a_session_runs(pair: tuple[str, str]) -> None:
+    """One that the target lost: its leader expects the sequences of a log that holds a marker alone. And one that is
+    made anew at the source."""
+    topic = f"flights-{uuid.uuid4().hex[:8]}"
+    kept, lost, anew = (TopicPartition(f"{topic}-{name}", 0) for name in ("kept", "lost", "anew"))
+    link = link_between(*pair, [f"{topic}.*"])
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        for where in (kept, lost, anew):
+            await make_topic(source, where.topic)
+            await write(source, where, some_records(0, 10))
+        async with running(link) as told:
+            for where in (kept, lost, anew):
+                await wait_for_records(target, where, 10)
+            assert not await delete_topics(target, [lost.topic])
+            assert not await delete_topics(source, [anew.topic])
+            stopped = await told.wait_for(Event.PARTITION_STOPPED, 2)
+            assert {(gap["topic"], gap["reason"]) for gap in stopped} == {
+                (lost.topic, GapKind.TARGET_TRUNCATED),
+                (anew.topic, GapKind.DELETED),
+            }
+            await accept_all(link, target, "op-1")
+            await told.wait_for(Event.GAP_PASSED, 2)
+            await make_topic(source, anew.topic)
+            await told.wait_for(Event.PARTITION_STOPPED, 3)
+            await accept_all(link, target, "op-2")
+            for where in (kept, lost, anew):
+                await write(source, where, some_records(10, 10))
+            for where in (kept, lost, anew):
+                assert contents(await wait_for_records(target, where, 20)) == contents(some_records(0, 20))
+            assert (told.count(Event.STARTED), told.of(Event.RENEWED), told.of(Event.RESTARTING)) == (1, [], [])
 
 
 async def test_a_fence_is_extended_and_moves_no_epoch(pair: tuple[str, str]) -> None:
