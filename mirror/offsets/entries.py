@@ -128,7 +128,7 @@ class GapKind(StrEnum):
     MIXED_ORIGINS = "mixed_origins"
     """Another mirror brought records under one producer id, of which some came from the target and some did not."""
     LEFT_OUT = "left_out"
-    """Records of another site were left to a link that brings them directly and is gone: what it brought is not known."""
+    """Records of another site were left to a link that brings them directly, and is gone: which, nobody knows."""
     DELETED = "deleted"
     """The source has the partition no more; the range is what the mirror had seen of it and not mirrored."""
 

@@ -127,11 +127,7 @@ async def open_link(
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
         holds.add(hold)
     await passage.take(target, [topic.source_topic for topic in topics.mirrored])
-    pairs = {
-        where: there
-        for where, there in partition_pairs(topics.mirrored).items()
-        if where not in holds.current or is_at_source(holds.current[where])  # the fence reaches the target alone
-    }
+    pairs = _within_reach(topics.mirrored, holds)
     claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
     writer = fence.writer
     entries = await state.read(target)
@@ -161,6 +157,15 @@ async def open_link(
         opened.replicators[where] = ground.replicator(evidence[where], opening, limits[where.topic], outlet)
         opened.passed += opening.passed
     return opened
+
+
+def _within_reach(mirrored: Iterable[MirroredTopic], holds: Holds) -> dict[TopicPartition, TopicPartition]:
+    """What can be fenced, which is a matter of the target alone."""
+    return {
+        where: there
+        for where, there in partition_pairs(mirrored).items()
+        if where not in holds.current or is_at_source(holds.current[where])
+    }
 
 
 async def _take_over(
