@@ -138,9 +138,10 @@ async def test_a_gap_that_stopped_the_partition_anew_was_not_accepted(
     ask = acceptance.ask_to_accept
 
     async def late(link: object, target: object, acceptances: list[object]) -> None:
+        await make_topic(stage.source, "flights", 2)
         async with running(stage.link, limits=LIMITS) as told:
-            await make_topic(stage.source, "flights", 2)
-            await told.wait_for(Event.PARTITION_STOPPED)
+            stopped = await told.wait_for(Event.PARTITION_STOPPED, 2)
+            assert {fields["reason"] for fields in stopped} == {GapKind.RECREATED.value}
         await ask(link, target, acceptances)  # type: ignore[arg-type]
 
     monkeypatch.setattr(operations, "ask_to_accept", late)
