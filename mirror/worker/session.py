@@ -141,7 +141,7 @@ class Session:
         self.passage.widen(topic.source_topic for topic in self.ground.mirrored)
 
     def waiting(self) -> list[TopicPartition]:
-        """The partitions that nothing is known to be in the way of, and that the session has not begun with."""
+        """The partitions that are not held each for itself, and that the session has not begun with."""
         holds = self.holds
         return [
             where
@@ -150,7 +150,6 @@ class Session:
             and where.topic not in self.leaving
             and where not in holds.late
             and where not in holds.current
-            and (where.topic, None) not in holds.current
         ]
 
     def is_settled(self, where: TopicPartition) -> bool:

@@ -115,12 +115,14 @@ async def run_topics(session: Session) -> None:
             raise SessionOutdated(lost)
         refuse_other_origins(session)
         await _tidy(session)
-        due = {name for name in lacking_topics(link, seen) if _is_due(session, _key(session, name))}
-        if due and may_follow:
-            report = await sync_topics(link, session.source, session.target, due.__contains__)
+        is_due = partial(_is_due, session)
+        if may_follow and any(map(is_due, lacking_topics(link, seen))):
+            failures = {name: error for name, error in failures.items() if not is_due(name)}
+            # Also what was born since the look: else it would wait for the next one.
+            report = await sync_topics(link, session.source, session.target, is_due)
             session.tell_topics(report)
             session.holds.note_topics({_key(session, name)[0]: error for name, error in report.failures.items()})
-            failures = {name: error for name, error in failures.items() if name not in due} | dict(report.failures)
+            failures |= report.failures
             seen = report.seen
             _send_away(session, seen)
         if may_follow:
@@ -171,8 +173,9 @@ async def _until_look(session: Session, failures: Iterable[str]) -> None:
     session.look_due.clear()
 
 
-def _is_due(session: Session, key: HoldKey) -> bool:
+def _is_due(session: Session, target_topic: str) -> bool:
     """Whether to make or grow a topic: not in the place of one to which something may still be on its way."""
+    key = _key(session, target_topic)
     return key[0] not in session.leaving and session.holds.attempts.is_due(key)
 
 
