@@ -10,7 +10,9 @@ from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.site_role import set_site_role, site_standing
 from broker.client.topics import NewTopic, create_topics
+from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import STATE_PREFIX
 from tests.chaos_runs.content_runs import PARTITIONS, ComparedRun
@@ -36,6 +38,9 @@ class ReplicatedRun(ComparedRun[Trio]):
         return (f"readers-{self.seed}",)
 
     async def make_topic(self, east: Cluster) -> None:
+        standing = await site_standing(east)
+        if standing is not None and not standing.takes_writes:  # since the switchover of an earlier run
+            await set_site_role(east, SiteRole.ACTIVE, f"run {self.seed}", standing)
         configs = {"retention.ms": "-1", "min.insync.replicas": "2"}
         failures = await create_topics(east, [NewTopic(self.topic, PARTITIONS, 3, configs)])
         assert not failures, failures

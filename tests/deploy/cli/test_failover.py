@@ -177,7 +177,7 @@ def test_a_dry_run_prints_a_plan_and_changes_nothing(shell: Shell) -> None:
     before = shell.journals
     plan = json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)
     assert plan["operation"] == "switchover"
-    assert plan["steps"] == ["drain", "fence", "move_groups", "verify"]
+    assert plan["steps"] == ["freeze", "drain", "fence", "move_groups", "hand_over", "verify"]
     assert plan["refusals"] == []
     assert shell.journals == before
 

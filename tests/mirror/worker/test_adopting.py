@@ -168,9 +168,9 @@ async def test_in_a_shared_target_counts_what_links_from_the_source_brought(
         await make_topic(source, where.topic)
         await mirror_in_sessions(link, source, target, where)
         await forget(link, target)
-        await register("north", 7_001, target, where)
+        await register("north", producer_id + 1_000, target, where)
         await register(later, producer_id, target, where)
-        await bring(7_001, target, where)
+        await bring(producer_id + 1_000, target, where)
         found = await compare(link, source, target)
         assert isinstance(found, Adoption)
         assert found.records == 30
