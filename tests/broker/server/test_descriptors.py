@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import resource
@@ -49,9 +50,11 @@ assert soft == hard, (soft, hard)
 
 @contextmanager
 def room_for(files: int) -> Iterator[None]:
-    """Only so many more files can be opened."""
+    """Only so many more files can be opened: the limit is one of their numbers, of which earlier tests leave gaps."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + files, before[1]))
+    used = {int(fd) for fd in os.listdir("/proc/self/fd")}
+    last = next(itertools.islice((fd for fd in itertools.count() if fd not in used), files - 1, None))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, before[1]))
     try:
         yield
     finally:

@@ -6,7 +6,14 @@ import uuid
 from typing import Any
 
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from broker.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.wire_client import batch_of
@@ -106,6 +113,8 @@ async def fetch_by_id(peer: Peer) -> None:
     forgotten = [ForgottenTopic(topic_id=UNKNOWN_ID, partitions=[0])]
     await peer.ask("forget", _fetch(begun.session_id, 2, forgotten_topics_data=forgotten), BY_ID)
     await peer.prepare(DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=30_000), 6, DeleteTopicsResponse)
+    while not (await peer.prepare(_fetch(0, -1, asked), BY_ID, FetchResponse)).responses[0].partitions[0].error_code:
+        pass  # KRaft answers when the controller knows of the deletion, the broker hears of it a little later
     await peer.ask("deleted, asked anew", _fetch(0, -1, asked), BY_ID)
     await peer.ask("deleted while in a session", _fetch(begun.session_id, 3), BY_ID)
 
