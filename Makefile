@@ -12,7 +12,7 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-SERVERS := tests/interop
+SERVERS := $(addprefix tests/,chaos interop)
 COMMANDS := $(addprefix tests/,bench broker deploy monitoring)
 
 export PYTHONDONTWRITEBYTECODE :=

@@ -33,6 +33,8 @@ from tests.mirror.harness import make_topic, read_all
 PARTITIONS = 3
 RATE_BURSTS_PER_S = 12.0
 SETTLE_TIMEOUT = "150s"
+LAST_RECORDS_S = 20.0
+POLL_S = 0.5
 KAFKA_KILLS_MAX = 1
 """A start of Kafka takes a good part of a minute's run."""
 
@@ -197,6 +199,11 @@ class ComparedRun(ABC, Generic[S]):
         if said.code:
             problems.append(f"not healthy after {SETTLE_TIMEOUT}: {said.err.strip()[-600:]} {said.out.strip()[-600:]}")
         status = await asyncio.to_thread(operator.status)
+        # The last records may be younger than a second, and on their way.
+        until_s = time.monotonic() + LAST_RECORDS_S
+        while status["lag_records"] and time.monotonic() < until_s:
+            await asyncio.sleep(POLL_S)
+            status = await asyncio.to_thread(operator.status)
         (self.folder / "status.json").write_text(str(status))
         self.result.gaps = len(status["gaps"])
         if status["gaps"]:
