@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
 from broker.cluster.metadata import Change, ChangeKind, ConfigResource, Configs
 from broker.cluster.metadata_store import ControllerMoved
-from broker.cluster.zookeeper.errors import NoNode
+from broker.cluster.zookeeper.errors import NoNode, NotEmpty
 from broker.cluster.zookeeper.session import ZooKeeper
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from tests.broker.cluster.contract import WAIT_S, elected, next_change, registration, topic
@@ -31,11 +31,17 @@ LEFT_BELOW = (
 
 
 async def remove(hand: ZooKeeper, path: str) -> None:
-    """With all that is under it; what others make again meanwhile too, once."""
-    with suppress(NoNode):
-        for name in await hand.children(path):
-            await remove(hand, f"{path}/{name}")
-        await hand.delete(path)
+    """With all that is under it, and what others make again meanwhile."""
+    while True:
+        try:
+            for name in await hand.children(path):
+                await remove(hand, f"{path}/{name}")
+            await hand.delete(path)
+        except NotEmpty:
+            continue
+        except NoNode:
+            return
+        return
 
 
 @asynccontextmanager
