@@ -6,6 +6,7 @@ be told more than the day itself will tell. What the source says of itself now i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -167,9 +168,7 @@ def _groups(plan: OperationPlan, syncs: GroupSyncs, now_ms: int) -> Iterable[Gro
     for group in plan.snapshot.groups:
         kinds = [move.kind for move in plan.moves if move.group == group.group]
         entry = syncs.by_group.get(group.group)
-        reasons: dict[str, int] = {}
-        for action in entry.waiting.values() if entry is not None else ():
-            reasons[action.value] = reasons.get(action.value, 0) + 1
+        reasons = dict(Counter(action.value for action in entry.waiting.values())) if entry is not None else {}
         if entry is not None and entry.failure:
             reasons["failed"] = len(group.partitions)
         synced_at_ms = group.synced_at_ms
@@ -238,7 +237,4 @@ def _is_empty(start: int | None, end: int | None, seen_end: int | None) -> bool:
 
 def counts_by_kind(findings: Collection[DrillFinding]) -> dict[str, int]:
     """How many there are of each."""
-    counts: dict[str, int] = {}
-    for finding in findings:
-        counts[finding.kind] = counts.get(finding.kind, 0) + 1
-    return counts
+    return dict(Counter(finding.kind for finding in findings))

@@ -13,7 +13,17 @@ from chaos.cleaning import Found, cleaning
 from chaos.scenario import Run, Scenario, run_latency
 from chaos.toxics import Latency, connect, find_server, running_server
 from deploy.cli.parameters import Duration, HostPort
-from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, confirm_plan, emit, output_option, run_async
+from deploy.cli.terminal import (
+    AppContext,
+    CommandRefused,
+    ExitCode,
+    confirm_plan,
+    dry_run_option,
+    emit,
+    output_option,
+    run_async,
+    yes_option,
+)
 
 TOOLS_FOLDERS = (Path(".cache/bin"), Path(__file__).parents[2] / ".cache" / "bin")
 """Where `make chaos` builds the server: below the working folder, or in the checkout that this file runs from."""
@@ -77,8 +87,8 @@ def run_latency_command(
 
 @chaos_group.command("clean")
 @click.option("--toxiproxy", type=HostPort(), help="Look for proxies on this toxiproxy server, too.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed and change nothing.")
-@click.option("--yes", is_flag=True, help="Go on without asking.")
+@dry_run_option("what would be removed")
+@yes_option
 @output_option
 @click.pass_obj
 def clean_command(app: AppContext, toxiproxy: Address | None, dry_run: bool, yes: bool, output: str) -> None:

@@ -17,7 +17,14 @@ from broker.client.fanout import both
 from deploy.cli import failover_tables as display
 from deploy.cli.next_steps import conditions_of, links_back, next_steps
 from deploy.cli.parameters import Duration, GroupName, Moment
-from deploy.cli.terminal import AppContext, ExitCode, output_option, run_async
+from deploy.cli.terminal import (
+    AppContext,
+    ExitCode,
+    dry_run_option,
+    output_option,
+    run_async,
+    yes_option,
+)
 from failover.contact import CLIENT_ID, reach
 from failover.errors import GroupsRead, HookFailed, NotDrained, NotMovable
 from failover.freezing import Freezing, read_roles
@@ -54,8 +61,8 @@ def common_options(command: Any) -> Any:
             metavar="GROUP",
             help="Set this group back where it is ahead at the target; may be given again.",
         ),
-        click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
-        click.option("--yes", is_flag=True, help="Go on without asking."),
+        dry_run_option("the plan"),
+        yes_option,
         output_option,
         click.pass_obj,
     ):

@@ -17,9 +17,11 @@ from deploy.cli.terminal import (
     ExitCode,
     Output,
     confirm_plan,
+    dry_run_option,
     emit,
     output_option,
     run_async,
+    yes_option,
 )
 from mirror.fleet.etcd.store import open_etcd
 from mirror.fleet.keys import FleetKeys
@@ -38,8 +40,6 @@ LINK_COLUMNS = ("link", "state", "worker", "holder", "bytes_per_second", "record
 MOVE_COLUMNS = ("link", "holder", "to")
 
 worker_argument = click.argument("worker")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would move and change nothing.")
-yes_option = click.option("--yes", is_flag=True, help="Go on without asking.")
 timeout_option = click.option(
     "--timeout",
     "timeout_ms",
@@ -112,7 +112,7 @@ def plan_command(context: AppContext, without: str | None, rebalance: bool, outp
 @fleet_group.command("drain")
 @worker_argument
 @click.option("--even-if-links-stop", is_flag=True, help="Also where no other worker can run what it runs.")
-@dry_run_option
+@dry_run_option("what would move")
 @timeout_option
 @yes_option
 @click.pass_obj
@@ -140,7 +140,7 @@ def drain_command(
 
 @fleet_group.command("undrain")
 @worker_argument
-@dry_run_option
+@dry_run_option("what would move")
 @yes_option
 @click.pass_obj
 def undrain_command(context: AppContext, worker: str, dry_run: bool, yes: bool) -> None:
@@ -155,7 +155,7 @@ def undrain_command(context: AppContext, worker: str, dry_run: bool, yes: bool) 
 
 
 @fleet_group.command("rebalance")
-@dry_run_option
+@dry_run_option("what would move")
 @timeout_option
 @yes_option
 @click.pass_obj

@@ -23,9 +23,11 @@ from deploy.cli.terminal import (
     ExitCode,
     Output,
     confirm_plan,
+    dry_run_option,
     emit,
     output_option,
     run_async,
+    yes_option,
 )
 from failover.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
@@ -93,8 +95,8 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
     help="Of gaps of kind target_not_empty: read both logs, and where the target's records are the source's, in their "
     "order, take them for the link's own and go on behind them.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be written and change nothing.")
-@click.option("--yes", is_flag=True, help="Go on without asking.")
+@dry_run_option("what would be written")
+@yes_option
 @click.pass_obj
 def resume_command(
     context: AppContext,
@@ -189,7 +191,7 @@ def _not_paused(link: Link) -> CommandRefused:
 
 @link_group.command("retry")
 @link_option
-@click.option("--yes", is_flag=True, help="Go on without asking.")
+@yes_option
 @click.pass_obj
 def retry_command(context: AppContext, link_name: str | None, yes: bool) -> None:
     """Try now what a link holds, whenever it would be tried next: after a right was given, or a disk was mended.

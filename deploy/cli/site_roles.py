@@ -6,6 +6,7 @@ import getpass
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -16,7 +17,15 @@ from broker.client.site import Site
 from broker.client.site_role import has_no_roles, set_site_role, site_standing, site_standings
 from broker.wire.site_role import SiteRole, SiteStanding
 from deploy.cli.site import site_option
-from deploy.cli.terminal import AppContext, confirm_plan, emit, output_option, run_async
+from deploy.cli.terminal import (
+    AppContext,
+    confirm_plan,
+    dry_run_option,
+    emit,
+    output_option,
+    run_async,
+    yes_option,
+)
 from failover.errors import GateRefused
 
 
@@ -32,6 +41,20 @@ class SiteRow:
     takes_writes: bool | None
     reason: str
     differing: tuple[int, ...] = ()
+
+
+def change_options(command: Any) -> Any:
+    """Decorator: what all commands take that change a role, and the context."""
+    for option in (
+        click.pass_obj,
+        output_option,
+        yes_option,
+        dry_run_option("what would change"),
+        click.option("--reason", default="", help="Why; who and where is noted in any case."),
+        site_option,
+    ):
+        command = option(command)
+    return command
 
 
 @click.group("site")
@@ -54,37 +77,22 @@ def role_command(context: AppContext, names: Sequence[str], output: str) -> None
 
 
 @site_group.command("freeze")
-@site_option
-@click.option("--reason", default="", help="Why; who and where is noted in any case.")
-@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
-@click.option("--yes", is_flag=True, help="Go on without asking.")
-@output_option
-@click.pass_obj
+@change_options
 def freeze_command(context: AppContext, site_name: str, reason: str, dry_run: bool, yes: bool, output: str) -> None:
     """Have every broker of a site refuse writes of clients, which wait. Mirrors and groups' commits go on."""
     _change(context.site(site_name), SiteRole.FROZEN, reason, dry_run=dry_run, yes=yes, output=output)
 
 
 @site_group.command("standby")
-@site_option
-@click.option("--reason", default="", help="Why; who and where is noted in any case.")
-@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
-@click.option("--yes", is_flag=True, help="Go on without asking.")
-@output_option
-@click.pass_obj
+@change_options
 def standby_command(context: AppContext, site_name: str, reason: str, dry_run: bool, yes: bool, output: str) -> None:
     """As freeze, for good: another site is the active one."""
     _change(context.site(site_name), SiteRole.STANDBY, reason, dry_run=dry_run, yes=yes, output=output)
 
 
 @site_group.command("thaw")
-@site_option
-@click.option("--reason", default="", help="Why; who and where is noted in any case.")
 @click.option("--even-if-other-active", is_flag=True, help="Although a linked site takes writes, or does not say.")
-@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
-@click.option("--yes", is_flag=True, help="Go on without asking.")
-@output_option
-@click.pass_obj
+@change_options
 def thaw_command(
     context: AppContext, site_name: str, reason: str, even_if_other_active: bool, dry_run: bool, yes: bool, output: str
 ) -> None:

@@ -135,6 +135,16 @@ def output_option(command: F) -> F:
     )(command)
 
 
+def dry_run_option(shown: str) -> Callable[[F], F]:
+    """Decorator: `--dry-run`, given to the command as `dry_run`; `shown` is what it shows instead of changing it."""
+    return click.option("--dry-run", is_flag=True, help=f"Show {shown} and change nothing.")
+
+
+def yes_option(command: F) -> F:
+    """Decorator: `--yes`, given to the command as `yes`, for `confirm_plan`."""
+    return click.option("--yes", is_flag=True, help="Go on without asking.")(command)
+
+
 def emit(data: object, output: str, *, columns: Sequence[str] | None = None, title: str = "") -> None:
     """Print data on stdout.
 

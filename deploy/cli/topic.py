@@ -12,7 +12,13 @@ from broker.client.topics import NewTopic, create_topic, delete_topics
 from broker.wire.vocabulary import BROKER_DEFAULT
 from deploy.cli.site import run_at_site, site_option
 from deploy.cli.tables import counted
-from deploy.cli.terminal import AppContext, confirm_plan, emit, output_option
+from deploy.cli.terminal import (
+    AppContext,
+    confirm_plan,
+    dry_run_option,
+    emit,
+    output_option,
+)
 
 
 @click.group("topic")
@@ -70,7 +76,7 @@ def describe_command(context: AppContext, site_name: str, topic: str, output: st
 @topic_group.command("delete")
 @site_option
 @click.option("--topic", "topics", multiple=True, required=True, help="Its name; may be given again.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted and change nothing.")
+@dry_run_option("what would be deleted")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 @click.pass_obj
 def delete_command(context: AppContext, site_name: str, topics: Sequence[str], dry_run: bool, yes: bool) -> None:
