@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from confluent_kafka import Consumer
@@ -40,6 +39,7 @@ from tests.chaos_runs.brokers_readers import (
 )
 from tests.chaos_runs.brokers_stage import BrokersStage
 from tests.chaos_runs.brokers_writers import PARTITIONS, Maker, Names, PlainWriter, TransactionalWriter, Workload
+from tests.chaos_runs.hanging import known_hang
 from tests.interop.servers import ServerFailed
 
 HEAL_S: Final = 150.0
@@ -73,6 +73,8 @@ class BrokersResult:
     faults: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+    hung: list[str] = field(default_factory=list)
+    """Clients that hang by a known fault of their library: what they sent is judged like all else."""
     healed_s: float = 0.0
     """From the last fault until all replicas were in sync."""
     settled_s: float = 0.0
@@ -88,7 +90,8 @@ class BrokersResult:
         return "\n     ".join([text, *self.problems[:SHOWN_MAX]])
 
     def _times(self) -> str:
-        return f"healed in {self.healed_s:.1f} s, settled in {self.settled_s:.1f} s, all {self.seconds:.0f} s"
+        hung = f"; hung: {', '.join(self.hung)}" if self.hung else ""
+        return f"healed in {self.healed_s:.1f} s, settled in {self.settled_s:.1f} s, all {self.seconds:.0f} s{hung}"
 
     def _figures(self) -> str:
         transactions = ", ".join(f"{self.transactions[ending]} {ending}" for ending in Ending)
@@ -108,17 +111,12 @@ class BrokersResult:
             found.faults += result.faults
             found.violations += result.violations
         failed = sum(not result.is_good for result in results)
-        return f"{len(results)} seeds, {failed} failed: {found._figures()}"
+        hung = sum(len(result.hung) for result in results)
+        return f"{len(results)} seeds, {failed} failed: {found._figures()}; clients that hung: {hung}"
 
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if count) or "0"
-
-
-def _frames_of(threads: Sequence[threading.Thread]) -> list[FrameType]:
-    """Where they stand: who hangs in a client's library is no finding against the brokers."""
-    frames = sys._current_frames()
-    return [frames[thread.ident] for thread in threads if thread.ident in frames]
 
 
 class BrokersRun:
@@ -132,6 +130,7 @@ class BrokersRun:
         kinds = [kind for kind in FaultKind if kind is not FaultKind.DISK_FULL or stage.can_fill_disks]
         self.faults = faults_that_lose(seed, length_s) if mode.unclean else faults_of(seed, length_s, kinds)
         self.result = BrokersResult(seed)
+        self._hanging: set[threading.Thread] = set()
         self._lacking: list[str] = []
         """What was still to come when it was looked at last."""
         run = f"s{seed}-{time.time_ns() // 1_000_000 % 10**8:x}"
@@ -312,13 +311,20 @@ class BrokersRun:
 
     def _join(self, threads: Sequence[threading.Thread]) -> None:
         give_up_s = time.monotonic() + JOIN_S
+        threads = [thread for thread in threads if thread not in self._hanging]
         for thread in threads:
             thread.join(max(give_up_s - time.monotonic(), 0))
-        left = [thread for thread in threads if thread.is_alive()]
-        if left:
-            names = ", ".join(thread.name for thread in left)
-            self.result.problems.append(f"did not end within {JOIN_S:.0f} s: {names}")
-            self.result.problems += ["".join(traceback.format_stack(frame)) for frame in _frames_of(left)]
+        frames = sys._current_frames()
+        for thread in threads:
+            if not thread.is_alive():
+                continue
+            frame = frames[thread.ident or 0]
+            self._hanging.add(thread)
+            if fault := known_hang(frame):
+                self.result.hung.append(f"{thread.name} {fault}")
+            else:
+                stack = "".join(traceback.format_stack(frame))
+                self.result.problems.append(f"did not end within {JOIN_S:.0f} s: {thread.name}\n{stack}")
 
     def _count(self, findings: Sequence[Finding]) -> None:
         result, history = self.result, self.history
