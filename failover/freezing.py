@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,7 +12,8 @@ from typing import Final
 from broker.base.ending import to_its_end
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
-from broker.client.site_role import SiteRoleChanged, await_site_role, set_site_role, site_standing
+from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
+from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import SiteRole, SiteStanding
 from failover.errors import GateRefused, OperationUnderWay, StillFrozen
@@ -23,40 +26,75 @@ from mirror.api import Link
 class Freezing:
     """What keeps clients from writing. The roles are those of the moment when the plan was made; None: that site's
     brokers refuse nobody (Apache Kafka), or it was not asked. `freezes`: writes at the source stop before the drain.
+    `topics` of the source stop, as regular expressions, and `target_topics` begin at the target; none: all. `others`:
+    topics of the source that the link does not carry, and that stop all the same.
     """
 
     source: SiteStanding | None = None
     target: SiteStanding | None = None
     freezes: bool = False
     hooks: Hooks = field(default_factory=Hooks)
+    topics: tuple[str, ...] = ()
+    target_topics: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def is_enforced(self) -> bool:
         """Whether the source's brokers themselves refuse writes from the freeze on."""
-        return self.source is not None and (self.freezes or not self.source.takes_writes)
+        return self.source is not None and (self.freezes or self.source.covers(self.topics))
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """Whether the source is frozen for other topics: another move is under way, or was cut short."""
+        source = self.source
+        return source is not None and source.role is SiteRole.FROZEN and not source.covers(self.topics)
 
     @property
     def hands_over(self) -> bool:
         """Whether a role is left to be changed once the groups are moved."""
-        becomes_standby = self.is_enforced and self.source is not None and self.source.role is not SiteRole.STANDBY
-        return becomes_standby or (self.target is not None and not self.target.takes_writes)
+        source, target = self.source, self.target
+        becomes_standby = self.is_enforced and source is not None and not source.is_as(self.left(source))
+        return becomes_standby or (target is not None and not target.is_as(self.begun(target)))
+
+    def left(self, source: SiteStanding, reason: str = "") -> SiteStanding:
+        """What the source is to be at the end."""
+        return source.closed(SiteRole.STANDBY, reason, self.topics)
+
+    def begun(self, target: SiteStanding, reason: str = "") -> SiteStanding:
+        """What the target is to be at the end."""
+        return target.opened(reason, self.target_topics)
 
 
 UNFROZEN: Final = Freezing()
 """Nothing keeps clients from writing."""
 
 
-async def read_roles(source: Cluster | None, target: Cluster, *, even_without_source: bool = False) -> Freezing:
-    """The roles of both sites. Raises ClientError where one does not say and may have one; `even_without_source`: of
-    one that cannot be asked in time nothing is known.
+async def read_roles(
+    link: Link, source: Cluster | None, target: Cluster, *, whole_site: bool = False, even_without_source: bool = False
+) -> Freezing:
+    """The roles of both sites, and the topics that a move of the link is about: those that it carries, or
+    (`whole_site`) all. Raises ClientError where a site does not say and may have a role; `even_without_source`: of one
+    that cannot be asked in time nothing is known.
     """
-    known = None
+    known: SiteStanding | None = None
+    others: tuple[str, ...] = ()
     if source is not None and even_without_source:
         with suppress(ClientError, TimeoutError):
-            known = await asyncio.wait_for(_standing(source), SOURCE_ROLE_S)
+            known, others = await asyncio.wait_for(_known(link, source), SOURCE_ROLE_S)
     elif source is not None:
-        known = await _standing(source)
-    return Freezing(known, await _standing(target))
+        known, others = await _known(link, source)
+    standing = await _standing(target)
+    if whole_site or ".*" in link.topics:
+        return Freezing(known, standing, others=others)
+    prefix = "" if link.topic_names == "same" else re.escape(f"{link.source.name}.")
+    target_topics = tuple(f"{prefix}(?:{topic})" if prefix else topic for topic in link.topics)
+    return Freezing(known, standing, topics=link.topics, target_topics=target_topics)
+
+
+async def _known(link: Link, source: Cluster) -> tuple[SiteStanding | None, tuple[str, ...]]:
+    """The source's role, and its topics that the link does not carry."""
+    names = [name for name in await list_topics(source) if not name.startswith("__") and not link.selects_topic(name)]
+    return await _standing(source), tuple(sorted(names))
 
 
 async def _standing(cluster: Cluster) -> SiteStanding | None:
@@ -90,10 +128,11 @@ class Freeze:
         if self._source is None or known is None or not self._plan.is_enforced:
             return
         try:
-            if known.takes_writes:
-                await set_site_role(self._source, SiteRole.FROZEN, self._operation_id, known)
-            else:
+            if known.covers(self._plan.topics):
                 await await_site_role(self._source, known)
+            else:
+                frozen = known.closed(SiteRole.FROZEN, self._operation_id, self._plan.topics)
+                await set_site_role(self._source, frozen.role, self._operation_id, known, frozen.topics)
         except SiteRoleChanged as error:
             raise OperationUnderWay(str(error), hint=error.hint) from error
 
@@ -105,10 +144,12 @@ class Freeze:
     async def _undo(self, because: BaseException) -> None:
         site = self._link.source.name
         try:
-            if self._source is not None and self._plan.source is not None:
+            before = self._plan.source
+            if self._source is not None and before is not None:
                 now = await site_standing(self._source)
                 if now is not None and (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id):
-                    await set_site_role(self._source, SiteRole.ACTIVE, f"{self._operation_id} was given up", now)
+                    why = f"{self._operation_id} was given up"
+                    await set_site_role(self._source, before.role, why, now, before.topics)
             if self._plan.hooks.thaw:
                 await self._run_hook("thaw_hook", self._plan.hooks.thaw)
         except (ClientError, GateRefused) as error:
@@ -119,20 +160,21 @@ class Freeze:
             ) from because
 
     async def hand_over(self, *, even_without_source: bool) -> SiteStanding | None:
-        """The source becomes standby, then the target active -> the source's standing, None where it was not told.
+        """The source becomes standby, then the target active -> the source's standing, None where it was not told. As
+        far as their topics are moved.
 
         `even_without_source`: one that does not take it in time is left. Raises ClientError.
         """
         told = None
         if self._source is not None and self._plan.is_enforced:
-            becoming = _become(self._source, SiteRole.STANDBY, self._operation_id)
+            becoming = _become(self._source, self._plan.left, self._operation_id)
             if even_without_source:
                 with suppress(ClientError, TimeoutError):
                     told = await asyncio.wait_for(becoming, SOURCE_ROLE_S)
             else:
                 told = await becoming
         if self._plan.target is not None:
-            await _become(self._target, SiteRole.ACTIVE, self._operation_id)
+            await _become(self._target, self._plan.begun, self._operation_id)
         return told
 
     async def _run_hook(self, name: str, command: tuple[str, ...]) -> None:
@@ -148,9 +190,14 @@ class Freeze:
         await run_hook(name, command, told)
 
 
-async def _become(cluster: Cluster, role: SiteRole, reason: str) -> SiteStanding | None:
+async def _become(
+    cluster: Cluster, change: Callable[[SiteStanding, str], SiteStanding], reason: str
+) -> SiteStanding | None:
     now = await site_standing(cluster)
-    if now is not None and now.role is role:
+    if now is None:
+        raise has_no_roles(cluster.site.name)
+    wanted = change(now, reason)
+    if wanted.is_as(now):
         await await_site_role(cluster, now)
         return now
-    return await set_site_role(cluster, role, reason, now)
+    return await set_site_role(cluster, wanted.role, reason, now, wanted.topics)

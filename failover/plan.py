@@ -52,6 +52,8 @@ class RefusalReason(StrEnum):
     NO_CONSENT = "no_consent"
     GROUP_NOT_MOVABLE = "group_not_movable"
     HOOK_FAILED = "hook_failed"
+    FROZEN_FOR_OTHERS = "frozen_for_others"
+    CLOSED_AT_TARGET = "closed_at_target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ def plan_switchover(
         if not view.trusted
     ]
     refusals += active_at_source(snapshot.groups)
+    if freezing.is_in_the_way:
+        refusals.append(GateRefusal(RefusalReason.FROZEN_FOR_OTHERS, snapshot.source))
     return OperationPlan(
         Operation.SWITCHOVER,
         snapshot,
@@ -172,6 +176,7 @@ def plan_switchover(
         moves,
         (
             *refusals,
+            *_closed_at_target(snapshot, freezing),
             *_active_at_target(snapshot.groups),
             *_missing(snapshot),
             *not_movable((move for move in moves if not _is_coming(move, snapshot)), left),
@@ -219,12 +224,27 @@ def plan_failover(
         _moving(freezing),
         losses,
         planned,
-        (*refusals, *_in_the_way(snapshot, planned), *_missing(snapshot), *not_movable(planned, left)),
+        (
+            *refusals,
+            *_closed_at_target(snapshot, freezing),
+            *_in_the_way(snapshot, planned),
+            *_missing(snapshot),
+            *not_movable(planned, left),
+        ),
         by_offset_map=moves is None,
         left_groups=left,
         set_back_groups=back,
         freezing=freezing,
     )
+
+
+def _closed_at_target(snapshot: Snapshot, freezing: Freezing) -> Iterable[GateRefusal]:
+    """Where clients could not write although they were moved: the target's role is said in other expressions."""
+    if freezing.target is None:
+        return
+    then = freezing.begun(freezing.target)
+    if any(then.refuses(view.target_topic) for view in snapshot.partitions):
+        yield GateRefusal(RefusalReason.CLOSED_AT_TARGET, snapshot.target)
 
 
 def not_movable(moves: Iterable[GroupMove], left_groups: Container[str]) -> tuple[GateRefusal, ...]:

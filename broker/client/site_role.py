@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -60,15 +60,18 @@ async def site_standing(cluster: Cluster) -> SiteStanding | None:
         await retry.pause(next(iter(failures.values())))
 
 
-async def set_site_role(cluster: Cluster, role: SiteRole, reason: str, known: SiteStanding | None) -> SiteStanding:
-    """Follows `known`, and returns when every broker of the site has said that it goes by it.
+async def set_site_role(
+    cluster: Cluster, role: SiteRole, reason: str, known: SiteStanding | None, topics: Sequence[str] = ()
+) -> SiteStanding:
+    """Follows `known`, and returns when every broker of the site has said that it goes by it. `topics`: regular
+    expressions of those that the role is of; none: all.
 
     Raises SiteHasNoRoles (`known` is None), SiteRoleChanged, SiteRoleNotEverywhere, and ClientError where it is not
     known whether it was changed.
     """
     if known is None:
         raise has_no_roles(cluster.site.name)
-    wanted = known.then(role, reason)
+    wanted = known.then(role, reason, topics)
     configs = [AlterableConfig(name, ConfigOperation.SET, value) for name, value in wanted.configs().items()]
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER_RESOURCE, "", configs)])
     retry = cluster.retry()

@@ -177,7 +177,7 @@ async def _produce(
                 raise _not_in_transaction(header, partition, ErrorCode.INVALID_TXN_STATE)
             # A transaction that has records here already is let come to its end.
             if not (header.is_transactional and _has_begun(partition, header)):
-                broker.broker_configs.check_writable(context.client_id)
+                broker.broker_configs.check_writable(context.client_id, partition.topic)
             result = partition.log.append(records, leader_epoch=partition.leader_epoch, checked=checked)
     except BrokerError as error:
         return PartitionProduceResponse(

@@ -76,7 +76,7 @@ class BrokerConfigs:
 
         def frozen(known: Mapping[str, str]) -> Mapping[str, str]:
             now = site_standing(known)
-            return known if not now.takes_writes else {**known, **now.then(SiteRole.FROZEN, NOBODY_WAS_THERE).configs()}
+            return known if now.covers(()) else {**known, **now.then(SiteRole.FROZEN, NOBODY_WAS_THERE).configs()}
 
         while True:
             with suppress(MetadataConflict):  # another broker, which starts too, was the first
@@ -88,13 +88,14 @@ class BrokerConfigs:
         async with self._turn:
             await self._learn()
 
-    def check_writable(self, client_id: str | None) -> None:
+    def check_writable(self, client_id: str | None, topic: str) -> None:
         """Raises SiteFrozen where records of this client are not to be taken now, or that is not known."""
         is_known = self._learnt_in >= self._store.broker_epoch
-        if is_own_client(client_id) or (is_known and self.site.takes_writes):
+        if is_own_client(client_id) or (is_known and not self.site.refuses(topic)):
             return
         if is_known:
-            raise SiteFrozen(f"this site is {self.site.role}, since {self.site.reason or 'somebody said so'}")
+            what = f"{topic} at this site" if self.site.topics else "this site"
+            raise SiteFrozen(f"{what} is {self.site.role}, since {self.site.reason or 'somebody said so'}")
         self._overdue.set()
         raise SiteFrozen("this broker was registered anew, and has still to read whether its site takes writes")
 

@@ -12,7 +12,7 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.topics.catalogue import CATALOGUE, INT_MAX, LONG_MAX, ConfigType, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
-from broker.wire.site_role import REASON_CHARACTERS_MAX, SITE_EPOCH, SITE_REASON, SITE_ROLE, SiteRole
+from broker.wire.site_role import REASON_CHARACTERS_MAX, SITE_EPOCH, SITE_REASON, SITE_ROLE, SITE_TOPICS, SiteRole
 from broker.wire.vocabulary import ConfigSource
 
 # Kafka's names of those that are not simply the field's name with dots.
@@ -113,6 +113,12 @@ DYNAMIC: Mapping[str, TopicConfig] = MappingProxyType(
                 "",
                 "Who or what changed the site's role last.",
                 pattern=rf"[^\x00-\x1f\x7f]{{0,{REASON_CHARACTERS_MAX}}}",
+            ),
+            TopicConfig(
+                SITE_TOPICS,
+                ConfigType.STRING,
+                "",
+                "A JSON list of regular expressions: the topics that the site's role is of. Empty: all.",
             ),
         )
     }

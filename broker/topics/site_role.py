@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from broker.errors import BrokerError
 from broker.topics.errors import InvalidTopicRequest, TopicError
 from broker.wire.errors import ErrorCode
-from broker.wire.site_role import SITE_CONFIGS, SITE_EPOCH, SiteStanding
+from broker.wire.site_role import SITE_CONFIGS, SITE_EPOCH, SITE_TOPICS, SiteStanding
 
 
 class SiteFrozen(TopicError):
@@ -26,11 +27,13 @@ class SiteRoleMoved(BrokerError):
 
 
 def site_standing(configs: Mapping[str, str]) -> SiteStanding:
-    """The role that these configs of all brokers say. What others wrote past the brokers counts as not written."""
-    try:
-        return SiteStanding.of(configs)
-    except ValueError:
-        return SiteStanding()
+    """The role that these configs of all brokers say. What others wrote past the brokers counts as not written, and
+    topics that cannot be told are all.
+    """
+    for known in (configs, {name: value for name, value in configs.items() if name != SITE_TOPICS}):
+        with suppress(ValueError):
+            return SiteStanding.of(known)
+    return SiteStanding()
 
 
 def check_site_change(before: Mapping[str, str], after: Mapping[str, str], *, default: bool) -> None:
@@ -44,3 +47,7 @@ def check_site_change(before: Mapping[str, str], after: Mapping[str, str], *, de
         raise SiteRoleMoved(
             f"The site is {known.role} in epoch {known.epoch}: a change of that comes with epoch {known.epoch + 1}."
         )
+    try:
+        SiteStanding.of(after)
+    except ValueError as error:
+        raise InvalidTopicRequest(f"That is no role of a site: {error}") from error

@@ -1,20 +1,24 @@
 """A site's role: what its brokers take from clients. farshore's own, carried as configs that all brokers share.
 
-The three are written together, and only with the epoch that follows the one that was read: of two that change the role
+They are written together, and only with the epoch that follows the one that was read: of two that change the role
 at the same time one is refused (`docs/adr/0020-a-sites-role.md`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 SITE_ROLE: Final = "farshore.site.role"
 SITE_EPOCH: Final = "farshore.site.epoch"
 SITE_REASON: Final = "farshore.site.reason"
-SITE_CONFIGS: Final = (SITE_ROLE, SITE_EPOCH, SITE_REASON)
+SITE_TOPICS: Final = "farshore.site.topics"
+SITE_CONFIGS: Final = (SITE_ROLE, SITE_EPOCH, SITE_REASON, SITE_TOPICS)
 REASON_CHARACTERS_MAX: Final = 200
 OWN_CLIENT: Final = "farshore"
 """How the ids of farshore's own clients begin: the mirror, its state, the canary."""
@@ -30,28 +34,81 @@ class SiteRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SiteStanding:
-    """A site's role, since the change `epoch` (0: it was never changed), and who or what changed it."""
+    """A site's role, since the change `epoch` (0: it was never changed), and who or what changed it.
+
+    `topics`: regular expressions, matched in full, of those that the role is of, the others being active; empty: all.
+    """
 
     role: SiteRole = SiteRole.ACTIVE
     epoch: int = 0
     reason: str = ""
+    topics: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> SiteStanding:
-        """Raises ValueError for what is neither a role nor a number."""
+        """Raises ValueError for what is no role, no number, or no list of regular expressions."""
         role = SiteRole(configs.get(SITE_ROLE, SiteRole.ACTIVE))
-        return cls(role, int(configs.get(SITE_EPOCH, "0")), configs.get(SITE_REASON, ""))
+        topics = () if role is SiteRole.ACTIVE else _topics(configs.get(SITE_TOPICS, ""))
+        return cls(role, int(configs.get(SITE_EPOCH, "0")), configs.get(SITE_REASON, ""), topics)
 
     def configs(self) -> dict[str, str]:
-        return {SITE_ROLE: self.role.value, SITE_EPOCH: str(self.epoch), SITE_REASON: self.reason}
+        return {
+            SITE_ROLE: self.role.value,
+            SITE_EPOCH: str(self.epoch),
+            SITE_REASON: self.reason,
+            SITE_TOPICS: json.dumps(self.topics) if self.topics else "",
+        }
 
     @property
     def takes_writes(self) -> bool:
+        """To every topic."""
         return self.role is SiteRole.ACTIVE
 
-    def then(self, role: SiteRole, reason: str) -> SiteStanding:
+    def refuses(self, topic: str) -> bool:
+        return not self.takes_writes and (not self.topics or _is_one_of(self.topics, topic))
+
+    def covers(self, topics: Collection[str]) -> bool:
+        """Whether all these, by their expressions, are refused; none: every topic is."""
+        return not self.takes_writes and (not self.topics or (bool(topics) and set(topics) <= set(self.topics)))
+
+    def then(self, role: SiteRole, reason: str, topics: Iterable[str] = ()) -> SiteStanding:
         """The next standing."""
-        return SiteStanding(role, self.epoch + 1, reason[:REASON_CHARACTERS_MAX])
+        kept = () if role is SiteRole.ACTIVE else tuple(topics)
+        return SiteStanding(role, self.epoch + 1, reason[:REASON_CHARACTERS_MAX], kept)
+
+    def closed(self, role: SiteRole, reason: str, topics: Iterable[str]) -> SiteStanding:
+        """The next standing, where these topics (none: all) are refused beside those that are."""
+        wanted = set(topics)
+        is_all = not wanted or (not self.takes_writes and not self.topics)
+        return self.then(role, reason, () if is_all else sorted(wanted | set(self.topics)))
+
+    def opened(self, reason: str, topics: Iterable[str]) -> SiteStanding:
+        """The next standing, where these topics (none: all) are let in; of a site that refuses all, all are."""
+        wanted = set(topics)
+        left = [topic for topic in self.topics if topic not in wanted] if wanted else []
+        return self.then(self.role if left else SiteRole.ACTIVE, reason, left)
+
+    def is_as(self, other: SiteStanding) -> bool:
+        """Whether both refuse the same in the same role."""
+        return (self.role, self.topics) == (other.role, other.topics)
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    found = json.loads(text) if text else []
+    if not isinstance(found, list) or not all(isinstance(topic, str) for topic in found):
+        raise ValueError(f"{text} is no list of regular expressions")
+    for topic in found:
+        try:
+            re.compile(topic)
+        except re.error as error:
+            raise ValueError(f"{topic!r} is no regular expression: {error}") from error
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _is_one_of(patterns: tuple[str, ...], topic: str) -> bool:
+    """Asked for each batch of a producer."""
+    return any(re.fullmatch(pattern, topic) for pattern in patterns)
 
 
 def is_own_client(client_id: str | None) -> bool:

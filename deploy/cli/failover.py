@@ -61,6 +61,11 @@ def common_options(command: Any) -> Any:
             metavar="GROUP",
             help="Set this group back where it is ahead at the target; may be given again.",
         ),
+        click.option(
+            "--whole-site",
+            is_flag=True,
+            help="The source refuses writes to all its topics then, not only to those that the link carries.",
+        ),
         dry_run_option("the plan"),
         yes_option,
         output_option,
@@ -93,6 +98,7 @@ def switchover(
     groups: tuple[str, ...],
     left_groups: tuple[str, ...],
     set_back_groups: tuple[str, ...],
+    whole_site: bool,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -111,11 +117,12 @@ def switchover(
             if not dry_run:
                 stack.enter_context(sole_operation(_journals(app), link.name, _who()))
             sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
+            roles = await read_roles(link, sites.source, sites.target, whole_site=whole_site)
             plan = plan_switchover(
                 mark_interrupted(await sites.look(), _journals(app)),
                 left_groups=left_groups,
                 set_back_groups=set_back_groups,
-                freezing=replace(await read_roles(sites.source, sites.target), freezes=freezes, hooks=app.hooks()),
+                freezing=replace(roles, freezes=freezes, hooks=app.hooks()),
             )
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_ms / 1000)
 
@@ -142,6 +149,7 @@ def failover(
     groups: tuple[str, ...],
     left_groups: tuple[str, ...],
     set_back_groups: tuple[str, ...],
+    whole_site: bool,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -171,16 +179,17 @@ def failover(
                 moves=None if timestamp_ms is None else await moves_to(snapshot, sites.target, timestamp_ms),
                 left_groups=left_groups,
                 set_back_groups=set_back_groups,
-                freezing=await _freezing_source(sites),
+                freezing=await _freezing_source(sites, whole_site),
             )
             return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=0.0)
 
     raise SystemExit(run_async(main()))
 
 
-async def _freezing_source(sites: Sites) -> Freezing:
+async def _freezing_source(sites: Sites, whole_site: bool) -> Freezing:
     """A source that is left becomes the standby site, as far as it is there."""
-    return replace(await read_roles(sites.source, sites.target, even_without_source=True), freezes=True)
+    roles = await read_roles(sites.link, sites.source, sites.target, whole_site=whole_site, even_without_source=True)
+    return replace(roles, freezes=True)
 
 
 async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> Sites:
@@ -236,7 +245,8 @@ async def _decide(
     back = links_back(sites.link, app.links())
     conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
     takes_writes = plan.freezing.target is not None and result.source_role is None  # both are ours, or neither
-    steps = next_steps(result, sites.link, back, conditions, takes_writes=takes_writes)
+    topics = plan.freezing.topics
+    steps = next_steps(result, sites.link, back, conditions, takes_writes=takes_writes, topics=topics)
     display.print_result(result, steps, output)
     if not result.verified:
         return ExitCode.ERROR

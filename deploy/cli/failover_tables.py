@@ -45,6 +45,7 @@ MOVE_COLUMNS = (
 )
 STRANDED_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
+OTHERS_SHOWN = 10
 WIDTH = 80
 """Of a terminal, for what is told in sentences."""
 NOT_FENCED = (
@@ -104,6 +105,14 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: (
         "it cannot be told whether the group {subject} has consumers at the target",
         "see `farshore group describe --site SITE --group {subject}` for the reason, then try again",
+    ),
+    RefusalReason.FROZEN_FOR_OTHERS: (
+        "the source site {subject} is frozen for other topics, so another move is under way there, or was cut short",
+        "see `farshore site role`; wait for it, run it again, or `farshore site thaw --site {subject}`",
+    ),
+    RefusalReason.CLOSED_AT_TARGET: (
+        "the target site {subject} refuses writes to topics of the link, and would go on to",
+        "see `farshore site role`; let them in: `farshore site thaw --site {subject}`",
     ),
     RefusalReason.NOT_DRAINED: (
         "the mirror of {subject} did not come to the source's end",
@@ -231,12 +240,20 @@ def _freezing(plan: OperationPlan) -> Iterable[str]:
     """What keeps the source's clients from writing, or that nothing does."""
     source, freezing = plan.snapshot.source, plan.freezing
     if freezing.source is not None and not freezing.source.takes_writes:
-        yield f"{source} is {freezing.source.role} already, since {freezing.source.reason or 'somebody said so'}"
+        of = f" for {', '.join(freezing.source.topics)}" if freezing.source.topics else ""
+        yield f"{source} is {freezing.source.role} already{of}, since {freezing.source.reason or 'somebody said so'}"
     if plan.operation is Operation.SWITCHOVER:
-        if freezing.is_enforced:
+        if freezing.is_enforced and freezing.topics:
+            topics = ", ".join(freezing.topics)
+            yield f"no client writes at {source} from the freeze on, to {topics}; for those it is the standby site then"
+        elif freezing.is_enforced:
             yield f"no client writes at {source} from the freeze on, to any topic; at the end it is the standby site"
         elif not freezing.hooks.freeze:
             yield f"nothing keeps clients from writing at {source}: what comes after the fence is only looked for"
+    if freezing.is_enforced and freezing.others:
+        shown = ", ".join(freezing.others[:OTHERS_SHOWN]) + (", ..." if len(freezing.others) > OTHERS_SHOWN else "")
+        count = counted(len(freezing.others), "topic")
+        yield f"among them {count} that {plan.snapshot.link} does not carry, and that {source} alone has: {shown}"
 
 
 def stranded_line(result: OperationResult) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,9 +50,10 @@ def next_steps(
     conditions: dict[str, LinkCondition],
     *,
     takes_writes: bool = False,
+    topics: Sequence[str] = (),
 ) -> tuple[NextStep, ...]:
     """`conditions`: of the links back, by their names; `takes_writes`: the source does still, or will when it is back,
-    and its brokers could be told not to. Pure.
+    and its brokers could be told not to, for these `topics` (none: all). Pure.
     """
     here, there = link.source.name, link.target.name
     if not result.verified:
@@ -64,7 +66,8 @@ def next_steps(
     lost = result.operation is Operation.FAILOVER
     if lost and takes_writes:
         what = f"as soon as {here} answers, and before a producer reaches it"
-        steps.append(NextStep(what, f"farshore site standby --site {here}"))
+        of = "".join(f" --topic {shlex.quote(topic)}" for topic in topics)
+        steps.append(NextStep(what, f"farshore site standby --site {here}{of}"))
     if lost:
         what = f"when {here} is back, before a producer is: what only it has is the lag of the link"
         steps.append(NextStep(what, f"farshore status --link {link.name} --all"))

@@ -32,7 +32,8 @@ from failover.errors import GateRefused
 @dataclass(frozen=True, slots=True)
 class SiteRow:
     """A site and its role. `takes_writes` None: its brokers refuse nobody (Apache Kafka), or do not say. `differing`:
-    brokers that go by another role than the newest.
+    brokers that go by another role than the newest. `topics`: those that the role is of, the others being active; none:
+    all.
     """
 
     site: str
@@ -41,6 +42,16 @@ class SiteRow:
     takes_writes: bool | None
     reason: str
     differing: tuple[int, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+topics_option = click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="REGEX",
+    help="Only topics like this one, in full; may be given again. Writes to all others are let in.",
+)
 
 
 def change_options(command: Any) -> Any:
@@ -77,17 +88,23 @@ def role_command(context: AppContext, names: Sequence[str], output: str) -> None
 
 
 @site_group.command("freeze")
+@topics_option
 @change_options
-def freeze_command(context: AppContext, site_name: str, reason: str, dry_run: bool, yes: bool, output: str) -> None:
+def freeze_command(
+    context: AppContext, site_name: str, topics: tuple[str, ...], reason: str, dry_run: bool, yes: bool, output: str
+) -> None:
     """Have every broker of a site refuse writes of clients, which wait. Mirrors and groups' commits go on."""
-    _change(context.site(site_name), SiteRole.FROZEN, reason, dry_run=dry_run, yes=yes, output=output)
+    _change(context.site(site_name), SiteRole.FROZEN, reason, dry_run=dry_run, yes=yes, output=output, topics=topics)
 
 
 @site_group.command("standby")
+@topics_option
 @change_options
-def standby_command(context: AppContext, site_name: str, reason: str, dry_run: bool, yes: bool, output: str) -> None:
+def standby_command(
+    context: AppContext, site_name: str, topics: tuple[str, ...], reason: str, dry_run: bool, yes: bool, output: str
+) -> None:
     """As freeze, for good: another site is the active one."""
-    _change(context.site(site_name), SiteRole.STANDBY, reason, dry_run=dry_run, yes=yes, output=output)
+    _change(context.site(site_name), SiteRole.STANDBY, reason, dry_run=dry_run, yes=yes, output=output, topics=topics)
 
 
 @site_group.command("thaw")
@@ -110,7 +127,15 @@ def _linked(context: AppContext, site: Site) -> list[Site]:
 
 
 def _change(
-    site: Site, role: SiteRole, reason: str, *, dry_run: bool, yes: bool, output: str, others: Sequence[Site] = ()
+    site: Site,
+    role: SiteRole,
+    reason: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    topics: Sequence[str] = (),
+    others: Sequence[Site] = (),
 ) -> None:
     """Raises GateRefused, ClientError; SiteHasNoRoles also where nothing is to be changed."""
     who = f"{getpass.getuser()} on {socket.gethostname()}"
@@ -120,24 +145,25 @@ def _change(
             known = await site_standing(cluster)
             if known is None:
                 raise has_no_roles(site.name)
-            wanted = known.then(role, f"{who}: {reason}" if reason else who)
+            wanted = known.then(role, f"{who}: {reason}" if reason else who, topics)
             if known.role is SiteRole.STANDBY and wanted.takes_writes:
-                await _refuse_second_active(site, others)
+                await _refuse_second_active(site, known, others)
             if not dry_run:
                 confirm_plan(_told(site, known, wanted), yes, question=f"Have {site.name} {role}?")
-                wanted = await set_site_role(cluster, role, wanted.reason, known)
+                wanted = await set_site_role(cluster, role, wanted.reason, known, topics)
             return _row_of(site, wanted)
 
     emit(run_async(main()), output, title="would be" if dry_run else "")
 
 
-async def _refuse_second_active(site: Site, others: Sequence[Site]) -> None:
-    """Raises GateRefused where a linked site takes writes, or it is not known."""
+async def _refuse_second_active(site: Site, known: SiteStanding, others: Sequence[Site]) -> None:
+    """Raises GateRefused where a linked site takes writes to what would be let in, or it is not known."""
     for other in others:
         row = await _row(other)
-        if row.takes_writes is not False:
+        is_closed = not row.topics or (known.topics and set(known.topics) <= set(row.topics))
+        if row.takes_writes is not False or not is_closed:
             raise GateRefused(
-                f"{site.name} is a standby site, and {other.name} is {row.role}: both would take writes",
+                f"{site.name} is a standby site, and {other.name} is {_role_of(row)}: both would take writes",
                 hint=f"`farshore switchover` moves back; or `farshore site standby --site {other.name}` first; or add "
                 "--even-if-other-active",
             )
@@ -162,9 +188,16 @@ async def _row(site: Site) -> SiteRow:
 
 def _row_of(site: Site, standing: SiteStanding, differing: tuple[int, ...] = ()) -> SiteRow:
     takes_writes = standing.takes_writes if not differing else None
-    return SiteRow(site.name, standing.role.value, standing.epoch, takes_writes, standing.reason, differing)
+    return SiteRow(
+        site.name, standing.role.value, standing.epoch, takes_writes, standing.reason, differing, standing.topics
+    )
+
+
+def _role_of(row: SiteRow) -> str:
+    return f"{row.role} for {', '.join(row.topics)} only" if row.topics else row.role
 
 
 def _told(site: Site, known: SiteStanding, wanted: SiteStanding) -> str:
-    what = "clients write again" if wanted.takes_writes else "writes of clients wait, to every topic"
+    to = ", ".join(wanted.topics) if wanted.topics else "every topic"
+    what = "clients write again" if wanted.takes_writes else f"writes of clients wait, to {to}"
     return f"{site.name}: {known.role} -> {wanted.role} (epoch {wanted.epoch}): {what}"

@@ -29,7 +29,7 @@ from failover.operation import OperationResult
 from failover.plan import OperationPlan, OperationStep, plan_failover, plan_switchover
 from failover.stranded import StrandedRange, stranded_ranges
 from tests.failover.stage import PARTITIONS, RECORDS, Stage, mirrored, two_sites
-from tests.mirror.harness import eventually, make_topic, read_all, some_records, write
+from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, wait_for_records, write
 
 IMPATIENT = ClientLimits(retry_timeout_ms=1_000)
 """So a writer hears soon that it is to wait; it goes on trying."""
@@ -70,7 +70,7 @@ async def writing(stage: Stage, pauses_s: Sequence[float]) -> AsyncIterator[Writ
 
 
 async def frozen_plan(stage: Stage, hooks: Hooks | None = None) -> OperationPlan:
-    freezing = replace(await read_roles(stage.source, stage.target), freezes=True, hooks=hooks or Hooks())
+    freezing = replace(await read_roles(stage.link, stage.source, stage.target), freezes=True, hooks=hooks or Hooks())
     return plan_switchover(await stage.sites.look(), freezing=freezing)
 
 
@@ -215,8 +215,55 @@ async def test_what_another_left_frozen_is_said_and_stays_so_or_goes_on(tmp_path
         result = await stage.run(plan, stage.sites)
         assert result.verified
         assert await roles(stage) == (SiteRole.STANDBY, SiteRole.ACTIVE)
-        again = await read_roles(stage.source, stage.target)
+        again = await read_roles(stage.link, stage.source, stage.target)
         assert not again.hands_over
+
+
+async def test_only_what_the_link_carries_is_frozen_and_then_closed_and_one_move_leaves_anothers_roles(
+    tmp_path: Path,
+) -> None:
+    """Two links between two sites, a topic each: what the first move closed stays so when the second is given up."""
+    other = TopicPartition("orders", 0)
+    async with two_sites(tmp_path) as stage:
+        await make_topic(stage.source, other.topic, 1)
+        async with mirrored(stage), Cluster(stage.link.source, client_id="shop", limits=IMPATIENT) as shop:
+            plan = await frozen_plan(stage)
+            assert (plan.freezing.topics, plan.freezing.others) == (("flights",), ())
+            assert (await stage.run(plan, stage.sites)).verified
+            moved = await site_standing(stage.source)
+            assert moved is not None
+            assert (moved.role, moved.topics) == (SiteRole.STANDBY, ("flights",))
+            await append(shop, other, encode_batch([Record(0, 1_700_000_000_000, None, b"goes on")]))
+            with pytest.raises(ClientError):
+                await append(shop, PARTITIONS[0], encode_batch([Record(0, 1_700_000_000_000, None, b"waits")]))
+        second = replace(stage, link=replace(stage.link, name="orders-too", topics=("orders",)))
+        async with running(second.link):
+            await wait_for_records(stage.target, other, 1)
+        await write(stage.source, other, some_records(9_000, 1))  # nobody brings it
+        with pytest.raises(NotDrained):
+            await stage.run(await frozen_plan(second), second.sites, drain_timeout_s=0.5)
+        given_up = await site_standing(stage.source)
+        assert given_up is not None
+        assert given_up.is_as(moved), "as it was before, not open"
+        async with running(second.link):
+            assert (await stage.run(await frozen_plan(second), second.sites)).verified
+        both = await site_standing(stage.source)
+        assert both is not None
+        assert (both.role, both.topics) == (SiteRole.STANDBY, ("flights", "orders"))
+        back = Freezing(source=await site_standing(stage.target), target=both, target_topics=("flights",))
+        assert back.begun(both).topics == ("orders",), "the way back opens its own"
+
+
+async def test_a_whole_site_names_the_topics_that_stop_although_the_link_does_not_carry_them(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        await make_topic(stage.source, "orders", 1)
+        whole = await read_roles(stage.link, stage.source, stage.target, whole_site=True)
+        assert (whole.topics, whole.target_topics, whole.others) == ((), (), ("orders",))
+        plan = plan_switchover(await stage.sites.look(), freezing=replace(whole, freezes=True))
+        assert (await stage.run(plan, stage.sites)).verified
+        standing = await site_standing(stage.source)
+        assert standing is not None
+        assert (standing.role, standing.topics) == (SiteRole.STANDBY, ())
 
 
 async def test_two_operators_cannot_both_freeze(tmp_path: Path) -> None:
@@ -255,7 +302,9 @@ async def test_a_failover_has_the_target_active_and_a_source_that_is_there_stand
         async with mirrored(stage):
             pass
         await set_site_role(stage.target, SiteRole.STANDBY, "the pair", await site_standing(stage.target))
-        roles_then = replace(await read_roles(stage.source, stage.target, even_without_source=True), freezes=True)
+        roles_then = replace(
+            await read_roles(stage.link, stage.source, stage.target, even_without_source=True), freezes=True
+        )
         plan = plan_failover(
             await stage.sites.look_past_source(),
             allow_data_loss=True,
@@ -274,7 +323,7 @@ async def test_a_failover_without_its_source_has_the_target_active(tmp_path: Pat
         async with mirrored(stage):
             pass
         await set_site_role(stage.target, SiteRole.STANDBY, "the pair", await site_standing(stage.target))
-        known = replace(await read_roles(None, stage.target, even_without_source=True), freezes=True)
+        known = replace(await read_roles(stage.link, None, stage.target, even_without_source=True), freezes=True)
         plan = plan_failover(
             await stage.without_source.look(), allow_data_loss=True, even_if_source_answers=False, freezing=known
         )

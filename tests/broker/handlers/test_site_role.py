@@ -19,11 +19,12 @@ from broker.client.site_role import (
     site_standing,
     site_standings,
 )
+from broker.topics.site_role import site_standing as standing_of
 from broker.wire.errors import ErrorCode
 from broker.wire.messages import alter_configs
 from broker.wire.messages.incremental_alter_configs import AlterableConfig
 from broker.wire.messages.produce import ProduceResponse
-from broker.wire.site_role import SITE_EPOCH, SITE_REASON, SITE_ROLE, SiteRole, SiteStanding, is_own_client
+from broker.wire.site_role import SITE_EPOCH, SITE_REASON, SITE_ROLE, SITE_TOPICS, SiteRole, SiteStanding, is_own_client
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.cluster.test_three_replicas import NODES, create
 from tests.broker.handlers.test_broker_configs import ALL
@@ -73,6 +74,50 @@ async def test_records_of_clients_wait_and_those_of_farshore_do_not(tmp_path: Pa
             assert await code_as(client, name) == 0
         await change(server.address, ACTIVE)
         assert await code_as(client, "shop") == 0
+
+
+async def test_a_role_of_some_topics_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as client, cluster_at(server.address) as own:
+        for name in ("t", "tt", "orders-1"):
+            await client.create_topic(name)
+        frozen = await set_site_role(own, FROZEN, "a test", await site_standing(own), ["t", "orders-.*"])
+        assert await site_standing(own) == frozen == SiteStanding(FROZEN, 1, "a test", ("t", "orders-.*"))
+        codes = {name: (await client.produce(name, batch_of("x"))).error_code for name in ("t", "tt", "orders-1")}
+        refused = ErrorCode.NOT_ENOUGH_REPLICAS
+        assert codes == {"t": refused, "tt": 0, "orders-1": refused}
+        await client.create_topic("orders-2")
+        assert (await client.produce("orders-2", batch_of("x"))).error_code == refused, "a topic that was born since"
+        for garbage in ("[", '["("]', '"t"', "[1]"):
+            asked = [*changes("frozen", 2), AlterableConfig(SITE_TOPICS, SET, garbage)]
+            assert await alter(client, *asked, name=ALL, kind=BROKER) == ErrorCode.INVALID_REQUEST
+        await change(server.address, ACTIVE)
+        assert await site_standing(own) == SiteStanding(ACTIVE, 2, "a test")
+        assert await code_as(client, "shop") == 0
+
+
+def test_topics_that_cannot_be_told_are_all() -> None:
+    """As when a hand wrote them past the brokers."""
+    known = {SITE_ROLE: "standby", SITE_EPOCH: "4", SITE_TOPICS: "flights"}
+    assert standing_of(known) == SiteStanding(STANDBY, 4)
+    assert standing_of({**known, SITE_ROLE: "asleep"}) == SiteStanding()
+
+
+def test_what_is_closed_adds_up_and_what_is_opened_is_taken_away() -> None:
+    active = SiteStanding()
+    flights = active.closed(FROZEN, "a", ["flights"])
+    assert flights == SiteStanding(FROZEN, 1, "a", ("flights",))
+    both = flights.closed(STANDBY, "b", ["a.*", "flights"])
+    assert both == SiteStanding(STANDBY, 2, "b", ("a.*", "flights"))
+    assert both.opened("c", ["a.*"]) == SiteStanding(STANDBY, 3, "c", ("flights",))
+    assert both.opened("c", ["a.*", "flights"]) == both.opened("c", []) == SiteStanding(ACTIVE, 3, "c")
+    all_ = both.closed(STANDBY, "d", [])
+    assert all_ == SiteStanding(STANDBY, 3, "d")
+    assert all_.closed(FROZEN, "e", ["x"]).topics == (), "what refuses all goes on to"
+    assert all_.opened("e", ["x"]) == SiteStanding(ACTIVE, 4, "e")
+    assert [at.covers(["flights"]) for at in (active, flights, both, all_)] == [False, True, True, True]
+    assert [at.covers([]) for at in (active, flights, both, all_)] == [False, False, False, True]
+    assert [at.refuses("flights") for at in (active, flights, all_)] == [False, True, True]
+    assert not flights.refuses("flights-2")
 
 
 def test_whose_name_begins_alike_is_not_farshore() -> None:

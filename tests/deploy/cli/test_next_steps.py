@@ -42,6 +42,8 @@ def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
 def test_a_lost_source_that_could_refuse_writes_is_to_do_so_before_a_producer_comes() -> None:
     steps = next_steps(LOST, LINK, (BACK,), {}, takes_writes=True)
     assert steps[1].command == "farshore site standby --site east"
+    of_some = next_steps(LOST, LINK, (BACK,), {}, takes_writes=True, topics=["flights", "o-.*"])
+    assert "farshore site standby --site east --topic flights --topic 'o-.*'" in [step.command for step in of_some]
     assert all("standby" not in step.command for step in next_steps(MOVED, LINK, (BACK,), {}, takes_writes=True))
 
 

@@ -50,15 +50,26 @@ def test_a_site_is_frozen_thawed_and_set_standby(tmp_path: Path) -> None:
         assert written(east) is ErrorCode.NOT_ENOUGH_REPLICAS
         shell.run("site thaw --site east --yes", ExitCode.DONE)
         assert written(east) is ErrorCode.NONE
+        some = shell.run("site freeze --site east --topic other --topic o-.* --dry-run", ExitCode.DONE)
+        assert "other, o-.*" in " ".join(some.stdout.split())
+        shell.run("site freeze --site east --topic other --yes", ExitCode.DONE)
+        assert written(east) is ErrorCode.NONE
+        shell.run("site thaw --site east --yes", ExitCode.DONE)
         shell.run("site standby --site east --yes", ExitCode.DONE)
         shown = json.loads(shell.run("site role -o json", ExitCode.DONE).stdout)["items"]
         assert [(row["site"], row["role"], row["epoch"]) for row in shown] == [
-            ("east", "standby", 3),
+            ("east", "standby", 5),
             ("west", "active", 0),
         ]
         two = shell.run("site thaw --site east --yes", ExitCode.REFUSED)
         assert "west is active: both would take writes" in two.stderr
         assert "farshore site standby --site west" in two.stderr
+        shell.run("site standby --site west --topic flights --yes", ExitCode.DONE)
+        part = shell.run("site thaw --site east --yes", ExitCode.REFUSED)
+        assert "west is standby for flights only: both would take writes" in " ".join(part.stderr.split())
+        shell.run("site standby --site east --topic flights --yes", ExitCode.DONE)
+        shell.run("site thaw --site east --yes", ExitCode.DONE)
+        shell.run("site standby --site east --yes", ExitCode.DONE)
         west.kill9()
         assert "west is unknown" in shell.run("site thaw --site east --yes", ExitCode.REFUSED).stderr
         shell.run("site thaw --site east --even-if-other-active --yes", ExitCode.DONE)
