@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -44,6 +44,8 @@ class FakeEtcd:
         self._history: list[Changes] = []
         self._compacted = 0
         self.stores: list[FakeStore] = []
+        self.listeners: list[Callable[[Changes], None]] = []
+        """Hear every change when it is carried out."""
 
     def commit(self, commit: Commit) -> int | None:
         items = self.items
@@ -74,6 +76,8 @@ class FakeEtcd:
                     self._leased[key] = put.lease_id
             changes.append(Change(key, self.items.get(key)))
         self._history.append(Changes(self.revision, tuple(changes)))
+        for listener in self.listeners:
+            listener(self._history[-1])
         for store in self.stores:
             store.hear(self._history[-1])
 

@@ -1,246 +1,68 @@
-"""Fleets on simulated time: a seed is a world, in which workers die, sleep, are cut off from etcd, and etcd goes away.
+"""Fleets on simulated time; `world.py` says what is asserted in each.
 
-The members are the real ones, over etcd in memory; a unit's target is a fence, which lets only the last who opened it
-write. At each opening the worker must hold the unit at etcd, unless it slept between its look and the fence; what
-nothing disturbs any more is run by exactly one worker, and soon.
+FARSHORE_FLEET_SEEDS=FIRST:COUNT runs others than the fixed worlds, FARSHORE_FLEET_SEED one alone.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from mirror.coordinator.current import Current
-from mirror.coordinator.model import Meter, Unit, UnitNotHeld
-from mirror.coordinator.serving import serve_shares
-from mirror.errors import LinkFenced
-from mirror.fleet.keys import FleetKeys, read_holder
-from mirror.fleet.member import FleetCoordinator, FleetMember
-from mirror.fleet.settings import FleetSettings
+from mirror.coordinator.model import Unit
+from mirror.fleet.belief import Belief
+from mirror.fleet.pacing import Pacing
 from mirror.fleet.store import Commit, Put
-from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
-from tests.mirror.fleet.workers import offer_of, untold
-from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
-
-LEASE_S = 2
-SETTINGS = FleetSettings(lease_seconds=LEASE_S, without_etcd_seconds=20)
-KEYS = FleetKeys(SETTINGS.prefix)
-LENGTH_S = 90.0
-QUIET_S = 90.0
-"""After the last fault: the longest pause of a unit that ended by an error is over by then."""
-TAKEOVER_S = LEASE_S + 1.0
-WRITE_EVERY_S = 0.2
-MIB = 1024 * 1024
-NO_FAULTS: tuple[str, ...] = ()
-FAULTS = ("kill", "sleep", "cut", "etcd", "drain", "join", "compact", "lose lease", "stop")
+from mirror.fleet.view import FleetView
+from tests.broker.worlds import Worlds
+from tests.mirror.fleet.fake_etcd import FakeStore
+from tests.mirror.fleet.world import FAULTS, KEYS, LEASE_S, NO_FAULTS, SETTINGS, TAKEOVER_S, World, longest_pause
 
 
-@dataclass
-class Target:
-    """What fences a unit: only the last who opened it writes."""
-
-    opened: dict[Unit, object] = field(default_factory=dict)
-    writes: dict[Unit, list[tuple[float, str]]] = field(default_factory=dict)
+def make_world(seed: int, _folder: Path) -> World:
+    return World(seed, FAULTS)
 
 
-class Worker:
-    """A process: it may sleep, and then nothing of it goes on."""
-
-    def __init__(self, world: World, name: str) -> None:
-        self.world, self.name = world, name
-        self.store = FakeStore(world.etcd, world.chance)
-        self.awake = asyncio.Event()
-        self.awake.set()
-        self.slept_at = -1.0
-        self.task: asyncio.Task[None] | None = None
-        self.cpu_s = 0.0
-
-    def start(self) -> None:
-        self.task = asyncio.ensure_future(self.run())
-
-    async def run(self) -> None:
-        clock, offer = _Sleepy(self), Current(offer_of(self.world.links))
-        coordinator = FleetCoordinator(self.store, self.name, offer, clock, untold, SETTINGS, lambda: self.cpu_s)
-        async with coordinator.member() as member:
-            assert isinstance(member, FleetMember)
-
-            async def run_unit(unit: Unit) -> None:
-                while True:
-                    try:
-                        await self._run_session(member, unit)
-                    except UnitNotHeld:
-                        await self.pause(0.2)
-                    except LinkFenced as error:
-                        await member.goes_on_after(unit, error)
-
-            await serve_shares(member, run_unit)
-
-    async def _run_session(self, member: FleetMember, unit: Unit) -> None:
-        world, permit = self.world, member.permit(unit)
-        await permit.wait()
-        await self.pause(world.chance.uniform(0, 0.2))  # reads states and topics
-        permit.check()
-        checked_at = world.now
-        if world.chance.random() < 0.5:
-            await self.pause(0.0)
-        if self.slept_at < checked_at:
-            world.check_opening(self, unit)
-        session = object()
-        world.target.opened[unit] = session
-        await self.pause(world.chance.uniform(0, 0.2))
-        while True:
-            if world.target.opened[unit] is not session:
-                raise LinkFenced(f"{unit} was taken over")
-            world.target.writes.setdefault(unit, []).append((world.now, self.name))
-            self._count(member.meter(unit), world.rates.get(unit, 0.0))
-            await self.pause(WRITE_EVERY_S)
-
-    def _count(self, meter: Meter, rate: float) -> None:
-        """What one write moves of so many MiB a second, 100 of which keep a core busy."""
-        moved = rate * WRITE_EVERY_S * self.world.chance.uniform(0.5, 1.5)
-        meter.acknowledged_bytes += int(moved * MIB)
-        meter.acknowledged_records += int(moved * 1024)
-        meter.lag_offsets = int(self.world.chance.uniform(0, 1024 * rate))
-        self.cpu_s += moved / 100
-
-    async def pause(self, seconds: float) -> None:
-        await self.world.clock.sleep(seconds)
-        await self.awake.wait()
-
-    def kill9(self) -> None:
-        """Without a word to etcd: the lease runs out."""
-        self.store.is_asleep = True
-        self.store.cut()
-        assert self.task is not None
-        self.task.cancel()
-
-    async def sleep_for(self, seconds: float) -> None:
-        self.awake.clear()
-        self.store.is_asleep = True
-        await self.world.clock.sleep(seconds)
-        self.slept_at = self.world.now
-        self.store.is_asleep = False
-        self.awake.set()
+WORLDS = Worlds("FLEET", make_world, "tests/mirror/fleet/test_simulation.py")
 
 
-class _Sleepy(SimulatedClock):
-    """The clock of a process that may be put to sleep."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__(worker.world.loop)
-        self._worker = worker
-
-    async def sleep(self, seconds: float) -> None:
-        await self._worker.pause(seconds)
-
-
-class World:
-    def __init__(self, seed: int, faults: tuple[str, ...], workers: int = 3, units: int = 7) -> None:
-        self.loop = SimulatedLoop()
-        self.clock = SimulatedClock(self.loop)
-        self.chance = random.Random(seed)
-        self.faults = faults
-        self.links = [f"link-{n}" for n in range(units)]
-        self.units = [Unit(link) for link in self.links]
-        self.target = Target()
-        self.rates: dict[Unit, float] = {}
-        """Of units in MiB per second."""
-        self.workers: list[Worker] = []
-        self._first = workers
-        self._number = 0
-
-    @property
-    def now(self) -> float:
-        return self.loop.now
-
-    def run(self, then: Callable[[], Awaitable[None]] | None = None) -> None:
-        self.loop.run(self._main(then))
-
-    def join(self) -> Worker:
-        worker = Worker(self, f"worker-{self._number}")
-        self._number += 1
-        self.workers.append(worker)
-        worker.start()
-        return worker
-
-    async def _main(self, then: Callable[[], Awaitable[None]] | None) -> None:
-        self.etcd = FakeEtcd(self.clock)
-        for _ in range(self._first):
-            self.join()
-        while self.faults and self.now < LENGTH_S:
-            await self.clock.sleep(self.chance.uniform(0.5, 6.0))
-            await self._fault(self.chance.choice(self.faults))
-        if not self.workers:
-            self.join()
-        await self.clock.sleep(QUIET_S)
-        self.check_quiet()
-        if then is not None:
-            await then()
-        for worker in self.workers:
-            if worker.task is not None and worker.task.done():
-                worker.task.result()
-
-    async def _fault(self, fault: str) -> None:
-        worker = self.chance.choice(self.workers) if self.workers else self.join()
-        match fault:
-            case "kill":
-                worker.kill9()
-                self.workers.remove(worker)
-            case "stop":
-                assert worker.task is not None
-                worker.task.cancel()
-                self.workers.remove(worker)
-            case "sleep":
-                await worker.sleep_for(self.chance.uniform(0.1, 8.0))
-            case "cut":
-                worker.store.cut()
-                await self.clock.sleep(self.chance.choice((0.5, 3.0, 30.0)))
-                worker.store.is_cut = False
-            case "etcd":
-                self.etcd.go_down()
-                await self.clock.sleep(self.chance.choice((0.5, 3.0, 30.0)))
-                self.etcd.come_back()
-            case "drain":
-                key = KEYS.drained(worker.name)
-                await FakeStore(self.etcd).commit(Commit({}, {key: None if key in self.etcd.items else Put("x")}))
-            case "join":
-                self.join()
-            case "compact":
-                self.etcd.compact()
-            case "lose lease":
-                self.etcd.end_lease(self.chance.randrange(1, 30))
-
-    def check_opening(self, worker: Worker, unit: Unit) -> None:
-        item = self.etcd.items.get(KEYS.held(unit))
-        holder = read_holder(item.value) if item is not None else None
-        assert holder is not None, f"{worker.name} opens {unit}, which nobody holds"
-        assert holder.worker == worker.name, f"{worker.name} opens {unit}, which {holder.worker} holds"
-
-    def check_quiet(self) -> None:
-        """Each unit is written by one worker, which is not drained, if any is not; none is idle."""
-        names = {worker.name for worker in self.workers}
-        drained = {name for name in names if KEYS.drained(name) in self.etcd.items}
-        for unit in self.units if names - drained else ():
-            last = [(at, name) for at, name in self.target.writes[unit] if at > self.now - 10]
-            writers = {name for _, name in last}
-            assert len(writers) == 1, f"{unit} is written by {writers or 'nobody'} at the end"
-            assert writers <= names - drained
-            assert longest_pause(last, self.now) < 1.0
+def test_worlds() -> None:
+    if WORLDS.alone is not None:
+        print("\n".join(WORLDS.run_seed(WORLDS.alone).trace))
+        return
+    counts = WORLDS.run_seeds(WORLDS.seeds(24))
+    assert all(counts[fault] for fault in FAULTS), f"faults that never happened: {counts}"
+    assert counts["openings"] > 0
+    assert counts["writes"] > 0
 
 
-def longest_pause(writes: list[tuple[float, str]], until: float) -> float:
-    times = [at for at, _ in writes] + [until]
-    return max(after - before for before, after in pairwise(times))
+def never_asks_who_holds(patch: pytest.MonkeyPatch) -> None:
+    def holds(self: Belief, unit: Unit) -> bool:
+        return self.view is not None and unit in self.view.held and self.view.planned.get(unit) == self.name
+
+    patch.setattr(Belief, "holds", holds)
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_worlds(seed: int) -> None:
-    World(seed, FAULTS).run()
+def plans_only_where_workers_changed(patch: pytest.MonkeyPatch) -> None:
+    """A unit whose worker is gone waits until the fleet has settled."""
+    is_due = Pacing.is_due
+
+    def is_settled(self: Pacing, view: FleetView, now: float) -> bool:
+        return self.settled_in_s(view, now) <= 0 and is_due(self, view, now)
+
+    patch.setattr(Pacing, "is_due", is_settled)
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [(never_asks_who_holds, "opens link-"), (plans_only_where_workers_changed, "has no owner since")],
+)
+def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], words: str) -> None:
+    found = WORLDS.first_finding_of(plant, range(40))
+    assert found is not None
+    assert words in found[1]
 
 
 @pytest.mark.parametrize("seed", range(4))
