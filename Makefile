@@ -75,9 +75,9 @@ etcd:
 
 tools: setup java kcat etcd .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
 
-# BROKERS=3: three at each site.
+# BROKERS=3: three at each site. WORKERS=3: three that share the links.
 demo: setup java .cache/spark/.ready
-	@$(BIN)/farshore demo $(BROKERS:%=--brokers %)
+	@$(BIN)/farshore demo $(BROKERS:%=--brokers %) $(WORKERS:%=--workers %)
 
 # Three runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
 test: tools lint
@@ -108,12 +108,13 @@ lint: setup
 bench: tools
 	@$(BIN)/python -m tests.bench
 
-# Replicas, and whole brokers, in 10,000 simulated worlds each (WORLDS=500: fewer), controllers in 2,000; the long tests,
-# 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), and 100 in which three
-# brokers are under faults (BROKERS_SEEDS). Three hours and more.
+# Replicas, and whole brokers, in 10,000 simulated worlds each, fleets in 5,000 (WORLDS=500: fewer), controllers in 2,000;
+# the long tests, 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), and 100 in
+# which three brokers are under faults (BROKERS_SEEDS). Three hours and more.
 chaos: tools
 	@FARSHORE_REPLICATION_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_CONTROLLER_SEEDS="0:1000" \
-	  FARSHORE_CLUSTER_SEEDS="0:$(or $(WORLDS),10000)" $(PYTEST) --timeout 14400 \
+	  FARSHORE_CLUSTER_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_FLEET_SEEDS="0:$(or $(WORLDS),5000)" \
+	  $(PYTEST) --timeout 14400 tests/mirror/fleet/test_simulation.py::test_worlds \
 	  tests/broker/replication/simulation/test_simulation.py tests/broker/controller/test_cluster_of_brokers.py \
 	  tests/broker/simulation/test_simulation.py
 	FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" FARSHORE_BROKERS_SEEDS="$(or $(BROKERS_SEEDS),100)" \

@@ -27,12 +27,19 @@ from deploy.demo.story import tell
     show_default=True,
     help="Of each site; three of them meet in a ZooKeeper, and each site loses one in mid-write.",
 )
-def demo(report_path: Path, brokers: str) -> None:
+@click.option(
+    "--workers",
+    type=click.Choice(["1", "3"]),
+    default="1",
+    show_default=True,
+    help="That mirror; three of them share their links through an etcd, and one is killed in the middle.",
+)
+def demo(report_path: Path, brokers: str, workers: str) -> None:
     """Two sites on this machine, real flights, a switchover, a lost site, a Spark audit, one HTML report.
 
-    Takes about two minutes, with three brokers at each site three. Nothing is left behind but the report, also after
-    Ctrl-C.
+    Takes about two minutes, with three brokers at each site or three workers three. Nothing is left behind but the
+    report, also after Ctrl-C.
     """
     if not os.access(report_path.resolve().parent, os.W_OK):
         raise click.BadParameter(f"nothing can be written to {report_path.resolve().parent}", param_hint="--report")
-    run_async(tell(report_path, int(brokers)))
+    run_async(tell(report_path, int(brokers), int(workers)))

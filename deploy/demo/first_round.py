@@ -12,6 +12,7 @@ from broker.client.groups import committed_offsets
 from broker.client.log import read_records
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
+from deploy.demo.fleet_round import fleet_round
 from deploy.demo.flights import FLIGHTS_COUNT, flights
 from deploy.demo.leader_kills import LeaderKills
 from deploy.demo.results import GroupContinuity, GroupProof, Progress, SiteContent, TranslationProof
@@ -20,7 +21,6 @@ from deploy.demo.traffic import Acknowledgements, GroupRead, produce, read_as_gr
 from deploy.errors import DemoFailed
 from mirror.api import OffsetMap, load_link_state
 
-START = "start two sites and a mirror"
 READ_AT_EAST_RECORDS = 120_000
 KILL_AT_RECORDS = {"east": FLIGHTS_COUNT // 4, "west": FLIGHTS_COUNT // 2}
 """When each site loses a broker: records written at east, records mirrored to west."""
@@ -33,12 +33,14 @@ WATCH_S = 0.5
 async def first_round(stage: Stage) -> None:
     """Fill, mirror, prove, switch over, read on."""
     several = stage.brokers > 1
-    with stage.step(f"start two sites of {stage.brokers} brokers each and a mirror" if several else START):
+    with stage.step(_start_words(stage)):
         await stage.start_zookeeper()
         await stage.start_site("east")
         await stage.start_site("west")
         await stage.create_topic(FLIGHTS)
         await stage.start_mirror()
+    if stage.workers > 1:
+        await fleet_round(stage)
     with stage.step(f"write {FLIGHTS_COUNT:,} flights at east (zstd) while the mirror carries them to west"):
         kills = await fill(stage)
     if several:
@@ -65,6 +67,12 @@ async def first_round(stage: Stage) -> None:
         stage.result.continuity = continuity(before, after)
         if not stage.result.continuity.holds:
             raise DemoFailed(f"the group lost or repeated records: {stage.result.continuity}")
+
+
+def _start_words(stage: Stage) -> str:
+    sites = f"two sites of {stage.brokers} brokers each" if stage.brokers > 1 else "two sites"
+    mirror = f"{stage.workers} workers that mirror" if stage.workers > 1 else "a mirror"
+    return f"start {sites} and {mirror}"
 
 
 async def fill(stage: Stage) -> LeaderKills:

@@ -33,6 +33,32 @@ class LeaderKill:
 
 
 @dataclass(frozen=True, slots=True)
+class Takeover:
+    """A link whose worker was killed: who ran it, who runs it now, and when after the kill its first record came."""
+
+    link: str
+    before: str
+    after: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetContent:
+    """What a target has of the records that were acknowledged at the source while a worker was killed."""
+
+    acknowledged: int
+    records: int
+    lost_records: int
+    repeated_records: int
+    reordered_partitions: int
+    """Those that are not, record by record, what the source's are."""
+
+    @property
+    def holds(self) -> bool:
+        return self.acknowledged > 0 and self.lost_records == self.repeated_records == self.reordered_partitions == 0
+
+
+@dataclass(frozen=True, slots=True)
 class SiteContent:
     """What was read at a site of what had been acknowledged at the source: each record by its row number."""
 
@@ -122,6 +148,9 @@ class DemoResult:
     brokers: int = 1
     kills: list[LeaderKill] = field(default_factory=list)
     write_pause_seconds: float = 0.0
+    workers: int = 1
+    takeovers: list[Takeover] = field(default_factory=list)
+    fleet_content: FleetContent | None = None
     contents: list[SiteContent] = field(default_factory=list)
     translation: list[TranslationProof] = field(default_factory=list)
     groups: list[GroupProof] = field(default_factory=list)

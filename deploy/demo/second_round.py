@@ -67,12 +67,12 @@ async def write_until_killed(stage: Stage, seen: Acknowledged) -> None:
                 look_at_records += LOOK_EVERY_RECORDS
                 if await _mirrored(stage, west):
                     # The two sites rarely part in one moment: the line goes first, and the site writes on.
-                    stage.processes.stall("mirror")
+                    stage.stall_mirror()
                     kill_at_records = len(seen) + UNSEEN_RECORDS
         else:
             raise DemoFailed(f"the writer ended by itself; {stage.processes.log_tail('writer')}")
         await stage.kill9_site("east")
-        stage.processes.go_on("mirror")
+        stage.let_mirror_go_on()
 
 
 async def _mirrored(stage: Stage, west: Cluster) -> bool:

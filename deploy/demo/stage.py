@@ -29,12 +29,18 @@ from deploy.local.brokers import (
     zookeeper_member,
 )
 from deploy.local.processes import Processes, free_ports, services
+from deploy.tools.etcd import EtcdServer, etcd_program
+from deploy.tools.etcd import command as etcd_command
+from deploy.tools.etcd import serves as etcd_serves
 from deploy.tools.zookeeper import Member
 from mirror.api import Link
 
 LINK = "east-west"
+AIRLINES = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN")
+"""The largest nine; where the mirror is a fleet, each has a topic and a link of its own."""
 FLIGHTS = "flights"
 LIVE = "departures"
+MIRROR = "mirror"
 GROUP = "analysts"
 PARTITIONS = 4
 CONFIG = """
@@ -51,6 +57,18 @@ groups = [".*"]
 
 [audit]
 jars = {jars}
+"""
+FLEET = """
+[fleet]
+etcd = ["{etcd}"]
+"""
+AIRLINE_LINK = """
+[[links]]
+name = "{name}"
+source = "east"
+target = "west"
+topics = ["{topic}"]
+topic_names = "same"
 """
 ALONE = """
 [sites.{site}]
@@ -74,6 +92,9 @@ class Stage:
     link: Link
     sites: dict[str, Brokers]
     zookeeper: Member | None
+    etcd: EtcdServer | None
+    mirrors: tuple[str, ...]
+    """The services that mirror: one, or the workers of a fleet."""
     console: Console
     result: DemoResult
 
@@ -110,8 +131,8 @@ class Stage:
             async with asyncio.timeout(timeout_s):
                 yield
         except TimeoutError as error:
-            told = self.processes.log_tail("mirror")
-            raise DemoFailed(f"waited {timeout_s:.0f} s in vain until {what}; the mirror: {told}") from error
+            told = "; ".join(f"{name}: {self.processes.log_tail(name)}" for name in self.mirrors)
+            raise DemoFailed(f"waited {timeout_s:.0f} s in vain until {what}; {told}") from error
 
     async def command(self, *arguments: str, expect: int = 0) -> Any:
         """Run a `farshore` command with `-o json` and return its document."""
@@ -160,8 +181,35 @@ class Stage:
             *("--config", "retention.ms=-1", *replicas),
         )
 
+    @property
+    def workers(self) -> int:
+        return len(self.mirrors)
+
     async def start_mirror(self) -> None:
-        await self.processes.start("mirror", ["mirror", "run", "--link", LINK], lambda: True)
+        """One process, or a fleet and its etcd."""
+        if self.etcd is None:
+            await self.processes.start(MIRROR, ["mirror", "run", "--link", LINK], lambda: True)
+            return
+        etcd = self.etcd
+        await self.processes.start_program("etcd", etcd_command(etcd), lambda: etcd_serves(etcd))
+        for name in self.mirrors:
+            await self.start_worker(name)
+
+    async def start_worker(self, name: str) -> None:
+        await self.processes.start(name, ["mirror", "run", "--worker", name], lambda: True)
+
+    def stall_mirror(self) -> None:
+        """As a cut line would."""
+        for name in self.mirrors:
+            self.processes.stall(name)
+
+    def let_mirror_go_on(self) -> None:
+        for name in self.mirrors:
+            self.processes.go_on(name)
+
+
+def airline_topic(code: str) -> str:
+    return f"flights-{code}"
 
 
 def spark_jars() -> list[str]:
@@ -177,27 +225,39 @@ def sites_of(brokers: int, ports: Sequence[int]) -> dict[str, Brokers]:
     return {"east": local_brokers("east", east, "east"), "west": local_brokers("west", west, "west")}
 
 
-def configuration(sites: Mapping[str, Brokers], zookeeper: Member | None) -> str:
-    """The demo's farshore.toml; with a ZooKeeper the sites keep their metadata there, each by itself."""
+def configuration(sites: Mapping[str, Brokers], zookeeper: Member | None, etcd: EtcdServer | None) -> str:
+    """The demo's farshore.toml; with a ZooKeeper the sites keep their metadata there, each by itself; with an etcd the
+    mirror is a fleet, which also has a link for each airline.
+    """
     tables = [
         site_tables(site, brokers, f"{zookeeper.address}/{site}")
         if zookeeper is not None
         else ALONE.format(site=site, address=brokers[0].address, name=brokers[0].name)
         for site, brokers in sites.items()
     ]
-    return CONFIG.format(sites="\n".join(tables), link=LINK, flights=FLIGHTS, live=LIVE, jars=json.dumps(spark_jars()))
+    text = CONFIG.format(sites="\n".join(tables), link=LINK, flights=FLIGHTS, live=LIVE, jars=json.dumps(spark_jars()))
+    if etcd is None:
+        return text
+    airlines = [AIRLINE_LINK.format(name=code.lower(), topic=airline_topic(code)) for code in AIRLINES]
+    return "\n".join([text, FLEET.format(etcd=etcd.address), *airlines])
 
 
 @asynccontextmanager
-async def stage(console: Console, result: DemoResult, brokers: int = 1) -> AsyncIterator[Stage]:
-    """Set everything up, with so many brokers at each site; take everything down again, whatever happens."""
+async def stage(console: Console, result: DemoResult, brokers: int = 1, workers: int = 1) -> AsyncIterator[Stage]:
+    """Set everything up, with so many brokers at each site and so many that mirror; take everything down again,
+    whatever happens. Raises ToolsError where an etcd is needed and not there.
+    """
+    if workers > 1:
+        etcd_program()
     with tempfile.TemporaryDirectory(prefix="farshore-demo-") as folder:
-        *ports, zookeeper_port = free_ports(2 * brokers + 1)
+        *ports, zookeeper_port, etcd_port, peer_port = free_ports(2 * brokers + 3)
+        etcd = EtcdServer(etcd_port, peer_port, Path(folder) / "etcd") if workers > 1 else None
+        mirrors = tuple(f"worker-{number}" for number in range(1, workers + 1)) if workers > 1 else (MIRROR,)
         zookeeper = zookeeper_member(Path(folder), zookeeper_port) if brokers > 1 else None
         sites = sites_of(brokers, ports)
         config = Path(folder) / "farshore.toml"
-        config.write_text(configuration(sites, zookeeper))
+        config.write_text(configuration(sites, zookeeper, etcd))
         source, target = (Site(site, ",".join(each.address for each in sites[site])) for site in ("east", "west"))
         link = Link(name=LINK, source=source, target=target, topics=(FLIGHTS, LIVE), groups=(".*",))
         async with services(config, Path(folder), console.width - 2) as processes:
-            yield Stage(processes, link, sites, zookeeper, console, result)
+            yield Stage(processes, link, sites, zookeeper, etcd, mirrors, console, result)

@@ -27,18 +27,18 @@ What to try next
 """
 
 
-async def tell(report_path: Path, brokers: int = 1) -> DemoResult:
-    """Run the demo with so many brokers at each site, and write its report.
+async def tell(report_path: Path, brokers: int = 1, workers: int = 1) -> DemoResult:
+    """Run the demo with so many brokers at each site and so many workers, and write its report.
 
-    Raises DemoFailed when a promise does not hold.
+    Raises DemoFailed when a promise does not hold, ToolsError where something that it needs is not installed.
     """
     from deploy.demo.report import write_report
 
     # The broker that is killed makes its clients complain many times a second; that is the story, not a finding.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(stderr=True)
-    result = DemoResult(started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", brokers=brokers)
-    async with stage(console, result, brokers) as scene:
+    result = DemoResult(started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", brokers=brokers, workers=workers)
+    async with stage(console, result, brokers, workers) as scene:
         await first_round(scene)
         await second_round(scene)
         with scene.step("farshore audit: Spark reads both sites and compares counts and checksums"):
@@ -46,6 +46,7 @@ async def tell(report_path: Path, brokers: int = 1) -> DemoResult:
     write_report(result, report_path)
     show_times(console, result)
     show_kills(console, result)
+    show_takeovers(console, result)
     console.print(f"[bold]Report:[/] {report_path.resolve()}")
     console.print(NEXT, highlight=False)
     return result
@@ -83,3 +84,18 @@ def show_kills(console: Console, result: DemoResult) -> None:
     for found in result.contents:
         counted = f"{found.records:,} records read, {found.lost_records} lost, {found.repeated_records} repeated"
         console.print(f"  {found.site}: {counted}")
+
+
+def show_takeovers(console: Console, result: DemoResult) -> None:
+    """What became of the killed worker's links, and of the records."""
+    if not result.takeovers or result.fleet_content is None:
+        return
+    found, table = result.fleet_content, Table(title="Links of the killed worker", title_justify="left", box=None)
+    for heading in ("link", "ran at", "runs at"):
+        table.add_column(heading)
+    table.add_column("first record after, s", justify="right")
+    for each in result.takeovers:
+        table.add_row(each.link, each.before, each.after, f"{each.seconds:.2f}")
+    console.print(table)
+    counted = f"{found.records:,} records read, {found.lost_records} lost, {found.repeated_records} repeated"
+    console.print(f"  airlines at west: {counted}", highlight=False)

@@ -130,8 +130,8 @@ class Processes:
     def go_on(self, name: str) -> None:
         self._running[name].send_signal(signal.SIGCONT)
 
-    async def run(self, *arguments: str, expect: int = 0) -> CommandResult:
-        """Run a command to its end; DemoFailed when its exit code is not the expected one."""
+    async def run(self, *arguments: str, expect: int | None = 0) -> CommandResult:
+        """Run a command to its end; DemoFailed when its exit code is not the expected one (None: any is)."""
         process = await start_child(
             (*self._prefix, *arguments),
             stdout=asyncio.subprocess.PIPE,
@@ -145,7 +145,7 @@ class Processes:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
         result = CommandResult(process.returncode or 0, stdout.decode(), stderr.decode())
-        if result.exit_code != expect:
+        if expect is not None and result.exit_code != expect:
             said = "\n".join(text.strip() for text in (result.stderr, result.stdout) if text.strip())
             raise DemoFailed(f"`farshore {' '.join(arguments)}` ended with {result.exit_code}, not {expect}:\n{said}")
         return result

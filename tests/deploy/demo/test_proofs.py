@@ -101,7 +101,7 @@ async def test_acknowledgements_are_counted_and_failures_are_none() -> None:
 def test_the_demos_file_has_both_sites_with_all_their_brokers(tmp_path: Path, brokers: int) -> None:
     zookeeper = zookeeper_member(tmp_path, 2181) if brokers > 1 else None
     sites = sites_of(brokers, range(9092, 9092 + 2 * brokers))
-    read = parse(configuration(sites, zookeeper), tmp_path / "farshore.toml")
+    read = parse(configuration(sites, zookeeper, None), tmp_path / "farshore.toml")
     configs = [read.broker_config(each.site, each.node_id) for site in sites.values() for each in site]
     assert [each.listen_port for each in configs] == list(range(9092, 9092 + 2 * brokers))
     assert len({each.data_dir for each in configs}) == 2 * brokers
