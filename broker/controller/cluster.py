@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from broker.cluster.metadata import UNWRITTEN, Configs, LiveBroker, PartitionState, TopicState
+from broker.cluster.orders import Failures
 from broker.controller.elections import (
     Liveness,
     after_restarts,
@@ -269,11 +270,42 @@ class Cluster:
     def still_led_by(self, node: int) -> set[TopicPartition]:
         return {where for where, state in self.states() if state.leader == node}
 
-    def take_failures(self, node: int, wheres: Collection[TopicPartition]) -> States:
-        """Replicas that could not be opened count as gone until their broker is restarted -> the elections."""
-        among: States = {}
-        for where in wheres:
-            if (state := self.elected_state(where)) is not None:
-                self.failed.setdefault(where, set()).add(node)
-                among[where] = state
-        return self.elections(among)
+    # -- replicas that failed ------------------------------------------------------------------------------------
+
+    def take_answer(
+        self, node: int, ordered: Mapping[TopicPartition, PartitionState], failures: Failures
+    ) -> list[TopicPartition]:
+        """What a broker said to an order -> of these another replica should lead. A replica that failed counts as gone
+        until its broker is restarted, it leads after all, or a leader finds it in sync again.
+        """
+        damaged = [w for w, code in failures.items() if code is ErrorCode.KAFKA_STORAGE_ERROR and self.state(w)]
+        for where in damaged:
+            self.failed.setdefault(where, set()).add(node)
+        for where, state in ordered.items():
+            if state.leader == node and where not in failures:
+                self._works(where, {node})
+        return damaged
+
+    def take_joined(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """What leaders have written: who is in sync now, and was not, has a disk that works."""
+        for where, state in states.items():
+            if (before := self.state(where)) is not None:
+                self._works(where, set(state.isr).difference(before.isr))
+        self.take(states)
+
+    def _works(self, where: TopicPartition, nodes: Set[int]) -> None:
+        if where in self.failed and not self.failed[where].difference(nodes):
+            del self.failed[where]
+        elif where in self.failed:
+            self.failed[where] -= nodes
+
+    def elections_without_failed(self, wheres: Collection[TopicPartition]) -> States:
+        return self.elections({w: state for w in wheres if (state := self.elected_state(w)) is not None})
+
+    def failed_leaders(self, node: int, wheres: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Those that it still is to lead, and could not: nobody else can."""
+        return [
+            where
+            for where in wheres
+            if node in self.failed.get(where, ()) and (state := self.state(where)) and state.leader == node
+        ]

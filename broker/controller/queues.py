@@ -41,17 +41,17 @@ class BrokerQueue:
         broker: BrokerOrders,
         clock: Clock,
         deposed: Callable[[], None],
-        failed: Callable[[int, Failures], None],
+        answered: Callable[[int, LeaderAndIsr, Failures], None],
         refused: Callable[[Order, int], None],
     ) -> None:
-        """`deposed` is called when the broker knows of a later controller, `failed` with partitions that could not be
-        led or followed, `refused` with an order that the broker did not carry out, and how many it refused in a row.
+        """`deposed` is called when the broker knows of a later controller, `answered` with an order to lead and follow
+        that was carried out and what failed of it, `refused` with one that was not, and how many it refused in a row.
         """
         self.node_id = node_id
         self._broker = broker
         self._clock = clock
         self._deposed = deposed
-        self._failed = failed
+        self._answered = answered
         self._refused = refused
         self._refusals = 0
         self._orders: asyncio.Queue[tuple[Order, Answer]] = asyncio.Queue()
@@ -132,8 +132,8 @@ class BrokerQueue:
             return True
         if not answer.done():
             answer.set_result(failures)
-        if failures and isinstance(order, LeaderAndIsr) and not self._closed:
-            self._failed(self.node_id, failures)
+        if isinstance(order, LeaderAndIsr) and not self._closed:
+            self._answered(self.node_id, order, failures)
         return False
 
     async def _until_reached(self, order: Order) -> Failures:

@@ -28,7 +28,7 @@ from broker.cluster.metadata import (
     LiveBroker,
 )
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, OutcomeUnknown
-from broker.cluster.orders import BrokerOrders, Failures, Order, StaleBrokerEpoch
+from broker.cluster.orders import BrokerOrders, Failures, LeaderAndIsr, Order, StaleBrokerEpoch
 from broker.controller.cluster import Cluster, States
 from broker.controller.deleting import carry_on, delete, order_removal, remembered
 from broker.controller.errors import NotController, ReignOver
@@ -43,7 +43,6 @@ from broker.controller.queues import Answer, BrokerQueue
 from broker.controller.validation import new_topic_id
 from broker.errors import BrokerError
 from broker.topics.broker_configs import topic_defaults
-from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -66,6 +65,8 @@ IN_DOUBT = (OutcomeUnknown, ControllerMoved, MetadataConflict, ReignOver)
 REFUSED_PAUSE_S: Final = 0.5
 """Before a broker that refused an order is asked again; doubled with each refusal."""
 REFUSED_PAUSE_MAX_S: Final = 10.0
+FAILED_PAUSE_S: Final = 5.0
+"""Before a leader whose disk failed, and that nobody can replace, is asked to lead again."""
 
 OrdersTo = Callable[[LiveBroker], BrokerOrders]
 
@@ -248,7 +249,7 @@ class Reign:
         """Each is told everything first. Before that what is to be removed: it would be set aside, as no order's."""
         for node, broker in sorted(brokers.items()):
             queue = BrokerQueue(
-                node, self._orders_to(broker), self._clock, self._deposed, self._note_failed, self._note_refused(node)
+                node, self._orders_to(broker), self._clock, self._deposed, self._note_answer, self._note_refused(node)
             )
             self.queues[node] = queue
             order_removal(self, [node], self.deleted.values())
@@ -262,8 +263,9 @@ class Reign:
 
         self.spawn(end())
 
-    def _note_failed(self, node: int, failures: Failures) -> None:
-        self.spawn(self._failed(node, failures))
+    def _note_answer(self, node: int, order: LeaderAndIsr, failures: Failures) -> None:
+        if damaged := self.cluster.take_answer(node, order.partitions, failures):
+            self.spawn(self._failed(node, damaged))
 
     def _note_refused(self, node: int) -> Callable[[Order, int], None]:
         def refused(order: Order, refusals: int) -> None:
@@ -281,22 +283,23 @@ class Reign:
                 if renewed is not None:
                     self.queues[node].put(renewed)
 
-    async def _failed(self, node: int, failures: Failures) -> None:
-        """Replicas that could not be opened: another one leads, if one is in sync."""
-        damaged = [where for where, code in failures.items() if code is ErrorCode.KAFKA_STORAGE_ERROR]
+    async def _failed(self, node: int, damaged: Collection[TopicPartition]) -> None:
+        """Replicas that could not be opened, or led: another one leads, if one is in sync; else it is asked again."""
         try:
             async with self.turn_to_write():
-                self.announce(await self.write(self.cluster.take_failures(node, damaged)))
+                self.announce(await self.write(self.cluster.elections_without_failed(damaged)))
         except ReignOver:
             raise
         except BrokerError as error:
             log.warning("no leader was elected in place of broker %d: %s", node, error)
+        await self._clock.sleep(FAILED_PAUSE_S)
+        self.order(self.cluster.failed_leaders(node, damaged), but=self.queues.keys() - {node})
 
     async def _on_isr_changes(self) -> None:
         told = await self.store.take_isr_changes(self.controller)
         known = {where: state for where in told if (state := self.cluster.state(where)) is not None}
         newest = await self.store.partition_states(known)
-        self.cluster.take(newest.states)
+        self.cluster.take_joined(newest.states)
         # Who came in may be gone by now, or have another life: leaders hear of that later than this controller.
         changed = await self.write(self.cluster.elections(newest.states))
         self.order(changed)
@@ -337,7 +340,7 @@ class Reign:
             written = await self.store.write_partition_states(self.controller, states)
             self.cluster.take(written.states)
             newest = await self.store.partition_states({where: states[where] for where in written.refused})
-            self.cluster.take(newest.states)
+            self.cluster.take_joined(newest.states)
             changed |= written.states.keys() | newest.states.keys()
             wanted = self.cluster.elections(newest.states, restarted)
         return changed

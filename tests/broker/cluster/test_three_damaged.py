@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from broker.log.disk import OsDisk
 from broker.wire.buffers import Buffer
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tests.broker.cluster.test_three_replicas import NODES, create, ends, read_all
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.broker.wire_client import WireClient, batch_of
@@ -104,3 +105,66 @@ async def test_the_last_one_in_sync_stays_with_a_disk_that_fails_and_goes_on_whe
                 assert (await client.produce("t", batch_of("no"), acks=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert (await client.produce("t", batch_of("yes"), acks=1)).error_code == 0
             assert await read_all(client) == [*VALUES, "yes"]
+
+
+def fill_the_disks(patch: pytest.MonkeyPatch, folders: Collection[Path]) -> None:
+    """Of partitions: nothing can be noted there any more."""
+    write = OsDisk.write_file
+
+    def full(self: OsDisk, path: Path, data: bytes, *, durable: bool) -> None:
+        if path.parent in folders:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(self, path, data, durable=durable)
+
+    patch.setattr(OsDisk, "write_file", full)
+
+
+async def test_who_could_not_lead_for_a_full_disk_is_in_sync_again_when_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And stays so: it was taken for gone until its next start, and the leader found it in sync, over and over."""
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        first = await begun(cluster)
+        state = cluster.told("t")
+        assert state is not None
+        second = next(node for node in state.isr if node != first)
+        with monkeypatch.context() as patch:
+            fill_the_disks(patch, [tmp_path / str(second) / "t-0"])
+            await cluster.kill(first)
+            third = await cluster.led("t", among=set(NODES) - {first, second})
+        await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == {second, third})
+        state = cluster.told("t")
+        assert state is not None
+        async with cluster.clients() as clients:
+            for name in ("another", "one-more"):  # behind that the controller has heard of all that was before
+                request = CreateTopicsRequest([CreatableTopic(name, 1, 2)])
+                made = await clients[third].ask(request, 7, CreateTopicsResponse)
+                assert made.topics[0].error_code == 0
+                await cluster.led(name)
+            assert (await clients[third].produce("t", batch_of("more"))).error_code == 0
+        after = cluster.told("t")
+        assert after is not None
+        assert (after.leader, after.leader_epoch, set(after.isr)) == (third, state.leader_epoch, {second, third})
+
+
+async def test_where_nobody_can_lead_for_full_disks_the_leader_does_when_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        first = await begun(cluster)
+        others = set(NODES) - {first}
+        with monkeypatch.context() as patch:
+            fill_the_disks(patch, [tmp_path / str(node) / "t-0" for node in others])
+            await cluster.kill(first)
+            await until(lambda: (state := cluster.told("t")) is not None and len(state.isr) == 1)
+            state = cluster.told("t")
+            assert state is not None
+            epoch = state.leader_epoch
+        leader = await cluster.led("t", among=others)
+        await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == others)
+        after = cluster.told("t")
+        assert after is not None
+        assert after.leader_epoch == epoch
+        async with cluster.clients() as clients:
+            assert (await clients[leader].produce("t", batch_of("more"))).error_code == 0
+            assert await read_all(clients[leader]) == [*VALUES, "more"]

@@ -41,7 +41,7 @@ class Unreachable:
 
 def queue_to(broker: Unreachable) -> BrokerQueue:
     return BrokerQueue(
-        2, broker, PausesAlone(), lambda: None, lambda node, failures: None, lambda order, refusals: None
+        2, broker, PausesAlone(), lambda: None, lambda node, order, failures: None, lambda order, refusals: None
     )
 
 
