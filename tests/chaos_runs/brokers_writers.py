@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -248,7 +248,8 @@ class TransactionalWriter:
             if self.chance.random() < 0.8:
                 self._transactions.commit(producer, number)
             else:
-                producer.flush(self.chance.choice([0, QUIET_S]))
+                with suppress(KafkaException):  # a fatal error: the abort meets it as well
+                    producer.flush(self.chance.choice([0, QUIET_S]))
                 self._transactions.abort(producer)
 
 
