@@ -17,7 +17,7 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
 from failover.edges import Span, first_records, last_records
 from failover.limits import COUNT_MS, COUNTED_AT_ONCE
-from failover.losses import PartitionLoss, with_end
+from failover.losses import PartitionLoss, with_end, with_stable_end
 
 
 async def count_losses(
@@ -26,7 +26,8 @@ async def count_losses(
     """The statements, with their records where these could be counted within COUNT_MS; exact only where nothing came
     to the source meanwhile.
 
-    Not counted are those of `shared` partitions: some of their records came from the target, which has them.
+    Not counted are those of `shared` partitions: some of their records came from the target, which has them. Nor those
+    behind the start of an open transaction: until it ends nobody can read them as committed, or not.
     """
     turns = asyncio.Semaphore(COUNTED_AT_ONCE)
     counted: dict[TopicPartition, PartitionLoss] = {}
@@ -38,20 +39,22 @@ async def count_losses(
                 counted[where] = replace(loss, records=records)
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
+    stable = await _ends(source, list(stated), IsolationLevel.READ_COMMITTED)
+    stated = {where: with_stable_end(loss, stable.get(where)) for where, loss in stated.items()}
     with suppress(TimeoutError):
         async with asyncio.timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
             for where, loss in stated.items():
-                if loss.offsets and where not in shared:
+                if loss.offsets and where not in shared and stable.get(where, -1) >= (loss.end_offset or 0):
                     tasks.create_task(count(where, loss))
-    ends = await _ends(source, list(stated))
+    ends = await _ends(source, list(stated), IsolationLevel.READ_UNCOMMITTED)
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
 
 
-async def _ends(source: Cluster, wheres: list[TopicPartition]) -> dict[TopicPartition, int]:
+async def _ends(source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel) -> dict[TopicPartition, int]:
     """Those that are told within the limit."""
     with suppress(ClientError, TimeoutError):
         async with asyncio.timeout(COUNT_MS / 1000):
-            found = await list_each_offset(source, dict.fromkeys(wheres, LATEST))
+            found = await list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation)
             return {where: at.offset for where, at in found.items() if not isinstance(at, ClientError)}
     return {}
 

@@ -31,9 +31,9 @@ class PartitionLoss:
     """Source offsets [first_offset, end_offset) that the target does not have: so many `offsets`.
 
     `records` are the committed ones among them, counted by reading; None where they were not counted. There are
-    never more than offsets. With certainty AT_LEAST more may have been written after `seen_at_ms`; with UNKNOWN
-    nothing is known of the source's end at all. Timestamps are the records' own, Unix milliseconds, None where they
-    cannot be known.
+    never more than offsets. With certainty AT_LEAST more may have been written after `seen_at_ms`, or a transaction is
+    open there, which may end either way; with UNKNOWN nothing is known of the source's end at all. Timestamps are the
+    records' own, Unix milliseconds, None where they cannot be known.
     """
 
     topic: str
@@ -84,6 +84,13 @@ def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
 def with_end(loss: PartitionLoss, source_end: int | None) -> PartitionLoss:
     """After a later look: a source that has gone on since, or does not tell (None), may have more than was seen."""
     if loss.certainty is Certainty.EXACT and (source_end is None or source_end > (loss.end_offset or 0)):
+        return replace(loss, certainty=Certainty.AT_LEAST)
+    return loss
+
+
+def with_stable_end(loss: PartitionLoss, stable_end: int | None) -> PartitionLoss:
+    """A transaction that is open at the source, or not known not to be (None), may bring records there, or none."""
+    if loss.certainty is Certainty.EXACT and (stable_end is None or stable_end < (loss.end_offset or 0)):
         return replace(loss, certainty=Certainty.AT_LEAST)
     return loss
 

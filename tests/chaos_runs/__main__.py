@@ -1,4 +1,4 @@
-"""`python -m tests.chaos_runs brokers|content|fleet|commands|circles|hands`: seeded runs of clusters, and a table."""
+"""`python -m tests.chaos_runs KIND`: seeded runs of clusters of that kind, and a table; `--help` has the kinds."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.chaos_runs.brokers_runs import BrokersResult, Mode
 from tests.chaos_runs.circles import CIRCLES
 from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS, RING
 from tests.chaos_runs.content_runs import ContentResult
+from tests.chaos_runs.loss_runs import LossResult, totals
 from tests.chaos_runs.moments import HandsResult, result_from, table
 from tests.chaos_runs.runner import (
     ALL_ACTIONS,
@@ -29,6 +30,7 @@ from tests.chaos_runs.runner import (
     run_content,
     run_fleet,
     run_hands,
+    run_losses,
     run_replicated,
     shares,
 )
@@ -183,6 +185,29 @@ def hands(
         for done in as_completed(runs):
             results += done.result()
     click.echo(table(results))
+    sys.exit(0 if all(result.is_good for result in results) else 1)
+
+
+@main.command()
+@click.option("--seeds", type=Seeds(), default="12", show_default=True, help="COUNT, FROM:COUNT or N,N,...")
+@click.option("--pair", "pairs", multiple=True, type=click.Choice(list(PAIRS)), help="Default: each kind at each side.")
+@click.option("--jobs", default=1, show_default=True, help="Pairs of clusters at the same time.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
+def losses(seeds: tuple[int, ...], pairs: tuple[str, ...], jobs: int, keep: Path | None) -> None:
+    """Sites are lost amid writes; the loss that a failover states is held against the lost site's disk.
+
+    Plain, transactional and compacted topics, some born late, partitions that grow; the mirror healthy, throttled,
+    stalled or dead. A seed belongs to one pair, in turn; twelve in a row have each mirror on each pair.
+    """
+    pairs = pairs or RING
+    folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
+    click.echo(f"evidence in {folder}", err=True)
+    results: list[LossResult] = []
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=die_with_parent) as pool:
+        runs = [pool.submit(run_losses, pair, share, folder / pair) for pair, share in shares(seeds, pairs)]
+        for done in as_completed(runs):
+            results += done.result()
+    click.echo(totals(results))
     sys.exit(0 if all(result.is_good for result in results) else 1)
 
 

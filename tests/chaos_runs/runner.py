@@ -19,6 +19,7 @@ from tests.chaos_runs.hands_names import NAMES_ACTIONS, NamesRun
 from tests.chaos_runs.hands_runs import HandsRun
 from tests.chaos_runs.hands_sites import SitesRun
 from tests.chaos_runs.hands_topics import PER_TOPIC, TopicsRun
+from tests.chaos_runs.loss_runs import LossResult, LossRun
 from tests.chaos_runs.moments import HandsResult
 from tests.chaos_runs.replicated_runs import ReplicatedRun
 from tests.chaos_runs.trio import two_trios
@@ -103,6 +104,25 @@ def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) 
             results.append(asyncio.run(run.run()))
             print(results[-1].line(), flush=True)
             (folder / f"seed-{seed}" / "result.txt").write_text(results[-1].line())
+    return results
+
+
+def run_losses(pair: str, seeds: Sequence[int], folder: Path) -> list[LossResult]:
+    """The same for sites that are lost while they are written to."""
+    source_kind, target_kind = PAIRS[pair]
+    results = []
+    with (
+        make_cluster(source_kind, folder / "source") as source,
+        make_cluster(target_kind, folder / "target") as target,
+        Toxiproxy(folder / "toxiproxy") as toxiproxy,
+        WarmCommands() as commands,
+    ):
+        for seed in seeds:
+            own = folder / f"seed-{seed}"
+            run = LossRun(seed, pair, (source, target), toxiproxy, commands, own)
+            results.append(asyncio.run(run.run()))
+            print(results[-1].line(), flush=True)
+            (own / "result.txt").write_text(results[-1].line())
     return results
 
 

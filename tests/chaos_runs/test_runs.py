@@ -15,6 +15,7 @@ from tests.chaos_runs.runner import (
     run_content,
     run_fleet,
     run_hands,
+    run_losses,
     run_replicated,
     shares,
 )
@@ -58,3 +59,11 @@ def test_a_command_says_the_truth_while_brokers_die(command: str, tmp_path: Path
 def test_hands_leave_a_correct_mirror_or_a_way_on(pair: str, tmp_path: Path) -> None:
     results = run_hands(pair, HANDS[pair], (), tmp_path)
     assert [result.line() for result in results if not result.is_good] == []
+
+
+@pytest.mark.parametrize(("pair", "seed"), [("ours-3.9.1", 3), ("3.9.1-4.3.0", 1), ("4.3.0-ours", 2)])
+def test_a_stated_loss_is_what_the_lost_disk_has(pair: str, seed: int, tmp_path: Path) -> None:
+    """Two hundred: `python -m tests.chaos_runs losses --seeds 200`."""
+    (result,) = run_losses(pair, [seed], tmp_path)
+    assert result.is_good, result.line()
+    assert result.verdict.lost_records

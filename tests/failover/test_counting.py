@@ -70,6 +70,22 @@ async def test_it_is_not_exact_where_more_has_come(source: Cluster) -> None:
         assert (counted.certainty, counted.records) == (Certainty.AT_LEAST, end - (each.first_offset or 0))
 
 
+async def test_behind_an_open_transaction_nothing_is_counted_and_nothing_is_exact(source: Cluster) -> None:
+    """What is behind it cannot be read as committed yet, and what is in it may become so."""
+    before = 3 * (EACH + 1)
+    async with AIOKafkaProducer(bootstrap_servers=source.site.bootstrap_servers, transactional_id="open") as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(PLAIN.topic, b"open", partition=IN_TRANSACTIONS.partition)
+        await write(source, IN_TRANSACTIONS, some_records(0, 5))
+        stated = loss(IN_TRANSACTIONS, before, before + 6)
+        (counted,) = await count_losses(source, [stated], set())
+        assert counted == replace(stated, certainty=Certainty.AT_LEAST)
+        assert not counted.is_none
+        await producer.commit_transaction()
+    (counted,) = await count_losses(source, [replace(stated, end_offset=before + 7)], set())
+    assert (counted.certainty, counted.records) == (Certainty.EXACT, 6)
+
+
 async def test_what_may_have_come_from_the_target_is_not_counted(source: Cluster) -> None:
     stated = loss(PLAIN, 0, 100)
     assert await count_losses(source, [stated], {PLAIN}) == (stated,)

@@ -1,0 +1,271 @@
+"""A site is lost, or left, while it is written to; what `farshore failover` states as lost is held against its disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.base.address import Address
+from broker.client.cluster import Cluster
+from broker.client.configs import alter_topic_configs
+from broker.client.offsets import log_end_offsets
+from broker.client.site import Site
+from broker.client.topics import list_topics
+from broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from broker.wire.vocabulary import BROKER_RESOURCE, ConfigOperation, TopicPartition
+from chaos.toxics import connect, proxied
+from mirror.link import Link
+from tests.chaos_runs.clusters import ClusterServer
+from tests.chaos_runs.looking import read_committed
+from tests.chaos_runs.loss_judgement import OnDisk, Verdict, judge
+from tests.chaos_runs.loss_writers import CONFIGS, Source
+from tests.chaos_runs.mirror_process import Operator
+from tests.chaos_runs.warm_commands import WarmCommands
+from tests.interop.servers import Toxiproxy
+from tests.mirror.harness import eventually
+
+MIRRORS = ("healthy", "throttled", "stalled", "dead")
+LOST_SHARE = 0.7
+"""Of the sources are killed; the others are left alive, and quiet."""
+LIFE_S = (4.0, 9.0)
+EVENTS = (1, 4)
+"""Topics and partitions that are born meanwhile."""
+THROTTLED_KB_PER_S = 12
+STALLED_FROM_BYTES = "200"
+"""The target's max.message.bytes: most batches are longer."""
+FAILOVER = ("failover", "--allow-data-loss", "--even-if-source-answers", "--even-if-source-partly-there")
+
+
+@dataclass
+class LossResult:
+    """What one seed came to."""
+
+    seed: int
+    pair: str
+    mirror: str = ""
+    is_source_lost: bool = True
+    topics: int = 0
+    partitions: int = 0
+    written: int = 0
+    verdict: Verdict = field(default_factory=Verdict)
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems
+
+    def line(self) -> str:
+        said = self.verdict
+        certainties = " ".join(f"{name} {count}" for name, count in sorted(said.certainties.items()))
+        source = "lost" if self.is_source_lost else "alive"
+        text = (
+            f"{'ok  ' if self.is_good else 'FAIL'} seed {self.seed} {self.pair} mirror {self.mirror} source {source}: "
+            f"{self.written} records in {self.topics} topics, {self.partitions} partitions; lost {said.lost_records} "
+            f"records, {said.lost_offsets} offsets, stated {said.stated_offsets}; {certainties}, unknowable "
+            f"{said.unknowable}; {self.seconds:.0f} s"
+        )
+        return "\n     ".join([text, *self.problems[:10]])
+
+
+class LossRun:
+    """One seed on two running clusters; `folder` keeps what was said."""
+
+    def __init__(
+        self, seed: int, pair: str, sites: tuple[ClusterServer, ClusterServer], toxiproxy: Toxiproxy,
+        commands: WarmCommands, folder: Path,
+    ) -> None:  # fmt: skip
+        self.seed = seed
+        self.source, self.target = sites
+        self.toxiproxy = toxiproxy
+        self.commands = commands
+        self.folder = folder
+        self.chance = random.Random(f"loss-{pair}-{seed}")
+        lost = self.chance.random() < LOST_SHARE
+        self.result = LossResult(seed, pair, MIRRORS[seed % len(MIRRORS)], lost)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    async def run(self) -> LossResult:
+        started_s = time.monotonic()
+        try:
+            await self._run()
+        except Exception as error:  # noqa: BLE001 whatever it was: it is this seed's result, and the other seeds go on
+            (self.folder / "traceback.txt").write_text("".join(traceback.format_exception(error)))
+            self.result.problems.append(f"{type(error).__name__}: {error}; see {self.folder}/traceback.txt")
+        finally:
+            if self.source.process is None:
+                await asyncio.to_thread(self.source.start)
+        self.result.seconds = time.monotonic() - started_s
+        return self.result
+
+    async def _run(self) -> None:
+        prefix = f"loss-{self.seed}-"
+        for server in (self.source, self.target):
+            await compact_soon(server)
+        toxics = connect(Address("127.0.0.1", self.toxiproxy.port), 10.0)
+        with proxied(toxics, f"l{self.seed}", (self.target.bootstrap,)) as proxies:
+            listen = proxies[self.target.bootstrap].listen
+            west = Site("west", listen, {self.target.bootstrap: listen})
+            link = Link(f"loss-{self.seed}", Site("east", self.source.bootstrap), west, (re.escape(prefix) + ".*",))
+            operator = Operator(link, self.folder, self.commands)
+            operator.write_config()
+            try:
+                async with Cluster(link.source, client_id="shop") as cluster:
+                    source = Source(cluster, prefix, random.Random(f"writer-{self.seed}"))
+                    said = await self._live_and_lose(source, operator, proxies[self.target.bootstrap])
+                if self.source.process is None:
+                    await asyncio.to_thread(self.source.start)
+                await self._judge(source, said)
+            finally:
+                operator.kill_mirrors()
+
+    async def _live_and_lose(self, source: Source, operator: Operator, proxy: Any) -> dict[str, Any]:
+        """-> what the failover said."""
+        for kind in CONFIGS:
+            await source.make_topic(kind)
+        writing = asyncio.create_task(source.write_until_stopped())
+        try:
+            operator.start_mirror()
+            await eventually(lambda: self._has_begun(source), "the mirror to bring something")
+            with throttled(proxy) if self.result.mirror == "throttled" else _nothing():
+                await self._live(source)
+                if self.result.mirror == "dead":
+                    operator.kill_mirrors()
+                    await self._live(source)
+                if self.result.is_source_lost:
+                    await asyncio.to_thread(self.source.kill9)
+                else:
+                    source.stopped = True
+                    await writing
+            if self.chance.random() < 0.5:
+                operator.kill_mirrors()
+            return await self._fail_over(operator)
+        finally:
+            source.stopped = True
+            await asyncio.wait([writing])  # a transaction in a thread comes to its end, or finds nobody
+
+    async def _fail_over(self, operator: Operator) -> dict[str, Any]:
+        ran = await asyncio.to_thread(operator.farshore, *FAILOVER, "--yes", "-o", "json")
+        (self.folder / "said.txt").write_text(f"{ran.code}\n{ran.err}\n{ran.out}\n")
+        assert ran.code == 0, f"the failover ended with {ran.code}: {ran.err[-900:]}"
+        result: dict[str, Any] = json.loads(ran.out)
+        assert result["verified"], ran.out[-900:]
+        return result
+
+    async def _live(self, source: Source) -> None:
+        """For a while, in which topics and partitions are born, and where it is so the target takes no more of some."""
+        happens = [self._is_born] * self.chance.randint(*EVENTS)
+        happens += [self._stall] * (2 if self.result.mirror == "stalled" else 0)
+        self.chance.shuffle(happens)
+        pause_s = self.chance.uniform(*LIFE_S) / (len(happens) + 1)
+        for happen in happens:
+            await asyncio.sleep(pause_s)
+            await happen(source)
+        await asyncio.sleep(pause_s)
+
+    async def _is_born(self, source: Source) -> None:
+        if self.chance.random() < 0.4:
+            await source.grow()
+        else:
+            await source.make_topic(self.chance.choice(sorted(CONFIGS)))
+
+    async def _stall(self, source: Source) -> None:
+        """The mirror has to leave a gap, and stops there."""
+        async with Cluster(Site("west", self.target.bootstrap)) as west:
+            there = sorted(source.kinds.keys() & (await list_topics(west)).keys())
+            if there:
+                limit = ("max.message.bytes", ConfigOperation.SET, STALLED_FROM_BYTES)
+                assert not await alter_topic_configs(west, {self.chance.choice(there): [limit]})
+
+    async def _has_begun(self, source: Source) -> bool:
+        async with Cluster(Site("west", self.target.bootstrap)) as west:
+            there = await list_topics(west)
+            wheres = [where for where in source.born_ms if where.topic in there]
+            return bool(wheres) and any((await log_end_offsets(west, wheres)).values())
+
+    async def _judge(self, source: Source, said: dict[str, Any]) -> None:
+        result = self.result
+        async with (
+            Cluster(Site("east", self.source.bootstrap)) as east,
+            Cluster(Site("west", self.target.bootstrap)) as west,
+        ):
+            there = await list_topics(west)
+            partitions = [
+                TopicPartition(name, partition.partition)
+                for name, topic in (await list_topics(east)).items()
+                if name in source.kinds
+                for partition in topic.partitions
+            ]
+            ends = await log_end_offsets(east, partitions)
+            found = {}
+            for where in partitions:
+                at_west = where.partition < len(there[where.topic].partitions) if where.topic in there else False
+                found[where] = OnDisk(
+                    await read_committed(east, where),
+                    ends[where],
+                    await read_committed(west, where) if at_west else [],
+                    source.offsets.get(where, {}),
+                    source.born_ms.get(where, 0),
+                )
+        result.topics, result.partitions, result.written = len(source.kinds), len(partitions), source.written
+        result.verdict = judge(said, found, is_source_lost=result.is_source_lost)
+        result.problems += result.verdict.wrong
+
+
+async def compact_soon(server: ClusterServer) -> None:
+    """Its brokers look twice a second for what they can compact."""
+    change = AlterableConfig("log.cleaner.backoff.ms", ConfigOperation.SET, "500")
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER_RESOURCE, "", [change])])
+    async with Cluster(Site("site", server.bootstrap)) as cluster:
+        (answer,) = (await (await cluster.any_connection()).request(request)).responses
+    assert not answer.error_code, answer
+
+
+@contextmanager
+def throttled(proxy: Any) -> Iterator[None]:
+    """Each connection to the target takes so many bytes in a second."""
+    proxy.add_toxic(name="slow", type="bandwidth", stream="upstream", attributes={"rate": THROTTLED_KB_PER_S})
+    try:
+        yield
+    finally:
+        proxy.destroy_toxic("slow")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def totals(results: Iterable[LossResult]) -> str:
+    """How often each certainty was stated, by what the mirror and the source did."""
+    lines = []
+    groups: dict[tuple[str, str], list[LossResult]] = {}
+    for result in results:
+        source = "lost" if result.is_source_lost else "alive"
+        for key in ((result.mirror, source), ("all", "")):
+            groups.setdefault(key, []).append(result)
+    for (mirror, source), of in sorted(groups.items(), key=lambda item: (item[0][0] == "all", item[0])):
+        said = sum((one.verdict.certainties for one in of), Counter[str]())
+        ranges = [one.verdict.in_likely_range for one in of if one.verdict.in_likely_range is not None]
+        lines.append(
+            f"mirror {mirror:9} source {source:5} {len(of):4} seeds, {sum(not one.is_good for one in of)} failed; "
+            f"partitions exact {said['exact']}, at_least {said['at_least']}, unknown {said['unknown']}, unknowable "
+            f"{sum(one.verdict.unknowable for one in of)}; lost {sum(one.verdict.lost_offsets for one in of)} offsets, "
+            f"stated {sum(one.verdict.stated_offsets for one in of)}; within the likely range {sum(ranges)} of "
+            f"{len(ranges)}"
+        )
+    return "\n".join(lines)
