@@ -6,6 +6,7 @@ FailoverError
 │   ├── NotMovable     also after the drain it is not known where a group goes on
 │   ├── GroupsRead     after the drain groups still read at the source
 │   ├── HookFailed     a hook of the operator's own did not do its part
+│   ├── StrandedUnknown   a transaction is open in what only the source has
 │   └── OperationUnderWay   somebody else moves this link
 ├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
 ├── CutShort           behind the gates a site stopped answering; the same command finishes it (exit 1)
@@ -81,6 +82,13 @@ class OperationUnderWay(GateRefused):
     """Somebody else moves this link, or has moved it since the plan was made; nothing was changed."""
 
     retriable = True
+
+
+class StrandedUnknown(GateRefused):
+    """What of an open transaction will be records is not known yet; nothing was changed."""
+
+    retriable = True
+    hint = "it ends by its own time-out (transaction.timeout.ms) at the latest: try again then"
 
 
 class CutShort(FailoverError):

@@ -8,7 +8,7 @@ from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapStatus, RunState
 from mirror.offsets.group_entries import GroupSyncs, Written
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.operations import promote_link
+from mirror.offsets.operations import leave_stranded, promote_link, resume_link
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, load_observation
 from mirror.offsets.state import (
@@ -22,6 +22,7 @@ from mirror.offsets.state import (
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.origins import complete_link
 from mirror.worker.registry import registered_at
+from mirror.worker.stranding import StrandedTail, TailReader, records_in
 
 __all__ = [
     "CHAOS_PREFIX",
@@ -46,10 +47,13 @@ __all__ = [
     "SeenEnd",
     "StateEntries",
     "StateReader",
+    "StrandedTail",
+    "TailReader",
     "Written",
     "carried_offset",
     "complete_link",
     "condition_now",
+    "leave_stranded",
     "link_status",
     "load_group_map",
     "load_link_state",
@@ -58,5 +62,7 @@ __all__ = [
     "look_at_link",
     "promote_link",
     "read_entries",
+    "records_in",
     "registered_at",
+    "resume_link",
 ]

@@ -17,6 +17,7 @@ from deploy.cli.adopting import adopt_target, tell_that_it_may_run
 from deploy.cli.both_sites import note_lost_source, with_both_sites
 from deploy.cli.parameters import GapOption, StartOption, StartTime
 from deploy.cli.status import tell_next_steps
+from deploy.cli.stranded import StrandedWay, stranded_in_the_way
 from deploy.cli.terminal import (
     AppContext,
     CommandRefused,
@@ -29,6 +30,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from failover.failback.stranding import leave_at_source
 from failover.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
 from mirror.link import Link
@@ -95,6 +97,13 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
     help="Of gaps of kind target_not_empty: read both logs, and where the target's records are the source's, in their "
     "order, take them for the link's own and go on behind them.",
 )
+@click.option(
+    "--stranded",
+    "way",
+    type=click.Choice([way.value for way in StrandedWay]),
+    help="Of a promoted link: what becomes of records that only its source has, while its target has newer ones. "
+    "leave: they stay there alone; append: they are mirrored behind the newer ones.",
+)
 @dry_run_option("what would be written")
 @yes_option
 @click.pass_obj
@@ -104,6 +113,7 @@ def resume_command(
     named: tuple[GapName, ...],
     start_at: int | StartTime | None,
     adopt: bool,
+    way: str | None,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -123,10 +133,12 @@ def resume_command(
         return
     if isinstance(plan, ResumeBlocker):
         raise _refusal(link, entries, plan)
+    stays = stranded_in_the_way(link, plan, StrandedWay(way) if way else None)
     if dry_run:
         emit(plan, "table")
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
+    run_async(_at_target(link, lambda target: leave_at_source(link, target, stays, "by link resume")))
     run_async(_take_over(link, "resume", plan.accepts))
     tell_that_it_may_run(link)
 

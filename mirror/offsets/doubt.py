@@ -15,6 +15,7 @@ TRANSLATED_KINDS: Final = frozenset(
         GapKind.REFUSED_BATCH,
         GapKind.MIXED_ORIGINS,
         GapKind.LEFT_OUT,
+        GapKind.STRANDED,
         GapKind.DELETED,
     }
 )

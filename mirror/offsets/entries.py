@@ -123,12 +123,13 @@ class GapKind(StrEnum):
     TARGET_TRUNCATED = "target_truncated"
     """The target lost what it had acknowledged (a topic recreated there, an unclean election)."""
     TARGET_NOT_EMPTY = "target_not_empty"
-    """The target has records that the link's state does not know: the link never mirrored the partition, as it says, or
-    another link from the same source did in its place."""
+    """The target has records that the link's state does not know: others', or of another link from the same source."""
     MIXED_ORIGINS = "mixed_origins"
     """Another mirror brought records under one producer id, of which some came from the target and some did not."""
     LEFT_OUT = "left_out"
     """Records of another site were left to a link that brings them directly, and is gone: which, nobody knows."""
+    STRANDED = "stranded"
+    """Only the source had these when the target was promoted, and a person decided that they stay there."""
     DELETED = "deleted"
     """The source has the partition no more; the range is what the mirror had seen of it and not mirrored."""
 
@@ -365,8 +366,7 @@ def _value(entry: Entry) -> dict[str, Any]:
             return {"synced_at_ms": dict(entry.synced_at_ms)}
         case Owner(restarts=0):  # as versions before there were restarts wrote it, and read it
             return {"writer": entry.writer, "worker": entry.worker, "at_ms": entry.at_ms}
-    in_key = {"topic", "partition", "source_from"}
-    fields = {name: getattr(entry, name) for name in entry.__slots__ if name not in in_key}
+    fields = {at: getattr(entry, at) for at in entry.__slots__ if at not in ("topic", "partition", "source_from")}
     if isinstance(entry, Hold) and entry.next_try_at_ms < 0:
         del fields["next_try_at_ms"]
     if isinstance(entry, Checkpoint) and entry.epochs_to < 0:

@@ -108,6 +108,32 @@ async def _resume_link(link: Link, target: Cluster, operation_id: str, gaps: Seq
     return accepted
 
 
+async def leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> None:
+    """Let stranded records stay at the source: the promoted link goes on behind them when it is resumed.
+
+    `gaps` are of the kind `stranded` and accepted, each from where the link stands; one that was written before is
+    written again. It stays promoted, by the operation that did it. Raises GapNotOpen where it is not promoted (then
+    nothing was changed), LinkFenced when others take the link over again and again, ClientError.
+    """
+    await _unless_fenced(target, partial(_leave_stranded, link, target, gaps))
+
+
+async def _leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> None:
+    run = _promotion(await read_entries(link, target))
+    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{run.operation_id}")
+    if _promotion(await read_entries(link, target)) != run:
+        raise LinkFenced(f"link {link.name}: another operation took it over", writer=claim.owner.writer)
+    await claim.log.append([*gaps, claim.owner])
+
+
+def _promotion(entries: StateEntries) -> LinkRun:
+    run = entries.run
+    if run is None or run.state is not RunState.PROMOTED:
+        text = f"link {entries.link.name} was resumed: what its source has is mirrored, and can not be left there"
+        raise GapNotOpen(text, hint=f"see `farshore status --link {entries.link.name}`")
+    return run
+
+
 async def pause_link(link: Link, target: Cluster, operation_id: str) -> None:
     """Let no session of the link go on, nor begin, until it is resumed; its positions stay.
 

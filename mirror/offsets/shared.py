@@ -66,6 +66,8 @@ class GroupMap:
     examined: Mapping[TopicPartition, Examined] = field(default_factory=dict)
     other_links: tuple[Link, ...] = ()
     written_back: Mapping[str, Mapping[Where, Written]] = field(default_factory=dict)
+    left_at_target: Mapping[TopicPartition, tuple[range, ...]] = field(default_factory=dict)
+    """Of the target's own records those that stay there alone, as a person decided: no group is to read them again."""
     _unknown: dict[Where, int] = field(default_factory=dict, repr=False)
 
     def to_target(self, topic: str, partition: int, source_offset: int, read_to: int = 0) -> int | None:
@@ -153,14 +155,15 @@ class GroupMap:
         """The first target offset at or after `start` of which neither map tells what it holds."""
         assert own.end is not None
         seen = self.examined.get(TopicPartition(topic, partition), _UNSEEN)
+        left = self.left_at_target.get(TopicPartition(topic, partition), ())
         first = self._unknown.get((topic, partition))
         if first is None:
             complete = min(back.position, own.end.target_next)
-            first = self._unknown[topic, partition] = _skip_known(own, back, seen, max(complete, seen.log_start))
-        return first if start <= first else _skip_known(own, back, seen, start)
+            first = self._unknown[topic, partition] = _skip_known(own, back, seen, left, max(complete, seen.log_start))
+        return first if start <= first else _skip_known(own, back, seen, left, start)
 
 
-def _skip_known(own: PartitionMap, back: PartitionMap, seen: Examined, offset: int) -> int:
+def _skip_known(own: PartitionMap, back: PartitionMap, seen: Examined, left: Iterable[range], offset: int) -> int:
     """The first target offset from `offset` on that stands in no range whose origin is known."""
     while True:
         landed = next_landed(own, offset)
@@ -171,6 +174,9 @@ def _skip_known(own: PartitionMap, back: PartitionMap, seen: Examined, offset: i
             offset += taken.length
         elif offset in seen.without_records:
             offset += 1
+        elif there := next((stays for stays in left if offset in stays), None):
+            brought = [run for run in (landed.target if landed else None, taken.source if taken else None) if run]
+            offset = min(there.stop, *brought)
         else:
             return offset
 
@@ -193,19 +199,23 @@ async def load_group_map(
     source, target = clusters
     backs: list[tuple[Link, OffsetMap]] = []
     written_back: dict[str, Mapping[Where, Written]] = {}
+    left: dict[TopicPartition, tuple[range, ...]] = {}
     doubted = set(in_doubt)
     for back in link.reverse_links:
         state = await load_partial_state(back, source, readers.of(back) if readers is not None else None)
         backs.append((back, state.map))
         written_back |= {name: entry.written for name, entry in state.entries.groups.by_group.items()}
         doubted |= state.entries.in_doubt(asks_source=True).keys() | state.unread.keys()
+        for gap in state.entries.left_at_source():
+            at = TopicPartition(gap.topic, gap.partition)
+            left[at] = (*left.get(at, ()), range(gap.source_from, gap.source_to))
     in_doubt = frozenset(doubted)
     others = (*link.side_links, *link.round_links)
-    found = GroupMap(own, tuple(backs), in_doubt, examined, others, written_back)
+    found = GroupMap(own, tuple(backs), in_doubt, examined, others, written_back, left)
     for _ in range(EXAMINED_ROUNDS):
         if not await examine(target, found.unexplained(), examined):
             break
-        found = GroupMap(own, tuple(backs), in_doubt, examined, others, written_back)
+        found = GroupMap(own, tuple(backs), in_doubt, examined, others, written_back, left)
     return found
 
 

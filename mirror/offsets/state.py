@@ -108,6 +108,10 @@ class StateEntries:
         """Per partition the gap at which it stands still."""
         return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
 
+    def left_at_source(self) -> list[Gap]:
+        """Stranded records that stay at the source alone, whether the link has gone on behind them yet or not."""
+        return [g for g in self.gaps.values() if g.kind is GapKind.STRANDED and g.status is not GapStatus.GONE]
+
     def in_doubt(self, *, asks_source: bool) -> dict[Where, Gap | Hold]:
         """The partitions where an offset may mean another record than the mirrored one, and why (`doubt.py`).
 
@@ -388,9 +392,8 @@ async def load_partial_state(
     unread |= failures
     partitions: dict[Where, PartitionMap] = {}
     for where, checkpoint in wanted.items():
-        if where in unread:
-            continue
-        batches = tails[where].batches if where in tails else []
-        found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
-        partitions[where] = PartitionMap(found.intervals, found.end, found.position)
+        if where not in unread:
+            batches = tails[where].batches if where in tails else []
+            found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
+            partitions[where] = PartitionMap(found.intervals, found.end, found.position)
     return LinkState(entries, OffsetMap(partitions), unread)

@@ -167,20 +167,26 @@ def _open_first(evidence: Evidence, writer: Writer) -> Opening:
     """The partition was never mirrored: begin at the source's start, unless somebody wrote into the target."""
     kind, start = GapKind.TARGET_NOT_EMPTY, evidence.source.start
     accepted = next((gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind is kind), None)
+    left = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind is GapKind.STRANDED]
     beyond = ""
     if accepted is not None and accepted.source_to > evidence.source.end:
         beyond = f"; it was to begin at {accepted.source_to}, and the source's log ends at {evidence.source.end}"
     if evidence.occupant and (accepted is None or beyond):
         gap = _gap(evidence, kind, (start, start), evidence.tail.log_end, evidence.occupant + beyond)
         opening = _stand_still(evidence, Recovered(End(start, evidence.tail.log_end), start, Intervals(), (), 0), gap)
-        stale = [_gone(old) for old in evidence.of(GapStatus.ACCEPTED) if (old.kind, old.source_from) != (kind, start)]
+        stays = {(kind, start), *((old.kind, old.source_from) for old in left)}
+        stale = [_gone(old) for old in evidence.of(GapStatus.ACCEPTED) if (old.kind, old.source_from) not in stays]
         return replace(opening, changes=(*opening.changes, *stale))
     passed: tuple[Gap, ...] = ()
     if evidence.occupant and accepted is not None:
         start = max(start, accepted.source_to)
         passed = (replace(accepted, status=GapStatus.PASSED, source_to=start),)
+    if left:
+        start = max(start, *(min(old.source_to, evidence.source.end) for old in left))
+        passed = (*passed, *(replace(old, status=GapStatus.PASSED) for old in left))
     opening = _go_on(evidence, writer, Recovered(End(start, evidence.tail.log_end), start, Intervals(), (), 0))
-    gone = [_gone(gap) for gap in evidence.gaps if not passed or gap != accepted]
+    done = {(gap.kind, gap.source_from) for gap in passed}
+    gone = [_gone(gap) for gap in evidence.gaps if (gap.kind, gap.source_from) not in done]
     return replace(opening, changes=(*opening.changes, *passed, *gone), passed=passed)
 
 
@@ -209,7 +215,7 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
     if comparison.source_parted:
         detail = comparison.source_parted
         gaps.append(_gap(evidence, GapKind.TRUNCATED_END, (position, agreed_to), target_next, detail))
-    if source.start > position:
+    if source.start > max(position, _left_at_source(evidence, found)[1]):
         detail = f"the source's log starts at {source.start}"
         gaps.append(_gap(evidence, GapKind.TRUNCATED_START, (position, source.start), target_next, detail))
     if evidence.occupant and not comparison.target_lost:
@@ -221,6 +227,15 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
     if evidence.left_behind:
         gaps.append(_left_behind(evidence, checkpoint, found))
     return gaps
+
+
+def _left_at_source(evidence: Evidence, found: Recovered) -> tuple[Gap | None, int]:
+    """The stranded records that were left where they are, if the link still stands before them, and where they end."""
+    for gap in evidence.of(GapStatus.ACCEPTED):
+        stands_at = (gap.source_from, gap.target_offset) == (found.position, found.end.target_next)
+        if gap.kind is GapKind.STRANDED and stands_at and not evidence.comparison.is_doubted:
+            return gap, min(gap.source_to, evidence.source.end)
+    return None, 0
 
 
 def lost_for_good(evidence: Evidence, found: Recovered, mirrored_from: int) -> str:
@@ -281,6 +296,10 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
         position = min(position, evidence.comparison.agreed_to)
     started = (gap.source_to for gap in passed if gap.kind is GapKind.TARGET_NOT_EMPTY)
     position = max(position, source.start, *started)
+    left, left_to = (None, 0) if anew else _left_at_source(evidence, found)
+    if left is not None:
+        passed = [*passed, replace(left, status=GapStatus.PASSED)]
+        position = max(position, left_to)
     if position == found.position:
         refused = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind in RETRIED_KINDS]
         # The target's end must be the one at which it stopped: else records before the gap were lost there since, and

@@ -1,0 +1,63 @@
+"""The stranded tails of a link: looked at, and what the answer means for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from failover.errors import StrandedUnknown
+from mirror.api import Link, StrandedTail, TailReader, leave_stranded
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """What only the source has. `records`: of all tails, None where a transaction is open in one of them."""
+
+    link: str
+    source: str
+    target: str
+    records: int | None
+    tails: tuple[StrandedTail, ...]
+
+    @property
+    def undecided(self) -> tuple[StrandedTail, ...]:
+        """Those of which nobody said that they stay at the source."""
+        return tuple(tail for tail in self.tails if not tail.left)
+
+    @property
+    def behind_newer(self) -> tuple[StrandedTail, ...]:
+        """Of those: that the link, if it went on, would bring to the target behind newer records."""
+        return tuple(tail for tail in self.undecided if tail.target_wrote)
+
+
+async def look_for_stranded(link: Link, source: Cluster, target: Cluster) -> Stranded:
+    """Read what stands behind the last mirrored record. Raises ClientError, MirrorError, CorruptBatch."""
+    reader = TailReader(link, source, target)
+    await reader.look()
+    tails = await reader.tails()
+    return Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails)
+
+
+def count_in(tails: Iterable[StrandedTail]) -> int | None:
+    """The records of all, None where one is not known."""
+    total = 0
+    for tail in tails:
+        if tail.records is None:
+            return None
+        total += tail.records
+    return total
+
+
+def check_settled(tails: Sequence[StrandedTail]) -> None:
+    """Raise StrandedUnknown where a transaction is open: its records come to be, or do not, when it ends."""
+    for tail in tails:
+        if tail.records is None:
+            raise StrandedUnknown(f"a transaction is open in {tail.where}, at or before offset {tail.end_offset}")
+
+
+async def leave_at_source(link: Link, target: Cluster, tails: Sequence[StrandedTail], reason: str) -> None:
+    """They stay there: the link goes on behind them. Raises StrandedUnknown, MirrorError, ClientError."""
+    check_settled(tails)
+    if tails:
+        await leave_stranded(link, target, [tail.as_left(target.clock.now_ms(), reason) for tail in tails])

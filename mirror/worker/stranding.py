@@ -1,0 +1,234 @@
+"""What of a promoted link's source stands behind the last mirrored record: read there, batch by batch.
+
+Counts what the link would carry if it went on: committed records, and none that came from its target. Where another
+promotion has made the source the active site again since, its log up to that promotion's marker is the tail, and what
+follows are new records, which are mirrored as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from broker.client.cluster import Cluster
+from broker.client.log import read_batches
+from broker.client.model import Topic
+from broker.client.offsets import LogSpan, log_spans
+from broker.client.scan import OffsetSpan, scan_batches
+from broker.client.topics import list_topics
+from broker.wire.batch import BatchHeader
+from broker.wire.records import Record, decode_records
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from mirror.link import Link
+from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, RunState
+from mirror.offsets.state import LinkState, load_link_state, read_entries
+from mirror.origins import Verdict
+from mirror.worker.origins import Passage
+
+Report: TypeAlias = Callable[[int, int], None]
+"""Is told how many of the source's offsets were read, and how many there are to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrandedTail:
+    """Source offsets [first_offset, end_offset) of one partition that hold records which the target lacks.
+
+    `records` are counted by reading; None: a transaction is open there, and what becomes of it is not known. `left`: a
+    person decided that they stay at the source. `target_wrote`: producers of the target wrote behind the last mirrored
+    record, so that the tail would come behind newer records. `mirrored_target_next`: where that was (-1: never).
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    first_offset: int
+    end_offset: int
+    records: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    left: bool
+    target_wrote: bool
+    mirrored_target_next: int
+
+    @property
+    def where(self) -> TopicPartition:
+        """In the source."""
+        return TopicPartition(self.topic, self.partition)
+
+    def as_left(self, now_ms: int, reason: str) -> Gap:
+        """The entry of the gap ledger that lets the link go on behind them."""
+        return Gap(
+            topic=self.topic,
+            partition=self.partition,
+            kind=GapKind.STRANDED,
+            source_from=self.first_offset,
+            source_to=self.end_offset,
+            target_offset=self.mirrored_target_next,
+            status=GapStatus.ACCEPTED,
+            at_ms=now_ms,
+            detail=reason,
+        )
+
+
+class TailReader:
+    """Both sites of a promoted link, looked at once. Raises ClientError, MirrorError."""
+
+    def __init__(self, link: Link, source: Cluster, target: Cluster) -> None:
+        self._declared = link
+        self._source = source
+        self._target = target
+        self._passage = Passage(link, source, target)
+        self._state: LinkState | None = None
+        self._at_target: Mapping[str, Topic] = {}
+        self._back_since: frozenset[int] = frozenset()
+
+    async def look(self) -> LinkRun | None:
+        """Read the link's state and the registries -> what the link may do."""
+        entries = await read_entries(self._declared, self._target)
+        await self._passage.look(self._target, entries.left_to())
+        self._state = await load_link_state(self._passage.link, self._target)
+        self._at_target = await list_topics(self._target)
+        self._back_since = await self._promoted_since()
+        return self._state.entries.run
+
+    @property
+    def link(self) -> Link:
+        """As the registries at both sites complete it."""
+        return self._passage.link
+
+    async def _promoted_since(self) -> frozenset[int]:
+        """The producer ids of links back to the source whose promotion came after this link's."""
+        assert self._state is not None
+        run = self._state.entries.run
+        names = set()
+        for back in self.link.reverse_links:
+            theirs = (await read_entries(back, self._source, only=())).run
+            if run and theirs and theirs.state is RunState.PROMOTED and theirs.at_ms > run.at_ms:
+                names.add(back.name)
+        return frozenset(one.producer_id for one in self._passage.at_source.registered() if one.link in names)
+
+    async def tails(self, report: Report = lambda _read, _there: None) -> tuple[StrandedTail, ...]:
+        """By topic and partition, those that were left before those that nobody decided about."""
+        assert self._state is not None
+        spans = await self._spans()
+        there = sum(span.end - span.start for span in spans.values())
+        done = 0
+        found = []
+        for where, span in sorted(spans.items()):
+            for tail in self._ranges(where, span.start, await self._active_from(where, span)):
+                counted = await self._counted(tail)
+                if counted.records != 0:
+                    found.append(replace(counted, target_wrote=await self._target_wrote(counted)))
+            done += span.end - span.start
+            report(done, there)
+        return tuple(found)
+
+    async def _spans(self) -> dict[TopicPartition, LogSpan]:
+        """Per selected partition of the source what lies behind the last mirrored record, or was left once."""
+        wanted = [
+            TopicPartition(name, partition.partition)
+            for name, topic in (await list_topics(self._source)).items()
+            if self.link.selects_topic(name) and name != self.link.canary_topic
+            for partition in topic.partitions
+        ]
+        spans = {}
+        for where, span in (await log_spans(self._source, wanted)).items():
+            if not isinstance(span, LogSpan):
+                raise span
+            begins = min([self._position(where, span.start), *(gap.source_from for gap in self._left(where))])
+            if (first := max(begins, span.start)) < span.end:
+                spans[where] = LogSpan(first, span.end)
+        return spans
+
+    def _position(self, where: TopicPartition, log_start: int) -> int:
+        assert self._state is not None
+        end = self._state.map.mirrored_end(*where)
+        return log_start if end is None else end.source_next
+
+    def _left(self, where: TopicPartition) -> list[Gap]:
+        assert self._state is not None
+        return [gap for gap in self._state.entries.left_at_source() if (gap.topic, gap.partition) == where]
+
+    def _ranges(self, where: TopicPartition, start: int, end: int) -> list[StrandedTail]:
+        """What was left, as it was written down; of a link that does not run, also the rest up to `end`."""
+        assert self._state is not None
+        run, mirrored = self._state.entries.run, self._state.map.mirrored_end(*where)
+        empty = StrandedTail(*where, self.link.target_topic(where.topic), 0, 0, None, None, None, True, False, -1)
+        begins, ranges = max(self._position(where, start), start), []
+        for gap in sorted(self._left(where), key=lambda gap: gap.source_from):
+            ranges.append(replace(empty, first_offset=max(gap.source_from, start), end_offset=gap.source_to))
+            if gap.status is GapStatus.ACCEPTED:
+                begins = max(begins, gap.source_to)
+        if run is not None and run.state is RunState.PROMOTED and begins < end:
+            target_next = -1 if mirrored is None else mirrored.target_next
+            rest = replace(empty, left=False, mirrored_target_next=target_next)
+            ranges.append(replace(rest, first_offset=begins, end_offset=end))
+        return ranges
+
+    async def _active_from(self, where: TopicPartition, span: LogSpan) -> int:
+        """The offset behind the last batch of a link back that was promoted since; the log's end where none was."""
+        if not self._back_since:
+            return span.end
+        last = -1
+
+        def visit(_where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
+            nonlocal last
+            if header.producer_id in self._back_since:
+                last = max(last, header.next_offset)
+
+        await scan_batches(self._source, {where: OffsetSpan(span.start, span.end)}, visit)
+        return last if last >= 0 else span.end
+
+    async def batches(self, tail: StrandedTail) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        """The tail's batches as they are stored, but for those that the link would leave out. The first and the last
+        may reach beyond the tail. Raises CorruptBatch, too.
+        """
+        judge = self._passage.judge(tail.where)
+        span = (tail.first_offset, tail.end_offset)
+        async for header, batch in read_batches(self._source, tail.where, *span, IsolationLevel.READ_COMMITTED):
+            await self._passage.learn(tail.where, batch)
+            if judge(header).verdict is not Verdict.LEAVE_OUT:
+                yield header, batch
+
+    async def _counted(self, tail: StrandedTail) -> StrandedTail:
+        records = 0
+        known: list[int] = []
+        async for _header, batch in self.batches(tail):
+            found = records_in(tail, batch)
+            records += len(found)
+            times = [*known, *(record.timestamp for record in found if record.timestamp >= 0)]
+            known = [min(times), max(times)] if times else []
+        stable = (await log_spans(self._source, [tail.where], IsolationLevel.READ_COMMITTED))[tail.where]
+        if not isinstance(stable, LogSpan):
+            raise stable
+        is_open = stable.end < tail.end_offset
+        return replace(
+            tail,
+            records=None if is_open else records,
+            first_timestamp_ms=min(known, default=None),
+            last_timestamp_ms=max(known, default=None),
+        )
+
+    async def _target_wrote(self, tail: StrandedTail) -> bool:
+        """Whether the target has committed records behind the last mirrored one that this source did not bring."""
+        there = TopicPartition(tail.target_topic, tail.partition)
+        topic = self._at_target.get(there.topic)
+        if tail.left or topic is None or there.partition >= len(topic.partitions):
+            return False
+        span = (await log_spans(self._target, [there], IsolationLevel.READ_COMMITTED))[there]
+        if not isinstance(span, LogSpan):
+            raise span
+        links = {
+            one.producer_id for one in self._passage.at_target.registered() if one.source.name == self.link.source.name
+        }
+        start = max(span.start, tail.mirrored_target_next)
+        async for header, _batch in read_batches(self._target, there, start, span.end, IsolationLevel.READ_COMMITTED):
+            if header.producer_id not in links and header.record_count:
+                return True
+        return False
+
+
+def records_in(tail: StrandedTail, batch: memoryview) -> list[Record]:
+    """Those of the batch that belong to the tail."""
+    return [record for record in decode_records(batch) if tail.first_offset <= record.offset < tail.end_offset]

@@ -1,0 +1,120 @@
+"""The commands about what only a lost site has, as an operator uses them when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from broker.wire.vocabulary import TopicPartition
+from deploy.cli.root import cli
+from deploy.cli.terminal import ExitCode
+from mirror.link import Link
+from mirror.offsets.operations import promote_link
+from tests.interop.servers import FarshoreBroker
+from tests.mirror.harness import contents, make_topic, read_all, running, some_records, wait_for_records, write
+
+WHERE = TopicPartition("flights", 0)
+CONFIG = """
+[sites.east]
+bootstrap_servers = "{east}"
+[sites.west]
+bootstrap_servers = "{west}"
+[[links]]
+name = "east-west"
+source = "east"
+target = "west"
+topics = ["flights"]
+topic_names = "same"
+groups = [".*"]
+[[links]]
+name = "west-east"
+source = "west"
+target = "east"
+topics = ["flights"]
+topic_names = "same"
+groups = [".*"]
+"""
+SHARED = 20
+STRANDED = 7
+NEWER = 4
+
+
+class Operator:
+    """Runs `farshore --config FILE ...` against two brokers."""
+
+    def __init__(self, folder: Path, east: str, west: str) -> None:
+        self.folder, self.config = folder, folder / "farshore.toml"
+        there = Link("east-west", Site("east", east), Site("west", west), ("flights",), groups=(".*",))
+        there = replace(there, shared_targets=True)
+        back = replace(there, name="west-east", source=there.target, target=there.source)
+        self.link, self.back = replace(there, reverse_links=(back,)), replace(back, reverse_links=(there,))
+        self.config.write_text(CONFIG.format(east=east, west=west))
+
+    def run(self, line: str, code: int = ExitCode.DONE) -> Result:
+        result = CliRunner().invoke(cli, ["--config", str(self.config), *line.split()])
+        assert result.exit_code == code, result.output
+        return result
+
+    async def lose_east(self) -> None:
+        """Records are mirrored, west is promoted, then both sites are written to."""
+        async with Cluster(self.link.source) as east, Cluster(self.link.target) as west:
+            await make_topic(east, WHERE.topic)
+            await write(east, WHERE, some_records(0, SHARED))
+            async with running(self.link):
+                await wait_for_records(west, WHERE, SHARED)
+            await promote_link(self.link, west, "failover-1")
+            await write(east, WHERE, some_records(1_000, STRANDED))
+            await write(west, WHERE, some_records(2_000, NEWER))
+
+    async def at_west(self, count: int) -> list[tuple[object, ...]]:
+        """After the mirror has gone on."""
+        async with Cluster(self.link.target) as west, running(self.link):
+            return contents(await wait_for_records(west, WHERE, count))
+
+    async def read(self, site: Site) -> list[tuple[object, ...]]:
+        async with Cluster(site) as cluster:
+            return contents(await read_all(cluster, WHERE))
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
+        yield Operator(tmp_path, east.bootstrap, west.bootstrap)
+
+
+def test_a_resumed_link_appends_nothing_behind_newer_records_unasked(operator: Operator) -> None:
+    asyncio.run(operator.lose_east())
+    listed = json.loads(operator.run("stranded list --link east-west -o json").stdout)
+    (tail,) = listed["tails"]
+    assert (listed["records"], tail["records"], tail["left"], tail["target_wrote"]) == (STRANDED, STRANDED, False, True)
+    assert "east alone has 7 records in 1 range" in operator.run("stranded list --link east-west").stdout
+    for line in ("link resume --link east-west --yes", "link resume --link east-west --dry-run"):
+        refused = " ".join(operator.run(line, ExitCode.REFUSED).stderr.split())
+        assert "east has 7 records in 1 partition that west lacks, and west has newer ones" in refused
+        assert "--stranded leave" in refused
+    before = asyncio.run(operator.read(operator.link.target))
+    operator.run("link resume --link east-west --stranded leave --yes")
+    later = contents(some_records(3_000, 2))
+
+    async def go_on() -> list[tuple[object, ...]]:
+        async with Cluster(operator.link.source) as east:
+            await write(east, WHERE, some_records(3_000, 2))
+        return await operator.at_west(len(before) + 2)
+
+    assert asyncio.run(go_on()) == [*before, *later]
+
+
+def test_whoever_asks_for_it_has_them_appended(operator: Operator) -> None:
+    asyncio.run(operator.lose_east())
+    before = asyncio.run(operator.read(operator.link.target))
+    operator.run("link resume --link east-west --stranded append --yes")
+    appended = contents(some_records(1_000, STRANDED))
+    assert asyncio.run(operator.at_west(SHARED + NEWER + STRANDED)) == [*before, *appended]

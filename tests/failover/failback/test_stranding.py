@@ -1,0 +1,101 @@
+"""What only the source has is said exactly, held against both logs by content, and stays there where that is wished."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.wire.vocabulary import TopicPartition
+from failover.errors import StrandedUnknown
+from failover.failback.stranding import leave_at_source
+from mirror.offsets.entries import GapKind, GapStatus
+from mirror.offsets.operations import promote_link, resume_link
+from mirror.offsets.state import read_entries
+from tests.failover.failback.stage import lost_and_back, transaction
+from tests.failover.stage import PARTITIONS, RECORDS
+from tests.mirror.harness import contents, make_topic, read_all, running, some_records, wait_for_records, write
+
+FIRST, SECOND = PARTITIONS
+
+
+@pytest.mark.parametrize(("seed", "tails"), [(1, (0, 0)), (2, (1, 0)), (3, (37, 1)), (4, (5, 240))])
+async def test_stranded_is_the_difference_of_the_logs(tmp_path: Path, seed: int, tails: tuple[int, int]) -> None:
+    async with lost_and_back(tmp_path, seed, tails, (3, 0)) as lost:
+        found = await lost.stranded()
+        assert found.records == sum(tails)
+        for where in PARTITIONS:
+            assert await lost.listed(where) == await lost.only_at_source(where)
+        assert [tail.where for tail in found.behind_newer] == ([FIRST] if tails[0] else [])
+        times = [record.timestamp for record in (await read_all(lost.stage.source, FIRST))[RECORDS:]]
+        of_first = [tail for tail in found.tails if tail.where == FIRST]
+        assert [(tail.first_timestamp_ms, tail.last_timestamp_ms) for tail in of_first] == (
+            [(min(times), max(times))] if times else []
+        )
+
+
+async def test_aborted_records_and_markers_do_not_count_and_an_open_transaction_is_not_known(tmp_path: Path) -> None:
+    async with lost_and_back(tmp_path, 5, (2, 0), (1, 1)) as lost:
+        source = lost.stage.source
+        async with transaction(source.site.bootstrap_servers) as producer:
+            await producer.send_and_wait(FIRST.topic, b"aborted", partition=0)
+            await producer.abort_transaction()
+            assert (await lost.stranded()).records == 2
+            await producer.begin_transaction()
+            await producer.send_and_wait(FIRST.topic, b"open", partition=0)
+            found = await lost.stranded()
+            assert found.records is None
+            with pytest.raises(StrandedUnknown, match="a transaction is open in flights-0"):
+                await leave_at_source(lost.there, lost.stage.target, found.undecided, "test")
+            await producer.commit_transaction()
+        assert (await lost.stranded()).records == 3
+
+
+async def test_a_topic_that_was_never_mirrored_is_stranded_as_a_whole(tmp_path: Path) -> None:
+    async with lost_and_back(tmp_path, 6, (0, 0), (0, 0)) as lost:
+        lost.there = lost.stage.link = replace(lost.there, topics=("flights", "late"))
+        late = TopicPartition("late", 0)
+        await make_topic(lost.stage.source, "late")
+        await write(lost.stage.source, late, some_records(0, 9))
+        (tail,) = (await lost.stranded()).tails
+        assert (tail.where, tail.records, tail.target_wrote) == (late, 9, False)
+
+
+async def test_what_stays_at_the_source_is_never_mirrored_and_what_comes_later_is(tmp_path: Path) -> None:
+    async with lost_and_back(tmp_path, 7, (6, 4), (3, 2)) as lost:
+        source, target = lost.stage.source, lost.stage.target
+        kept = {at: contents(await read_all(target, at)) for at in PARTITIONS}
+        for _ in range(2):  # a second time changes nothing
+            await leave_at_source(lost.there, target, (await lost.stranded()).undecided, "test")
+        found = await lost.stranded()
+        assert (found.records, found.undecided) == (10, ())
+        await resume_link(lost.there, target, "resume-1")
+        later = some_records(90_000, 5)
+        for at in PARTITIONS:
+            await write(source, at, later)
+        async with running(lost.there):
+            for at in PARTITIONS:
+                await wait_for_records(target, at, len(kept[at]) + len(later))
+        for at in PARTITIONS:
+            assert contents(await read_all(target, at)) == [*kept[at], *contents(later)]
+        gaps = (await read_entries(lost.there, target)).gaps.values()
+        assert {(gap.partition, gap.kind, gap.status, gap.source_to - gap.source_from) for gap in gaps} == {
+            (0, GapKind.STRANDED, GapStatus.PASSED, 6),
+            (1, GapKind.STRANDED, GapStatus.PASSED, 4),
+        }
+        assert (await lost.stranded()).records == 10, "they are listed as long as the ledger knows of them"
+
+
+async def test_after_the_way_back_new_records_are_no_stranded_ones(tmp_path: Path) -> None:
+    """The source is active again since the link back was promoted: what it writes from then on is mirrored as ever."""
+    async with lost_and_back(tmp_path, 8, (6, 0), (3, 4)) as lost:
+        source = lost.stage.source
+        async with running(lost.back):
+            for at, count in zip(PARTITIONS, (RECORDS + 6 + 3, RECORDS + 4), strict=True):
+                await wait_for_records(source, at, count)
+        await promote_link(lost.back, source, "switchover-1")
+        for at in PARTITIONS:
+            await write(source, at, some_records(70_000, 11))
+        found = await lost.stranded()
+        assert [(tail.where, tail.records) for tail in found.tails] == [(FIRST, 6)]
