@@ -51,6 +51,13 @@ class PartitionState:
     it (KIP-903): in a later life it may lack records. Not part of orders to brokers.
     """
 
+    @property
+    def is_undecided(self) -> bool:
+        """Nobody leads, and of nobody it is known that it is in sync: the metadata were older than the logs, and every
+        replica is asked for what it has.
+        """
+        return self.leader == NO_LEADER and not self.isr and self.version != UNWRITTEN
+
 
 @dataclass(frozen=True, slots=True)
 class TopicState:

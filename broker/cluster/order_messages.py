@@ -19,16 +19,18 @@ from broker.cluster.metadata import (
     PartitionState,
     TopicState,
 )
-from broker.cluster.orders import Failures, LeaderAndIsr, StopReplica, UpdateMetadata
+from broker.cluster.orders import Carried, Failures, LeaderAndIsr, ReplicaLog, StopReplica, UpdateMetadata
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
+    LeaderAndIsrLog,
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
     LeaderAndIsrTopicState,
+    LogEpoch,
 )
 from broker.wire.messages.own_fields import SetConfig, TopicConfigs
 from broker.wire.messages.stop_replica import (
@@ -133,17 +135,14 @@ def leader_and_isr_order(request: LeaderAndIsrRequest) -> LeaderAndIsr:
     )
 
 
-def leader_and_isr_response(request: LeaderAndIsrRequest, failures: Failures) -> LeaderAndIsrResponse:
+def leader_and_isr_response(request: LeaderAndIsrRequest, carried: Carried) -> LeaderAndIsrResponse:
     """Of every partition of the request, as Kafka answers."""
     return LeaderAndIsrResponse(
         topics=[
             LeaderAndIsrTopicError(
                 topic.topic_id,
                 [
-                    LeaderAndIsrPartitionError(
-                        state.partition_index,
-                        failures.get(TopicPartition(topic.topic_name, state.partition_index), ErrorCode.NONE),
-                    )
+                    _partition_error(TopicPartition(topic.topic_name, state.partition_index), carried)
                     for state in topic.partition_states
                 ],
             )
@@ -152,15 +151,32 @@ def leader_and_isr_response(request: LeaderAndIsrRequest, failures: Failures) ->
     )
 
 
-def leader_and_isr_failures(order: LeaderAndIsr, response: LeaderAndIsrResponse) -> Failures:
+def _partition_error(where: TopicPartition, carried: Carried) -> LeaderAndIsrPartitionError:
+    told, code = carried.logs.get(where), carried.failures.get(where, ErrorCode.NONE)
+    if told is None:
+        return LeaderAndIsrPartitionError(where.partition, code)
+    epochs = [LogEpoch(*each) for each in told.epochs]
+    log = LeaderAndIsrLog(told.leader_epoch, epochs, told.end_offset, told.high_watermark)
+    return LeaderAndIsrPartitionError(where.partition, code, log)
+
+
+def carried_order(order: LeaderAndIsr, response: LeaderAndIsrResponse) -> Carried:
     names = {topic.topic_id: name for name, topic in order.topics.items()}
-    return {
-        TopicPartition(names[topic.topic_id], each.partition_index): ErrorCode.of(each.error_code)
+    told = {
+        TopicPartition(names[topic.topic_id], each.partition_index): each
         for topic in response.topics
         if topic.topic_id in names
         for each in topic.partition_errors
-        if each.error_code
     }
+    return Carried(
+        {where: ErrorCode.of(each.error_code) for where, each in told.items() if each.error_code},
+        {where: _replica_log(each.log) for where, each in told.items() if each.log is not None},
+    )
+
+
+def _replica_log(log: LeaderAndIsrLog) -> ReplicaLog:
+    epochs = tuple((each.leader_epoch, each.start_offset) for each in log.epochs)
+    return ReplicaLog(log.leader_epoch, epochs, log.end_offset, log.high_watermark)
 
 
 # -- StopReplica ---------------------------------------------------------------------------------------------------

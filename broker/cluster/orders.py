@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from broker.cluster.metadata import LiveBroker, PartitionState, TopicState
@@ -75,6 +75,28 @@ Failures: TypeAlias = Mapping[TopicPartition, ErrorCode]
 """The partitions for which the broker could not do as ordered, and why."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaLog:
+    """What a replica has of a partition, of which the metadata do not say who has all."""
+
+    leader_epoch: int
+    """The latest that it knows of, by its log or by orders: none below may be given out again."""
+    epochs: tuple[tuple[int, int], ...]
+    """Of its records: leader epochs, each with the offset at which it begins; both ascend."""
+    end_offset: int
+    high_watermark: int
+    """What lies before it was acknowledged, as far as this replica was told."""
+
+
+class Carried(NamedTuple):
+    """What came of an order to lead and follow. `logs`: of the partitions that nobody is to lead before their replicas
+    are compared, and of those whose log is of a later leader epoch than the order.
+    """
+
+    failures: Failures
+    logs: Mapping[TopicPartition, ReplicaLog]
+
+
 class StaleController(BrokerError):
     """The order is of a controller that was followed by another."""
 
@@ -100,7 +122,7 @@ class BrokerUnreachable(BrokerError):
 class BrokerOrders(Protocol):
     """One broker, as the controller sees it. Each raises StaleController, StaleBrokerEpoch and BrokerUnreachable."""
 
-    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Carried:
         """Raises what kept the broker from making `new` partitions; none of them was then made."""
         ...
 

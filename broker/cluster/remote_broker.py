@@ -11,7 +11,7 @@ from broker.client.errors import ClientError
 from broker.cluster.lane import Lane
 from broker.cluster.metadata import BrokerRegistration
 from broker.cluster.order_messages import (
-    leader_and_isr_failures,
+    carried_order,
     leader_and_isr_request,
     stop_replica_failures,
     stop_replica_request,
@@ -20,6 +20,7 @@ from broker.cluster.order_messages import (
 from broker.cluster.order_ways import OrderWay
 from broker.cluster.orders import (
     BrokerUnreachable,
+    Carried,
     Failures,
     LeaderAndIsr,
     StaleBrokerEpoch,
@@ -59,11 +60,11 @@ class RemoteBroker:
     def _lane(self, connect: Open, purpose: str, numbers: Iterator[int]) -> Lane:
         return Lane(lambda: connect(OrderWay(purpose, next(numbers)).client_id), ORDER_TIMEOUT_MS)
 
-    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Carried:
         lane = self._making if order.new else self._orders
         response = await self._asked(lane, leader_and_isr_request(order))
         self._check(response.error_code, response.error_message)
-        return leader_and_isr_failures(order, response)
+        return carried_order(order, response)
 
     async def stop(self, order: StopReplica) -> Failures:
         response = await self._asked(self._orders, stop_replica_request(order))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from broker.cluster.metadata import UNWRITTEN, Configs, LiveBroker, PartitionState, TopicState
-from broker.cluster.orders import Failures
+from broker.cluster.orders import Failures, ReplicaLog
 from broker.controller.elections import (
     Liveness,
     after_restarts,
@@ -22,6 +22,7 @@ from broker.controller.elections import (
     without_broker,
 )
 from broker.controller.reassignment import without
+from broker.controller.undecided import hindrance, most_complete, undecided
 from broker.topics.configs import value_of
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition, by_topic
@@ -52,6 +53,8 @@ class Cluster:
         self.defaults: Mapping[str, str] = {}
         """What holds for topics on which it is not set, as the controller's broker has it."""
         self.failed: dict[TopicPartition, set[int]] = {}
+        self.logs: dict[TopicPartition, dict[int, ReplicaLog]] = {}
+        """What replicas told of their logs, where the metadata are older than these, or undecided."""
         self.reassigned = {where for where, state in self.elected().items() if is_reassigned(state)}
 
     # -- what is known ---------------------------------------------------------------------------------------
@@ -111,6 +114,11 @@ class Cluster:
             topic = self.topics[name]
             partitions = tuple(new.get(index, state) for index, state in enumerate(topic.partitions))
             self.topics[name] = replace(topic, partitions=partitions)
+        for where in self.logs.keys() & states.keys():
+            # What was told before an epoch began is not what there was when it did.
+            told = self.logs.pop(where)
+            if left := {n: log for n, log in told.items() if log.leader_epoch >= states[where].leader_epoch}:
+                self.logs[where] = left
 
     def take_assignment(self, topic: TopicState) -> None:
         """The replicas of its partitions, as the store holds them."""
@@ -128,6 +136,7 @@ class Cluster:
         gone = self.topics.pop(name)
         for index in range(len(gone.partitions)):
             self.failed.pop(TopicPartition(name, index), None)
+            self.logs.pop(TopicPartition(name, index), None)
             self.reassigned.discard(TopicPartition(name, index))
         return gone
 
@@ -140,6 +149,9 @@ class Cluster:
         self.brokers = dict(now)
         self.leaving -= gone | came
         self.failed = {where: left for where, nodes in self.failed.items() if (left := nodes - gone - came)}
+        for told in self.logs.values():
+            for node in gone | came:
+                told.pop(node, None)
         return BrokersChanged(came, gone, restarted)
 
     # -- what is wanted --------------------------------------------------------------------------------------
@@ -175,7 +187,15 @@ class Cluster:
         brokers = Liveness(self.brokers.keys(), self.leaving)
         wanted: States = {}
         for where, state in among.items():
-            present = self._present(where, brokers)
+            present, logs = self._present(where, brokers), self.logs.get(where, {})
+            if any(log.leader_epoch > state.leader_epoch for log in logs.values()):
+                wanted[where] = undecided(state, logs.values())
+                continue
+            if state.is_undecided:
+                after = most_complete(state, logs, present, unclean=self._unclean(where.topic))
+                if after is not state:
+                    wanted[where] = after
+                continue
             back = restarted(state) | self._in_later_lives(state)
             after = after_restarts(state, present, back, unclean=self._unclean(where.topic))
             if after.leader == NO_LEADER and where in self.failed and state.leader in brokers.live:
@@ -216,7 +236,13 @@ class Cluster:
             if state is None:
                 refused[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            found = asked_leader(state, self._present(where, brokers), unclean=unclean)
+            present = self._present(where, brokers)
+            found: PartitionState | ErrorCode
+            if unclean and state.is_undecided:
+                after = most_complete(state, self.logs.get(where, {}), present, unclean=True)
+                found = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if after is state else after
+            else:
+                found = asked_leader(state, present, unclean=unclean)
             if isinstance(found, ErrorCode):
                 refused[where] = found
             else:
@@ -309,3 +335,26 @@ class Cluster:
             for where in wheres
             if node in self.failed.get(where, ()) and (state := self.state(where)) and state.leader == node
         ]
+
+    # -- metadata that are older than the logs --------------------------------------------------------------------
+
+    def take_logs(self, node: int, logs: Mapping[TopicPartition, ReplicaLog]) -> States:
+        """What a replica told that it has, where that may count -> the elections."""
+        among: States = {}
+        for where, log in logs.items():
+            state = self.elected_state(where)
+            if state is None or node not in state.replicas or log.leader_epoch < state.leader_epoch:
+                continue
+            if state.is_undecided or log.leader_epoch > state.leader_epoch:
+                self.logs.setdefault(where, {})[node] = log
+                self._works(where, {node})
+                among[where] = state
+        return self.elections(among)
+
+    def hindrance(self, where: TopicPartition) -> str | None:
+        """Why nobody leads a partition that is undecided, and of which all that are there have told their logs."""
+        state, logs = self.elected_state(where), self.logs.get(where, {})
+        if state is None or not state.is_undecided:
+            return None
+        present = self._present(where, Liveness(self.brokers.keys()))
+        return hindrance(state, logs) if logs.keys() >= present.live & set(state.replicas) else None

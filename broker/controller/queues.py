@@ -11,6 +11,7 @@ from broker.base.clock import Clock
 from broker.cluster.orders import (
     BrokerOrders,
     BrokerUnreachable,
+    Carried,
     Failures,
     LeaderAndIsr,
     Order,
@@ -41,11 +42,11 @@ class BrokerQueue:
         broker: BrokerOrders,
         clock: Clock,
         deposed: Callable[[], None],
-        answered: Callable[[int, LeaderAndIsr, Failures], None],
+        answered: Callable[[int, LeaderAndIsr, Carried], None],
         refused: Callable[[Order, int], None],
     ) -> None:
         """`deposed` is called when the broker knows of a later controller, `answered` with an order to lead and follow
-        that was carried out and what failed of it, `refused` with one that was not, and how many it refused in a row.
+        that was carried out and what came of it, `refused` with one that was not, and how many it refused in a row.
         """
         self.node_id = node_id
         self._broker = broker
@@ -112,7 +113,7 @@ class BrokerQueue:
     async def _deliver(self, order: Order, answer: Answer) -> bool:
         """Whether the broker refused it, for now."""
         try:
-            failures = await self._until_reached(order)
+            carried = await self._until_reached(order)
         except StaleController as error:
             log.warning("broker %d knows of a later controller: %s", self.node_id, error)
             self.close()
@@ -131,19 +132,19 @@ class BrokerQueue:
                 answer.set_exception(error)
             return True
         if not answer.done():
-            answer.set_result(failures)
+            answer.set_result(carried.failures)
         if isinstance(order, LeaderAndIsr) and not self._closed:
-            self._answered(self.node_id, order, failures)
+            self._answered(self.node_id, order, carried)
         return False
 
-    async def _until_reached(self, order: Order) -> Failures:
+    async def _until_reached(self, order: Order) -> Carried:
         begun_s, told = self._clock.monotonic(), False
         while True:
             try:
                 if isinstance(order, LeaderAndIsr):
                     return await self._broker.lead_and_follow(order)
                 if isinstance(order, StopReplica):
-                    return await self._broker.stop(order)
+                    return Carried(await self._broker.stop(order), {})
                 await self._broker.learn(order)
             except BrokerUnreachable as error:
                 if self._closed:
@@ -154,4 +155,4 @@ class BrokerQueue:
                     told = True
                 await self._clock.sleep(RETRY_PAUSE_S)
             else:
-                return {}
+                return Carried({}, {})

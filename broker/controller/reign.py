@@ -28,8 +28,9 @@ from broker.cluster.metadata import (
     LiveBroker,
 )
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, OutcomeUnknown
-from broker.cluster.orders import BrokerOrders, Failures, LeaderAndIsr, Order, StaleBrokerEpoch
+from broker.cluster.orders import BrokerOrders, Carried, LeaderAndIsr, Order, StaleBrokerEpoch
 from broker.controller.cluster import Cluster, States
+from broker.controller.comparing import compare
 from broker.controller.deleting import carry_on, delete, order_removal, remembered
 from broker.controller.errors import NotController, ReignOver
 from broker.controller.issuing import (
@@ -263,9 +264,11 @@ class Reign:
 
         self.spawn(end())
 
-    def _note_answer(self, node: int, order: LeaderAndIsr, failures: Failures) -> None:
-        if damaged := self.cluster.take_answer(node, order.partitions, failures):
+    def _note_answer(self, node: int, order: LeaderAndIsr, carried: Carried) -> None:
+        if damaged := self.cluster.take_answer(node, order.partitions, carried.failures):
             self.spawn(self._failed(node, damaged))
+        if carried.logs:
+            self.spawn(compare(self, node, carried.logs))
 
     def _note_refused(self, node: int) -> Callable[[Order, int], None]:
         def refused(order: Order, refusals: int) -> None:
@@ -306,7 +309,7 @@ class Reign:
         self.tell({where.topic for where in newest.states.keys() | changed})
 
     def _order_again(self, nodes: Set[int]) -> None:
-        """What is offline there is in the answers (`_failed`)."""
+        """What is offline there is in the answers (`_take_carried`)."""
         for node in nodes & self.queues.keys():
             mine = [where for where, state in self.cluster.states() if node in state.replicas]
             self.order(mine, but=self.queues.keys() - {node})

@@ -92,6 +92,11 @@ class ReadableLog:
         return self._store.epochs.latest
 
     @property
+    def leader_epochs(self) -> tuple[tuple[int, int], ...]:
+        """Each with the offset at which it begins; both ascend."""
+        return self._store.epochs.entries
+
+    @property
     def producers(self) -> Iterable[ProducerState]:
         return self._store.producers
 

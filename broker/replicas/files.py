@@ -97,7 +97,7 @@ class PartitionFiles:
 
     def _loaded(self, topic: TopicState, index: int, state: PartitionState, config: LogConfig) -> Partition:
         try:
-            if self._node_id in state.isr or self._node_id == state.leader:
+            if self._node_id in state.isr or self._node_id == state.leader or state.is_undecided:
                 path = self._folders.find(topic.name, index, topic.topic_id)
             else:
                 # Nobody counts on what is here: all of it may come from the leader.

@@ -19,9 +19,11 @@ from broker.base.clock import Clock, steady_ms
 from broker.base.ending import to_its_end
 from broker.cluster.metadata import NO_LEADER, Configs, PartitionState, TopicState
 from broker.cluster.orders import (
+    Carried,
     Failures,
     LeaderAndIsr,
     Order,
+    ReplicaLog,
     StaleBrokerEpoch,
     StaleController,
     StopReplica,
@@ -43,6 +45,9 @@ T = TypeVar("T")
 
 TAKEN_PER_TURN: Final = 500
 """Partitions whose orders are carried out before others get the event loop."""
+
+BEHIND: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)
+"""Of an order whose leader epoch is below what this replica knows of."""
 
 LeadershipListener = Callable[[TopicPartition, int | None], None]
 
@@ -107,7 +112,7 @@ class ReplicaManager:
         """
         self.controller_epoch = max(self.controller_epoch, epoch)
 
-    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Carried:
         self._check(order)
         if order.new:
             # What is asked again while it is made is the same: two at once would open one log twice.
@@ -116,7 +121,7 @@ class ReplicaManager:
             if (making := self._making.get(key)) is None:
                 making = self._making[key] = asyncio.create_task(self._make(order))
                 making.add_done_callback(lambda done: self._making.pop(key))
-            return await to_its_end(making)
+            return Carried(await to_its_end(making), {})
         return await self._in_turn(order, self._lead_and_follow(order))
 
     async def stop(self, order: StopReplica) -> Failures:
@@ -154,10 +159,10 @@ class ReplicaManager:
             raise StaleBrokerEpoch(f"this broker has epoch {epoch}, the order is for {order.broker_epoch}")
         self.controller_epoch = order.controller_epoch
 
-    async def _in_turn(self, order: Order, carrying_out: Coroutine[Any, Any, Failures]) -> Failures:
+    async def _in_turn(self, order: Order, carrying_out: Coroutine[Any, Any, T]) -> T:
         """One at a time, each to its end: the controller may be another one by then, or this broker stopping."""
 
-        async def in_turn() -> Failures:
+        async def in_turn() -> T:
             async with self._applying:
                 try:
                     self._check(order)
@@ -216,7 +221,7 @@ class ReplicaManager:
 
     # -- leading and following -------------------------------------------------------------------------------
 
-    async def _lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+    async def _lead_and_follow(self, order: LeaderAndIsr) -> Carried:
         try:
             await self._remove_others(order)
             # Strays may be where folders are to be made; where none is missing, who leads must not wait for the disk.
@@ -229,15 +234,19 @@ class ReplicaManager:
                 self.began.set_exception(error)
             raise
         failures: dict[TopicPartition, ErrorCode] = {}
+        logs: dict[TopicPartition, ReplicaLog] = {}
         for number, (where, state) in enumerate(order.partitions.items(), 1):
             code = self._take(where, state, order.broker_epoch)
             if code is not ErrorCode.NONE:
                 failures[where] = code
+            partition = self.topics[where.topic].partitions[where.partition]
+            if partition.offline is None and (code in BEHIND or state.is_undecided):
+                logs[where] = partition.told()
             if number % TAKEN_PER_TURN == 0:
                 await asyncio.sleep(0)
         if sweeps_later:
             await self.removing.set_aside_leftovers(order)
-        return failures
+        return Carried(failures, logs)
 
     def _missing(self, order: LeaderAndIsr) -> bool:
         """Whether any of the order's partitions is not open yet."""

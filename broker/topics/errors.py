@@ -73,7 +73,7 @@ class MetadataBehind(TopicError):
     """The log is of a later leader epoch than the metadata: these are of an earlier day."""
 
     error_code = ErrorCode.FENCED_LEADER_EPOCH
-    hint = "put back what ZooKeeper had last; the records are kept, and nobody leads or follows here by what it has now"
+    hint = "nobody leads before all replicas have told what they have; the controller's log says who is waited for"
 
 
 class RequestTimedOut(TopicError):

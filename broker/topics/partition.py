@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker.cluster.metadata import NO_LEADER, PartitionState, TopicState
+from broker.cluster.orders import ReplicaLog
 from broker.errors import LogDamaged
 from broker.log.partition_log import PartitionLog
 from broker.replication.leading import Leading
@@ -121,10 +122,9 @@ class Partition:
 
     def check_not_behind(self, state: PartitionState) -> None:
         """Who leads or follows by metadata of an earlier day gives out epochs again that other replicas have for other
-        records, and cuts off what was acknowledged since. Raises MetadataBehind; a replica that is alone cannot differ
-        from another.
+        records, and cuts off what was acknowledged since. Raises MetadataBehind.
         """
-        if self._log is not None and len(state.replicas) > 1 and self._log.leader_epoch > state.leader_epoch:
+        if self._log is not None and self._log.leader_epoch > state.leader_epoch:
             raise MetadataBehind(
                 f"{self.topic}-{self.index} has records of leader epoch {self._log.leader_epoch} here, the metadata "
                 f"are at {state.leader_epoch}: they were put back to an earlier day"
@@ -152,6 +152,12 @@ class Partition:
             now_ms=now_ms,
         )
         log.high_watermark = leading.high_watermark
+
+    def told(self) -> ReplicaLog:
+        """For the controller, which compares the replicas. Raises PartitionOffline."""
+        log = self.log
+        latest = max(self.state.leader_epoch, log.leader_epoch)
+        return ReplicaLog(latest, log.leader_epochs, log.log_end_offset, log.high_watermark)
 
     def follow(self, state: PartitionState) -> None:
         """Another broker leads, or nobody."""

@@ -1,7 +1,7 @@
 """LeaderAndIsr (API 4), as of Kafka 3.9: which partitions a broker leads and follows.
 
 v5 topic ids, and whether these are all (KIP-516); v6 the leader's recovery state (KIP-704); v7 KRaft's controller
-(KIP-866). Beyond Kafka: `configs`, `unreadable_topics` and `error_message`.
+(KIP-866). Beyond Kafka: `configs`, `unreadable_topics`, `error_message` and `log`.
 """
 
 from __future__ import annotations
@@ -70,9 +70,24 @@ class LeaderAndIsrRequest(Message):
 
 
 @struct
+class LogEpoch(Struct):
+    leader_epoch: int = int32()
+    start_offset: int = int64()
+
+
+@struct
+class LeaderAndIsrLog(Struct):
+    leader_epoch: int = int32()
+    epochs: list[LogEpoch] = array(LogEpoch)
+    end_offset: int = int64()
+    high_watermark: int = int64()
+
+
+@struct
 class LeaderAndIsrPartitionError(Struct):
     partition_index: int = int32()
     error_code: int = int16()
+    log: LeaderAndIsrLog | None = nested(LeaderAndIsrLog, tag=OWN_TAG)
 
 
 @struct

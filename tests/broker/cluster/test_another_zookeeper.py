@@ -105,38 +105,72 @@ async def test_an_older_copy_of_zookeeper_is_not_followed_and_a_newer_one_is(
             assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
 
 
-async def test_an_older_copy_of_which_nobody_knows_is_not_led_by_where_a_log_shows_that_it_is(
+async def test_an_older_copy_of_which_nobody_knows_is_led_above_all_logs_when_all_replicas_are_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What the brokers had seen is gone with a disk, or was removed. Epochs would be given out again."""
+    """What the brokers had seen is gone with a disk, or was removed. Who comes first lacks what was acknowledged since,
+    and by the older copy would lead.
+    """
     async with running_cluster(tmp_path, *NODES) as cluster:
         async with cluster.clients() as clients:
             await create(clients[1], "t", min_insync_replicas="2")
-            assert (await clients[await cluster.led("t")].produce("t", batch_of("a"))).error_code == 0
+            behind = await cluster.led("t")
+            assert (await clients[behind].produce("t", batch_of("a"))).error_code == 0
+        await until(lambda: ends(cluster) == {(0, 1, 1)})
+        await cluster.kill_all()
         older = deepcopy(cluster.zookeeper.copy())
         state = layout.partition_state(TopicPartition("t", 0))
         later = json.loads(cluster.zookeeper.read(state).data) | {"leader_epoch": 50}
-        await cluster.kill_all()
         cluster.zookeeper.write(cluster.zookeeper.connect(), [SetData(state, json.dumps(later).encode())])
-        await cluster.start(*NODES)
+        others = [node for node in NODES if node != behind]
+        await cluster.start(*others)
         async with cluster.clients() as clients:
             assert (await clients[await cluster.led("t")].produce("t", batch_of("b"))).error_code == 0
-        await until(lambda: ends(cluster) == {(0, 2, 2)})
         await cluster.kill_all()
-        newest = deepcopy(cluster.zookeeper.copy())
         put_back(cluster.zookeeper, older)
         for file in tmp_path.glob(f"*/{FILE_NAME}"):
             file.unlink()
-        await cluster.start(*NODES)
-        await until(lambda: sum("has records of leader epoch 5" in text for text in caplog.messages) >= len(NODES))
+        await cluster.start(behind)
+        assert await cluster.led("t") == behind
+        async with cluster.clients() as clients:
+            assert (await clients[behind].produce("t", batch_of("c"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        await cluster.start(others[0])
+        waits = f"t-0 is led by nobody: its logs are of a later day than the metadata, and replicas [{others[1]}] have"
+        await until(lambda: any(waits in text for text in caplog.messages))
         async with cluster.clients() as clients:
             for client in clients.values():
                 assert (await client.produce("t", batch_of("c"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        await cluster.kill_all()
-        put_back(cluster.zookeeper, newest)
-        await cluster.start(*NODES)
+        await cluster.start(others[1])
         async with cluster.clients() as clients:
-            assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+            leader = await cluster.led("t", among=others)
+            assert await read_all(clients[leader]) == ["a", "b"]
+
+            async def taken() -> bool:
+                return (await clients[await cluster.led("t")].produce("t", batch_of("d"))).error_code == 0
+
+            await until(taken)
+            assert await read_all(clients[await cluster.led("t")]) == ["a", "b", "d"]
+        await until(lambda: ends(cluster) == {(0, 3, 3)})
+        assert cluster.broker(leader).replicas.topics["t"].partitions[0].leader_epoch > 50
+
+
+async def test_a_broker_that_is_alone_leads_above_its_own_log(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 1) as cluster:
+        async with cluster.clients() as clients:
+            await clients[1].create_topic("t")
+            assert (await clients[1].produce("t", batch_of("a"))).error_code == 0
+        await cluster.kill_all()
+        state = layout.partition_state(TopicPartition("t", 0))
+        for epoch, value in ((50, "b"), (7, "c")):
+            other = json.loads(cluster.zookeeper.read(state).data) | {"leader_epoch": epoch}
+            cluster.zookeeper.write(cluster.zookeeper.connect(), [SetData(state, json.dumps(other).encode())])
+            await cluster.start(1)
+            async with cluster.clients() as clients:
+                assert (await clients[await cluster.led("t")].produce("t", batch_of(value))).error_code == 0
+                assert await read_all(clients[1]) == ["a", "b", "c"][: 2 if value == "b" else 3]
+            partition = cluster.broker(1).replicas.topics["t"].partitions[0]
+            assert partition.log.leader_epoch == partition.leader_epoch > 50 - (value == "b")
+            await cluster.kill_all()
 
 
 def put_back(zookeeper: FakeZooKeeper, nodes: dict[str, _Node]) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.cluster.metadata import BrokerRegistration, Endpoint, LiveBroker, PartitionState, TopicState
 from broker.cluster.order_messages import (
     SECURITY_PROTOCOLS,
-    leader_and_isr_failures,
+    carried_order,
     leader_and_isr_order,
     leader_and_isr_request,
     leader_and_isr_response,
@@ -24,7 +24,7 @@ from broker.cluster.order_messages import (
     update_metadata_order,
     update_metadata_request,
 )
-from broker.cluster.orders import LeaderAndIsr, StopReplica, UpdateMetadata
+from broker.cluster.orders import Carried, LeaderAndIsr, ReplicaLog, StopReplica, UpdateMetadata
 from broker.wire.codec import decode, encode_bytes
 from broker.wire.errors import ErrorCode
 from broker.wire.schema import Message
@@ -34,6 +34,18 @@ M = TypeVar("M", bound=Message)
 
 INT32 = st.integers(-1, 2**31 - 1)
 EPOCHS = st.integers(-1, 2**63 - 1)
+OFFSETS = st.integers(0, 2**63 - 1)
+LOGS = st.lists(
+    st.none()
+    | st.builds(
+        ReplicaLog,
+        leader_epoch=INT32,
+        epochs=st.lists(st.tuples(INT32, OFFSETS), max_size=3).map(tuple),
+        end_offset=OFFSETS,
+        high_watermark=OFFSETS,
+    ),
+    max_size=4,
+)
 NODES = st.lists(st.integers(0, 5), max_size=4, unique=True).map(tuple)
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 TEXT = st.text(max_size=5)
@@ -82,7 +94,7 @@ def states_of(topics: dict[str, TopicState]) -> dict[TopicPartition, PartitionSt
     return {TopicPartition(t.name, i): state for t in topics.values() for i, state in enumerate(t.partitions)}
 
 
-@given(TOPICS, BROKERS, INT32, INT32, EPOCHS, st.booleans(), st.frozensets(NAMES), st.randoms())
+@given(TOPICS, BROKERS, INT32, INT32, EPOCHS, st.booleans(), st.frozensets(NAMES), LOGS, st.randoms())
 def test_leader_and_isr(
     topics: dict[str, TopicState],
     brokers: dict[int, LiveBroker],
@@ -91,6 +103,7 @@ def test_leader_and_isr(
     broker_epoch: int,
     complete: bool,
     unreadable: frozenset[str],
+    told: list[ReplicaLog | None],
     rng: Random,
 ) -> None:
     states = states_of(topics)
@@ -101,7 +114,9 @@ def test_leader_and_isr(
     assert leader_and_isr_order(request) == replace(order, topics=bare, brokers={})
     by_id = {topic.topic_id: name for name, topic in topics.items()}
     failures = {w: ErrorCode.KAFKA_STORAGE_ERROR for w in states if by_id[topics[w.topic].topic_id] == w.topic}
-    assert leader_and_isr_failures(order, sent(leader_and_isr_response(request, failures))) == failures
+    logs = {where: log for where, log in zip(failures, told, strict=False) if log is not None}
+    carried = Carried(failures, logs)
+    assert carried_order(order, sent(leader_and_isr_response(request, carried))) == carried
 
 
 @given(TOPICS, BROKERS, INT32, INT32, EPOCHS, st.booleans(), st.frozensets(NAMES), st.frozensets(NAMES))

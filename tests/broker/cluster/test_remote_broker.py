@@ -69,12 +69,14 @@ def leading(order: UpdateMetadata, topic: str = "t", **fields: Any) -> LeaderAnd
 async def test_an_order_is_carried_out_and_what_failed_is_told(tmp_path: Path) -> None:
     async with ordered_about(tmp_path) as (remote, line, order):
         await remote.learn(order)
-        assert await remote.lead_and_follow(leading(order)) == {}
+        assert (await remote.lead_and_follow(leading(order))).failures == {}
         partition = line.broker.partition("t", 0)
         assert partition is not None
         assert partition.leader_epoch == 5
         late = leading(order, partitions={TopicPartition("t", 0): PartitionState(1, 4, (1,), (1,), version=8)})
-        assert await remote.lead_and_follow(late) == {TopicPartition("t", 0): ErrorCode.STALE_CONTROLLER_EPOCH}
+        carried = await remote.lead_and_follow(late)
+        assert carried.failures == {TopicPartition("t", 0): ErrorCode.STALE_CONTROLLER_EPOCH}
+        assert carried.logs[TopicPartition("t", 0)].leader_epoch == 5
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ async def test_an_order_that_is_not_answered_soon_is_given_again_and_carried_out
                 with pytest.raises(BrokerUnreachable, match="did not answer LeaderAndIsr in time"):
                     await remote.lead_and_follow(leading(order))
                 assert len(line.opened) == asked
-        assert await remote.lead_and_follow(leading(order)) == {}
+        assert (await remote.lead_and_follow(leading(order))).failures == {}
         partition = manager.partition("t", 0)
         assert partition is not None
         assert partition.leader_epoch == 5

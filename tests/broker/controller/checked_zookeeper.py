@@ -77,6 +77,8 @@ class CheckedZooKeeper(FakeZooKeeper):
         super().__init__(clock, SESSION_MS)
         self.written: Callable[[FakeSession], None] = lambda session: None
         """Told of each transaction of a controller, when it took effect and nobody has heard of it yet."""
+        self.put_back = False
+        """Whether a hand put back states of an earlier day: then the controller asks the logs who has all."""
         self._judge = judge
 
     def write(self, session: FakeSession, operations: Sequence[Operation]) -> list[Any]:
@@ -115,17 +117,17 @@ class CheckedZooKeeper(FakeZooKeeper):
         assigned = _assigned(name, self.read(layout.topic(name)).data)[index]
         new = layout.decode_partition_state(where, data, 0, assigned)
         must(set(new.isr) <= set(new.replicas), f"{where}: the ISR {new.isr} is not within {new.replicas}")
-        must(new.isr, f"{where}: nobody is in sync")
+        known = None if old is None else layout.decode_partition_state(where, old, 0, assigned)
+        must(new.isr or (self.put_back and new.leader == NO_LEADER), f"{where}: nobody is in sync")
         must(new.leader in (NO_LEADER, *new.isr), f"{where}: leader {new.leader} is not in sync, {new.isr} are")
         if not by_controller:
             # Leaders change their ISR with no check of the controller: whatever else changes is a controller's write.
-            known = old and layout.decode_partition_state(where, old, 0, assigned)
             same = known and (known.leader, known.leader_epoch) == (new.leader, new.leader_epoch)
             must(same, f"{where}: a leader was elected without the check that its controller is one")
             return
         epoch = layout.decode_controller_epoch(self.read(layout.CONTROLLER_EPOCH).data)
         must(new.controller_epoch == epoch, f"{where}: written by controller epoch {new.controller_epoch} in {epoch}")
-        if old is not None:
-            known = layout.decode_partition_state(where, old, 0, assigned)
+        if known is not None:
             must(new.leader_epoch > known.leader_epoch, f"{where}: a change in leader epoch {known.leader_epoch}")
-            must(set(new.isr) <= set(known.isr), f"{where}: {new.isr} are called in sync, {known.isr} were")
+            in_sync = set(known.isr or (new.leader,))
+            must(set(new.isr) <= in_sync, f"{where}: {new.isr} are called in sync, {known.isr} were")

@@ -25,6 +25,7 @@ from broker.cluster.metadata import (
 from broker.cluster.orders import (
     BrokerOrders,
     BrokerUnreachable,
+    Carried,
     Failures,
     LeaderAndIsr,
     Order,
@@ -169,8 +170,8 @@ class Way:
         if not broker.runs or {self._source, self._target} in self._world.cut_ways:
             raise BrokerUnreachable(f"broker {self._target} cannot be reached")
 
-    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
-        return await self._carried(order)
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Carried:
+        return Carried(await self._carried(order), {})
 
     async def stop(self, order: StopReplica) -> Failures:
         return await self._carried(order)

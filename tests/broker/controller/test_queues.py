@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.cluster.orders import BrokerUnreachable, Failures, LeaderAndIsr, StopReplica, UpdateMetadata
+from broker.cluster.orders import BrokerUnreachable, Carried, Failures, LeaderAndIsr, StopReplica, UpdateMetadata
 from broker.controller.errors import BrokerGone
 from broker.controller.queues import PATIENCE_S, RETRY_PAUSE_S, BrokerQueue
 from broker.errors import LogStorageError
@@ -32,7 +32,7 @@ class Unreachable:
             raise BrokerUnreachable("broker 2 cannot be reached")
         self.learnt.append(order)
 
-    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Carried:
         raise NotImplementedError
 
     async def stop(self, order: StopReplica) -> Failures:
@@ -41,7 +41,7 @@ class Unreachable:
 
 def queue_to(broker: Unreachable) -> BrokerQueue:
     return BrokerQueue(
-        2, broker, PausesAlone(), lambda: None, lambda node, order, failures: None, lambda order, refusals: None
+        2, broker, PausesAlone(), lambda: None, lambda node, order, carried: None, lambda order, refusals: None
     )
 
 
@@ -82,12 +82,12 @@ class Refusing(Unreachable):
         super().__init__(0)
         self.ordered: list[LeaderAndIsr] = []
 
-    async def lead_and_follow(self, order: LeaderAndIsr) -> Failures:
+    async def lead_and_follow(self, order: LeaderAndIsr) -> Carried:
         await asyncio.sleep(0)
         self.ordered.append(order)
         if len(self.ordered) == 1:
             raise LogStorageError("the disk is full")
-        return {}
+        return Carried({}, {})
 
 
 async def test_nothing_is_made_before_a_complete_order_was_carried_out() -> None:

@@ -13,7 +13,14 @@ import pytest
 
 from broker.base.clock import SystemClock
 from broker.cluster.metadata import NO_LEADER, Configs, PartitionState, TopicState
-from broker.cluster.orders import LeaderAndIsr, StaleBrokerEpoch, StaleController, StopReplica, UpdateMetadata
+from broker.cluster.orders import (
+    LeaderAndIsr,
+    ReplicaLog,
+    StaleBrokerEpoch,
+    StaleController,
+    StopReplica,
+    UpdateMetadata,
+)
 from broker.cluster.view import ClusterView
 from broker.log.disk import OS_DISK, Disk, OsDisk
 from broker.replicas.files import NotNew, PartitionFiles
@@ -71,9 +78,9 @@ def opened(folder: Path, disk: Disk = OS_DISK) -> ReplicaManager:
 
 async def made_and_led(manager: ReplicaManager) -> TopicState:
     new = topic(WAITING)
-    assert await manager.lead_and_follow(order(new, new=True)) == {}
+    assert (await manager.lead_and_follow(order(new, new=True))).failures == {}
     led = replace(new, partitions=(state(US),))
-    assert await manager.lead_and_follow(order(led)) == {}
+    assert (await manager.lead_and_follow(order(led))).failures == {}
     return led
 
 
@@ -93,7 +100,7 @@ async def test_a_new_partition_is_nobodys_until_it_is_written_who_leads(
     assert (manager.topics, told) == ({}, [])
     led = replace(new, partitions=(state(US),))
     for _ in range(2):
-        assert await manager.lead_and_follow(order(led)) == {}
+        assert (await manager.lead_and_follow(order(led))).failures == {}
         assert manager.topics["t"].partitions[0].leading is not None
     assert told == [(T0, 0)], "an order that comes twice is one"
     await manager.lead_and_follow(order(replace(led, partitions=(state(OTHER, 1),))))
@@ -107,8 +114,8 @@ async def test_an_order_that_comes_again_while_it_is_carried_out_is_carried_out_
     """The controller did not hear of it in time. Two logs in one folder would overwrite each other."""
     new = topic(*[WAITING] * 20)
     first, again = (asyncio.create_task(manager.lead_and_follow(order(new, new=True))) for _ in range(2))
-    assert await first == await again == {}
-    assert await manager.lead_and_follow(order(replace(new, partitions=(state(US),) * 20))) == {}
+    assert (await first).failures == (await again).failures == {}
+    assert (await manager.lead_and_follow(order(replace(new, partitions=(state(US),) * 20)))).failures == {}
     append(manager, "a")
     assert len(list(tmp_path.glob("t-*"))) == 20
     assert manager.topics["t"].partitions[0].log.log_end_offset == 1
@@ -116,7 +123,7 @@ async def test_an_order_that_comes_again_while_it_is_carried_out_is_carried_out_
 
 async def test_orders_of_before_are_refused(manager: ReplicaManager) -> None:
     led = await made_and_led(manager)
-    assert await manager.lead_and_follow(order(replace(led, partitions=(state(OTHER, 5),)), epoch=3)) == {}
+    assert (await manager.lead_and_follow(order(replace(led, partitions=(state(OTHER, 5),)), epoch=3))).failures == {}
     with pytest.raises(StaleController):
         await manager.lead_and_follow(order(led, epoch=2))
     with pytest.raises(StaleController):
@@ -126,7 +133,7 @@ async def test_orders_of_before_are_refused(manager: ReplicaManager) -> None:
     with pytest.raises(StaleBrokerEpoch):
         await manager.lead_and_follow(order(led, epoch=3, broker_epoch=BROKER_EPOCH - 1))
     late = replace(led, partitions=(state(US, 4),))
-    assert await manager.lead_and_follow(order(late, epoch=3)) == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
+    assert (await manager.lead_and_follow(order(late, epoch=3))).failures == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
     assert manager.topics["t"].partitions[0].leader_epoch == 5
 
 
@@ -137,16 +144,17 @@ async def test_metadata_of_an_earlier_day_are_not_followed(
     """Its epochs were given out already: other replicas may have other records under them."""
     led = await made_and_led(manager)
     newest = replace(led, partitions=(state(US, 7),))
-    assert await manager.lead_and_follow(order(newest)) == {}
+    assert (await manager.lead_and_follow(order(newest))).failures == {}
     append(manager, "a")
     manager.close()
     again = opened(tmp_path)
     older = replace(led, partitions=(state(leader, 4),))
-    assert await again.lead_and_follow(order(older, complete=True)) == {T0: ErrorCode.FENCED_LEADER_EPOCH}
+    carried = await again.lead_and_follow(order(older, complete=True))
+    assert carried == ({T0: ErrorCode.FENCED_LEADER_EPOCH}, {T0: ReplicaLog(7, ((7, 0),), 1, 0)})
     partition = again.topics["t"].partitions[0]
     assert (partition.leading, partition.offline, partition.log.log_end_offset) == (None, None, 1)
     assert "has records of leader epoch 7 here, the metadata are at 4" in caplog.text
-    assert await again.lead_and_follow(order(replace(led, partitions=(state(US, 8),)))) == {}
+    assert (await again.lead_and_follow(order(replace(led, partitions=(state(US, 8),))))).failures == {}
     append(again, "b")
     assert partition.log.log_end_offset == 2
     again.close()
@@ -160,12 +168,12 @@ async def test_who_is_in_sync_and_has_no_folder_is_damaged_and_who_is_not_begins
     manager.close()
     shutil.rmtree(tmp_path / "t-0")
     again = opened(tmp_path)
-    assert await again.lead_and_follow(order(led, complete=True)) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert (await again.lead_and_follow(order(led, complete=True))).failures == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
     assert again.topics["t"].partitions[0].offline is not None
     assert not (tmp_path / "t-0").exists()
     follower = opened(tmp_path)
     out_of_sync = replace(led, partitions=(state(OTHER, 1, isr=(OTHER,)),))
-    assert await follower.lead_and_follow(order(out_of_sync, complete=True)) == {}
+    assert (await follower.lead_and_follow(order(out_of_sync, complete=True))).failures == {}
     assert follower.topics["t"].partitions[0].log.log_end_offset == 0
     follower.close()
 
@@ -181,13 +189,13 @@ async def test_what_no_order_names_is_kept_and_taken_in_again_or_deleted_by_orde
     assert (manager.topics, [path.name for path in tmp_path.iterdir()]) == ({}, [stray])
     assert f"and where they are not wanted: rm -r {tmp_path / stray}" in caplog.text
     again = replace(led, partitions=(state(US, 1),))
-    assert await manager.lead_and_follow(order(again, complete=True)) == {}
+    assert (await manager.lead_and_follow(order(again, complete=True))).failures == {}
     assert manager.topics["t"].partitions[0].log.log_end_offset == 1
     assert [path.name for path in tmp_path.iterdir()] == ["t-0"]
 
     another = topic(WAITING)
-    assert await manager.lead_and_follow(order(another, new=True)) == {}
-    assert await manager.lead_and_follow(order(replace(another, partitions=(state(US),)))) == {}
+    assert (await manager.lead_and_follow(order(another, new=True))).failures == {}
+    assert (await manager.lead_and_follow(order(replace(another, partitions=(state(US),))))).failures == {}
     append(manager, "of another topic of that name")
     assert {path.name for path in tmp_path.iterdir()} == {"t-0", stray}
     assert await manager.stop(stop(led, leader_epoch=9)) == {}
@@ -203,7 +211,7 @@ async def test_what_was_set_aside_long_ago_is_no_new_partition(tmp_path: Path, m
     with pytest.raises(NotNew):
         await manager.lead_and_follow(order(replace(led, partitions=(WAITING,)), new=True))
     follower = replace(led, partitions=(state(OTHER, 1, isr=(OTHER,)),))
-    assert await manager.lead_and_follow(order(follower)) == {}
+    assert (await manager.lead_and_follow(order(follower))).failures == {}
     assert manager.topics["t"].partitions[0].log.log_end_offset == 1, "its leader says what of it is right"
 
 
@@ -276,7 +284,7 @@ async def test_who_leads_does_not_wait_until_strays_are_looked_for(tmp_path: Pat
 
     disk.moving = noted
     again = replace(led, partitions=(state(US, 3),))
-    assert await manager.lead_and_follow(order(again, complete=True)) == {}
+    assert (await manager.lead_and_follow(order(again, complete=True))).failures == {}
     assert epochs == [3]
     assert not (tmp_path / "stray-7").exists()
     manager.close()
@@ -301,7 +309,7 @@ async def test_a_broker_that_begins_takes_no_orders_of_controllers_before(manage
     manager.follow_controller(3)
     with pytest.raises(StaleController):
         await manager.lead_and_follow(nothing(epoch=2))
-    assert await manager.lead_and_follow(nothing(epoch=3)) == {}
+    assert (await manager.lead_and_follow(nothing(epoch=3))).failures == {}
 
 
 async def test_a_controller_that_is_followed_while_partitions_are_made_gets_none(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+from broker.cluster.zookeeper import layout
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
+from broker.wire.vocabulary import TopicPartition
+from tests.broker.simulation.clients import PARTITIONS, TOPIC
 from tests.broker.simulation.story import Story, zookeeper_ways
 from tests.broker.simulation.world import SESSION_MS
 
@@ -49,3 +53,64 @@ class ControllersDeposed(Story):
             self._mend_ways(orders)
             await asyncio.sleep(rng.uniform(0.1, 0.4))
             self._mend_ways(ways)
+
+
+class StatesPutBack(Story):
+    """While all brokers are down the states of partitions are put back to those of an earlier day. Its epochs are far
+    below those of the logs and were given out to nobody: of others no log tells that they were.
+    """
+
+    chaos_s = 16.0
+    EARLIER = 500
+    LATER = 1000
+
+    async def _disturb(self) -> None:
+        world, rng = self.world, self.rng
+        await asyncio.sleep(rng.uniform(0.5, 1.0))
+        await self._all_die()
+        older = {path: self._in_epoch(path, self.EARLIER) for path in self._states()}
+        for path in older:
+            self._put(path, self._in_epoch(path, self.LATER))
+        known = [len(world.judge(TOPIC, index).committed) for index in range(PARTITIONS)]
+        # What is acknowledged now this one lacks; later it may be the first.
+        away = rng.choice(list(world.nodes))
+        await self._start_all_but(away)
+        while any(len(world.judge(TOPIC, index).committed) < count + 2 for index, count in enumerate(known)):
+            await asyncio.sleep(0.1)
+        await self._all_die()
+        world.note("states of an earlier day are put back")
+        world.zookeeper.put_back = True
+        for path, state in older.items():
+            self._put(path, state)
+        if rng.random() < 0.5:
+            world.start(away)
+            await asyncio.sleep(rng.uniform(0.5, 2.0))
+        await self._start_all_but(away)
+        world.start(away)
+        await super()._disturb()
+
+    async def _administer(self) -> None:
+        """Reassignments are no part of the states."""
+        await asyncio.Event().wait()
+
+    def _states(self) -> list[str]:
+        return [layout.partition_state(TopicPartition(TOPIC, index)) for index in range(PARTITIONS)]
+
+    def _in_epoch(self, path: str, epoch: int) -> bytes:
+        return json.dumps(json.loads(self.world.zookeeper.read(path).data) | {"leader_epoch": epoch}).encode()
+
+    def _put(self, path: str, data: bytes) -> None:
+        node = self.world.zookeeper.read(path)
+        node.data, node.stat = data, node.stat._replace(version=node.stat.version + 1)
+        self.world.counts["put"] += 1
+
+    async def _all_die(self) -> None:
+        for node_id in self.world.nodes:
+            self.world.kill(node_id)
+        await asyncio.sleep(OVER_S + 0.5)
+
+    async def _start_all_but(self, away: int) -> None:
+        for node_id in self.world.nodes:
+            if node_id != away:
+                self.world.start(node_id)
+                await asyncio.sleep(self.rng.uniform(0.0, 0.5))

@@ -36,6 +36,8 @@ FAULTS: Final = ("kill", "kill", "torn", "pause", "pause", "cut", "cut", "cut", 
 
 
 class Story:
+    chaos_s = CHAOS_S
+
     def __init__(self, seed: int, folder: Path) -> None:
         self.world = World(seed, folder)
         self.rng = random.Random(f"story {seed}")
@@ -75,7 +77,7 @@ class Story:
             always += [tasks.create_task(one) for one in (clients.read(), clients.look_at_commits())]
             world.note("faults begin")
             try:
-                async with asyncio.timeout(CHAOS_S):
+                async with asyncio.timeout(self.chaos_s):
                     async with asyncio.TaskGroup() as chaos:
                         chaos.create_task(self._disturb())
                         chaos.create_task(self._administer())

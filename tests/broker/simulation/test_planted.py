@@ -9,17 +9,19 @@ import pytest
 from broker.broker import Broker
 from broker.cluster.metadata import PartitionState
 from broker.cluster.orders import Order
+from broker.controller import cluster as knowledge
 from broker.controller import elections
 from broker.coordination.internal_log import StateLog
 from broker.handlers import produce
 from broker.replicas.manager import ReplicaManager
+from broker.topics.partition import Partition
 from tests.broker.plants import (
     Plant,
     acknowledges_before_it_is_replicated,
     expands_too_early,
     truncates_by_high_watermark,
 )
-from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, SESSIONS_END, WORLDS
+from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, SESSIONS_END, STATES_PUT_BACK, WORLDS
 from tests.broker.worlds import Worlds
 
 SEEDS = 1000
@@ -61,6 +63,21 @@ def elects_who_is_not_in_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(elections, "_changed", planted)
 
 
+def elects_by_the_metadata_alone(patch: pytest.MonkeyPatch) -> None:
+    """In the next epoch of the state, whatever the logs say."""
+    patch.setattr(Partition, "check_not_behind", lambda _self, _state: None)
+
+
+def elects_above_all_logs_whoever_was_in_sync_once(patch: pytest.MonkeyPatch) -> None:
+    """The epochs are right, and who leads is not asked what he has."""
+
+    def planted(state: PartitionState, _logs: object, brokers: elections.Liveness, *, unclean: bool) -> PartitionState:
+        there = [node for node in state.replicas if node in brokers.live]
+        return elections._changed(state, there[0], (there[0],)) if there else state
+
+    patch.setattr(knowledge, "most_complete", planted)
+
+
 PLANTS: tuple[tuple[Plant, Worlds], ...] = (
     (acknowledges_before_it_is_replicated, WORLDS),
     (refuses_what_others_may_have, WORLDS),
@@ -69,6 +86,8 @@ PLANTS: tuple[tuple[Plant, Worlds], ...] = (
     (elects_who_is_not_in_sync, WORLDS),
     (leads_when_its_session_is_over, SESSIONS_END),
     (takes_orders_of_who_was_controller_once, CONTROLLERS_DEPOSED),
+    (elects_by_the_metadata_alone, STATES_PUT_BACK),
+    (elects_above_all_logs_whoever_was_in_sync_once, STATES_PUT_BACK),
 )
 RARE: tuple[tuple[Plant, Worlds], ...] = ((expands_too_early, WORLDS),)
 """What it does harm with takes a hundred seeds and more to meet."""

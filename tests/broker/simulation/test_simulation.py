@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, SESSIONS_END, WORLDS
+from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, SESSIONS_END, STATES_PUT_BACK, WORLDS
 from tests.broker.worlds import Worlds
 
 SEEDS = 100
@@ -16,6 +16,7 @@ OFTEN = {
 }  # fmt: skip
 """What the seeds are for, and how often in each it happens at least."""
 OFTEN_IN_AIMED = {"acknowledged": 50, "read": 50, "commits": 10, "offsets told": 10, "cuts": 2}
+OFTEN_WHERE_STATES_ARE_PUT_BACK = {"acknowledged": 20, "read": 20, "put": 4, "crashes": 6}
 
 
 @pytest.mark.timeout(7200)
@@ -25,8 +26,9 @@ OFTEN_IN_AIMED = {"acknowledged": 50, "read": 50, "commits": 10, "offsets told":
         (WORLDS, SEEDS, OFTEN),
         (SESSIONS_END, SEEDS_OF_AIMED, OFTEN_IN_AIMED),
         (CONTROLLERS_DEPOSED, SEEDS_OF_AIMED, OFTEN_IN_AIMED),
+        (STATES_PUT_BACK, SEEDS_OF_AIMED, OFTEN_WHERE_STATES_ARE_PUT_BACK),
     ],
-    ids=["all", "sessions end", "controllers deposed"],
+    ids=["all", "sessions end", "controllers deposed", "states put back"],
 )
 def test_what_clients_were_told_holds_whatever_happens(worlds: Worlds, count: int, often: dict[str, float]) -> None:
     if worlds.alone is not None:
