@@ -67,13 +67,15 @@ class StatesPutBack(Story):
     async def _disturb(self) -> None:
         world, rng = self.world, self.rng
         await asyncio.sleep(rng.uniform(0.5, 1.0))
+        away = rng.choice(list(world.nodes))
+        # Alone it would show what it has beyond that; no log of others tells then that nobody acknowledged it.
+        may_be_first = self._has_only_acknowledged(away)
         await self._all_die()
         older = {path: self._in_epoch(path, self.EARLIER) for path in self._states()}
         for path in older:
             self._put(path, self._in_epoch(path, self.LATER))
         known = [len(world.judge(TOPIC, index).committed) for index in range(PARTITIONS)]
-        # What is acknowledged now this one lacks; later it may be the first.
-        away = rng.choice(list(world.nodes))
+        # What is acknowledged now it lacks.
         await self._start_all_but(away)
         while any(len(world.judge(TOPIC, index).committed) < count + 2 for index, count in enumerate(known)):
             await asyncio.sleep(0.1)
@@ -82,7 +84,7 @@ class StatesPutBack(Story):
         world.zookeeper.put_back = True
         for path, state in older.items():
             self._put(path, state)
-        if rng.random() < 0.5:
+        if may_be_first:
             world.start(away)
             await asyncio.sleep(rng.uniform(0.5, 2.0))
         await self._start_all_but(away)
@@ -92,6 +94,15 @@ class StatesPutBack(Story):
     async def _administer(self) -> None:
         """Reassignments are no part of the states."""
         await asyncio.Event().wait()
+
+    def _has_only_acknowledged(self, node_id: int) -> bool:
+        server = self.world.nodes[node_id].server
+        for index in range(PARTITIONS):
+            committed = self.world.judge(TOPIC, index).committed
+            partition = None if server is None else server.broker.partition(TOPIC, index)
+            if partition is None or not committed or partition.log.log_end_offset > committed[-1].next_offset:
+                return False
+        return True
 
     def _states(self) -> list[str]:
         return [layout.partition_state(TopicPartition(TOPIC, index)) for index in range(PARTITIONS)]
