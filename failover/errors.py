@@ -7,9 +7,12 @@ FailoverError
 │   ├── GroupsRead     after the drain groups still read at the source
 │   ├── HookFailed     a hook of the operator's own did not do its part
 │   ├── StrandedUnknown   a transaction is open in what only the source has
+│   ├── ExportRefused  the folder is not empty, or the source's log changes
+│   ├── ReplayRefused  the records may come, or are there, in another way
 │   └── OperationUnderWay   somebody else moves this link
 ├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
 ├── CutShort           behind the gates a site stopped answering; the same command finishes it (exit 1)
+├── ExportDamaged      files of stranded records are not as they were written
 └── JournalDamaged     the operations journal does not match its own hashes
 """
 
@@ -89,6 +92,20 @@ class StrandedUnknown(GateRefused):
 
     retriable = True
     hint = "it ends by its own time-out (transaction.timeout.ms) at the latest: try again then"
+
+
+class ExportRefused(GateRefused):
+    """Stranded records were not exported; what is in the folder is as it was."""
+
+
+class ReplayRefused(GateRefused):
+    """Stranded records were not replayed: nothing was appended."""
+
+
+class ExportDamaged(FailoverError):
+    """An export's manifest or files are missing, or are not as they were written."""
+
+    hint = "copy the export again from where it was whole; the source's log has the records as long as it keeps them"
 
 
 class CutShort(FailoverError):

@@ -231,13 +231,13 @@ def records_of(data: PartitionData) -> memoryview:
     return records
 
 
-async def append(cluster: Cluster, where: TopicPartition, batch: Buffer) -> int:
-    """Produce one batch with acks=all -> the offset of its first record.
+async def append(cluster: Cluster, where: TopicPartition, batch: Buffer, transactional_id: str | None = None) -> int:
+    """Produce one batch with acks=all -> the offset of its first record; a transaction's with its transactional id.
 
     Tried again only where the broker says that it was not appended; when that is in doubt the error is raised.
     """
     request = ProduceRequest(
-        None,
+        transactional_id,
         ALL_REPLICAS,
         cluster.limits.delivery_timeout_ms,
         [TopicProduceData(where.topic, [PartitionProduceData(where.partition, batch)])],

@@ -46,7 +46,9 @@ COMMANDS: dict[str, CommandPlace] = {
     "failover": CommandPlace(
         "deploy.cli.failover", "failover", "Move to the other site, the source lost; states the loss."
     ),
-    "stranded": CommandPlace("deploy.cli.stranded", "stranded_group", "List what only a lost source has."),
+    "stranded": CommandPlace(
+        "deploy.cli.stranded", "stranded_group", "List, export, replay what a lost site alone has."
+    ),
     "drill": CommandPlace("deploy.cli.drill", "drill", "Say what a failover would find if the source died now."),
     "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),
     "monitor": CommandPlace("deploy.cli.monitor", "monitor_group", "Serve metrics to Prometheus."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 
 import click
 
@@ -17,13 +18,20 @@ from deploy.cli.terminal import (
     CommandRefused,
     ExitCode,
     Output,
+    confirm_plan,
+    dry_run_option,
     emit,
     output_option,
+    progress,
     run_async,
+    yes_option,
 )
-from failover.failback.stranding import Stranded, check_settled, look_for_stranded
+from failover.failback.export import Manifest, export_stranded, read_manifest
+from failover.failback.replay import Replayed, check_left, replay
+from failover.failback.stranding import Stranded, check_settled, look_for_stranded, read_stranded
 from mirror.api import StrandedTail
 from mirror.link import Link
+from mirror.offsets.state import read_entries
 from mirror.resumption import ResumePlan
 from mirror.status import LinkCondition
 
@@ -60,6 +68,80 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     click.echo(in_words(found))
 
 
+@stranded_group.command("export")
+@click.option("--link", "link_name", metavar="LINK", help=LINK_HELP)
+@click.option(
+    "--to", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A folder that is not there."
+)
+@output_option
+@click.pass_obj
+def export_command(context: AppContext, link_name: str | None, folder: Path, output: str) -> None:
+    """Write the batches of stranded records to files, as they stand in the source's log, with a manifest.
+
+    When it returns they are on the disk. Nothing changes at either site.
+    """
+    link = context.link(link_name)
+    emit(export(link, folder), output)
+
+
+def export(link: Link, folder: Path) -> Manifest:
+    """What only the source has, in files. Raises CommandRefused, FailoverError."""
+
+    async def job(source: Cluster | None, target: Cluster) -> Manifest | None:
+        if source is None:
+            return None
+        reader, found = await read_stranded(link, source, target)
+        return await export_stranded(reader, found.tails, folder, target.clock.now_ms())
+
+    manifest = run_async(with_both_sites(link, job))
+    if manifest is None:
+        raise _no_answer(link)
+    return manifest
+
+
+@stranded_group.command("replay")
+@click.option("--link", "link_name", metavar="LINK", help=LINK_HELP)
+@click.option(
+    "--from", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR", help="What export wrote."
+)
+@click.option(
+    "--policy",
+    required=True,
+    type=click.Choice(["append"]),
+    help="append: behind what the target's partitions have, each record with a header that says where it came from.",
+)
+@dry_run_option("what would be appended")
+@yes_option
+@output_option
+@click.pass_obj
+def replay_command(
+    context: AppContext, link_name: str | None, folder: Path, policy: str, dry_run: bool, yes: bool, output: str
+) -> None:
+    """Bring exported records to the link's target, which is the active site now. Run again it repeats nothing."""
+    link = context.link(link_name)
+    manifest = read_manifest(folder)
+
+    async def check() -> None:
+        async with Cluster(link.target, client_id="farshore-cli") as target:
+            check_left(await read_entries(link, target), manifest)
+
+    run_async(check())
+    plan = {"policy": policy, "target": link.target.name, "records": manifest.records, "ranges": manifest.ranges}
+    if dry_run:
+        emit(plan, output)
+        return
+    confirm_plan(plan, yes, question=f"Append {counted(manifest.records, 'record')} at {link.target.name}?")
+    with progress() as bars:
+        bar = bars.add_task("replayed", total=manifest.records)
+
+        async def bring() -> Replayed:
+            async with Cluster(link.target, client_id="farshore-cli") as target:
+                return await replay(link, target, manifest, folder, lambda records: bars.advance(bar, records))
+
+        done = run_async(bring())
+    emit(done, output)
+
+
 def look(link: Link) -> Stranded:
     """What only the source has. Raises CommandRefused where it does not answer."""
 
@@ -68,9 +150,13 @@ def look(link: Link) -> Stranded:
 
     found = run_async(with_both_sites(link, job))
     if found is None:
-        text = f"site {link.source.name} does not answer: only it knows what it has"
-        raise CommandRefused(text, "try again when it answers")
+        raise _no_answer(link)
     return found
+
+
+def _no_answer(link: Link) -> CommandRefused:
+    text = f"site {link.source.name} does not answer: only it knows what it has"
+    return CommandRefused(text, "try again when it answers")
 
 
 def in_words(found: Stranded) -> str:

@@ -33,10 +33,15 @@ class Stranded:
 
 async def look_for_stranded(link: Link, source: Cluster, target: Cluster) -> Stranded:
     """Read what stands behind the last mirrored record. Raises ClientError, MirrorError, CorruptBatch."""
+    return (await read_stranded(link, source, target))[1]
+
+
+async def read_stranded(link: Link, source: Cluster, target: Cluster) -> tuple[TailReader, Stranded]:
+    """As `look_for_stranded`, with the reader that knows the way to their batches."""
     reader = TailReader(link, source, target)
     await reader.look()
     tails = await reader.tails()
-    return Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails)
+    return reader, Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails)
 
 
 def count_in(tails: Iterable[StrandedTail]) -> int | None:

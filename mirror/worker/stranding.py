@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from broker.client.cluster import Cluster
+from broker.client.fanout import both
 from broker.client.log import read_batches
 from broker.client.model import Topic
 from broker.client.offsets import LogSpan, log_spans
@@ -80,6 +81,7 @@ class TailReader:
         self._target = target
         self._passage = Passage(link, source, target)
         self._state: LinkState | None = None
+        self._at_source: Mapping[str, Topic] = {}
         self._at_target: Mapping[str, Topic] = {}
         self._back_since: frozenset[int] = frozenset()
 
@@ -88,7 +90,7 @@ class TailReader:
         entries = await read_entries(self._declared, self._target)
         await self._passage.look(self._target, entries.left_to())
         self._state = await load_link_state(self._passage.link, self._target)
-        self._at_target = await list_topics(self._target)
+        self._at_source, self._at_target = await both(list_topics(self._source), list_topics(self._target))
         self._back_since = await self._promoted_since()
         return self._state.entries.run
 
@@ -96,6 +98,15 @@ class TailReader:
     def link(self) -> Link:
         """As the registries at both sites complete it."""
         return self._passage.link
+
+    @property
+    def source_cluster_id(self) -> str:
+        """As the source says it."""
+        return self._source.cluster_id
+
+    def topic_id(self, topic: str) -> str:
+        """Of a source topic, "" where its cluster has no ids."""
+        return str(self._at_source[topic].topic_id or "")
 
     async def _promoted_since(self) -> frozenset[int]:
         """The producer ids of links back to the source whose promotion came after this link's."""
@@ -128,7 +139,7 @@ class TailReader:
         """Per selected partition of the source what lies behind the last mirrored record, or was left once."""
         wanted = [
             TopicPartition(name, partition.partition)
-            for name, topic in (await list_topics(self._source)).items()
+            for name, topic in self._at_source.items()
             if self.link.selects_topic(name) and name != self.link.canary_topic
             for partition in topic.partitions
         ]

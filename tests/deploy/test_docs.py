@@ -25,8 +25,9 @@ TYPED = {"README.md", "tutorial-cluster.md"}
 """Whose console blocks are typed by tests, line after line."""
 SITE_COMMANDS = {("site", verb) for verb in ("role", "freeze", "standby", "thaw")}
 FLEET_COMMANDS = {("fleet", verb) for verb in ("status", "drain", "rebalance")}
-RUN_ELSEWHERE = {("cluster", "start"), ("demo",), *FLEET_COMMANDS, *SITE_COMMANDS}
-"""By the fleet's tests, which have an etcd; by the tutorial's test; by tests of the demo; by tests of the roles."""
+WAY_BACK = {("stranded", "export"), ("stranded", "replay")}
+RUN_ELSEWHERE = {("cluster", "start"), ("demo",), *FLEET_COMMANDS, *SITE_COMMANDS, *WAY_BACK}
+"""By the fleet's tests, which have an etcd; by the tutorial's; by those of the demo, of the roles, of the way back."""
 
 
 def named_paths() -> Iterator[tuple[str, str]]:

@@ -1,0 +1,174 @@
+"""Stranded records brought to the target from their files: behind what it has, each once, however often it is begun.
+
+How far each partition came stands in a topic of the target's, and is written in one transaction with the records that
+it speaks of. It is kept by where a record was first written (cluster, topic id, partition, offset), so that a second
+export of the same tail repeats nothing either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
+from broker.client.log import append, read_records
+from broker.client.offsets import log_end_offsets
+from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
+from broker.client.topics import NewTopic, create_topic, describe_topics
+from broker.wire.compression import Compression
+from broker.wire.errors import ErrorCode
+from broker.wire.records import Record, decode_records, encode_batch
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from failover.errors import ReplayRefused
+from failover.failback.export import ExportedRange, Manifest, exported_batches, within
+from mirror.api import Link, RunState, StateEntries
+
+REPLAYS: Final = TopicPartition("__farshore-replays", 0)
+ORIGIN_HEADER: Final = "farshore.stranded"
+"""Of each replayed record: `SITE/TOPIC/PARTITION/OFFSET`, where it was first written."""
+REPLICATION_FACTOR: Final = 3
+
+Report: TypeAlias = Callable[[int], None]
+"""Is told how many records have been replayed since the last time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a run did: records that it brought, and those that an earlier run had brought."""
+
+    records: int
+    records_before: int
+
+
+def check_left(entries: StateEntries, manifest: Manifest) -> None:
+    """Raise ReplayRefused where the target is not the active site, or the link may bring the records itself. Pure."""
+    if entries.run is None or entries.run.state is not RunState.PROMOTED:
+        raise ReplayRefused(
+            f"link {manifest.link} runs: {manifest.source} is the active site, and has the records",
+            hint="consumers there can read them by their offsets, which the manifest names",
+        )
+    left = entries.left_at_source()
+    for one in manifest.ranges:
+        covered = any(
+            (gap.topic, gap.partition) == (one.topic, one.partition)
+            and gap.source_from <= one.first_offset
+            and one.end_offset <= gap.source_to
+            for gap in left
+        )
+        if one.records and not covered:
+            where = f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})"
+            raise ReplayRefused(
+                f"link {manifest.link} was not told to leave {where} at {manifest.source}: it may bring the records",
+                hint=f"farshore link resume --link {manifest.link} --stranded leave decides that",
+            )
+
+
+async def replay(link: Link, target: Cluster, manifest: Manifest, folder: Path, report: Report) -> Replayed:
+    """Append them to the target's topics. Raises ReplayRefused, ExportDamaged, ClientError; begun again, it goes on."""
+    if manifest.target != link.target.name or manifest.link != link.name:
+        raise ReplayRefused(f"{folder} was exported of link {manifest.link}, to be replayed at {manifest.target}")
+    await _check_partitions(link, target, manifest)
+    factor = min(REPLICATION_FACTOR, max(1, len(target.nodes)))
+    await create_topic(target, NewTopic(REPLAYS.topic, 1, factor, {"cleanup.policy": "compact"}), if_not_exists=True)
+    transactional_id = f"farshore-replay-{manifest.source_cluster_id}"
+    producer = await init_producer_id(target, transactional_id)  # an earlier run's transaction is over behind this
+    done = await _progress(target)
+    run = _Run(target, transactional_id, producer, manifest)
+    records = before = 0
+    for one in manifest.ranges:
+        there = TopicPartition(link.target_topic(one.topic), one.partition)
+        next_offset = done.get(_key(manifest, one), one.first_offset)
+        for codec, found in _batches(folder, one):
+            rest = [record for record in found if record.offset >= next_offset]
+            before += len(found) - len(rest)
+            if rest:
+                await run.bring(one, there, rest, codec)
+                records += len(rest)
+            report(len(found))
+    return Replayed(records, before)
+
+
+def _batches(folder: Path, one: ExportedRange) -> Iterator[tuple[Compression, list[Record]]]:
+    for header, batch in exported_batches(folder, one):
+        if found := within(one, decode_records(batch)):
+            yield header.compression, found
+
+
+class _Run:
+    """One producer, and the sequences that it has used."""
+
+    def __init__(
+        self, target: Cluster, transactional_id: str, producer: ProducerIdAndEpoch, manifest: Manifest
+    ) -> None:
+        self._target = target
+        self._id = transactional_id
+        self._producer = producer
+        self._manifest = manifest
+        self._sequences: dict[TopicPartition, int] = {}
+
+    async def bring(self, one: ExportedRange, there: TopicPartition, records: list[Record], codec: Compression) -> None:
+        """One batch of the source, and how far that is: both, or neither."""
+        refused = await add_partitions_to_txn(self._target, self._id, self._producer, [there, REPLAYS])
+        for error in refused.values():
+            raise error
+        await self._append(there, [self._told(one, record) for record in records], codec)
+        value = json.dumps({"v": 1, "next_offset": records[-1].offset + 1, "link": self._manifest.link}).encode()
+        key = _key(self._manifest, one)
+        await self._append(REPLAYS, [Record(0, self._target.clock.now_ms(), key, value)], Compression.NONE)
+        await end_txn(self._target, self._id, self._producer, commit=True)
+
+    async def _append(self, where: TopicPartition, records: list[Record], codec: Compression) -> None:
+        """In halves where the target finds them too large with their new headers."""
+        sequence = self._sequences.get(where, 0)
+        batch = encode_batch(
+            records,
+            compression=codec,
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.producer_epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        try:
+            await append(self._target, where, batch, self._id)
+        except KafkaError as error:
+            if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(records) == 1:
+                raise
+            half = len(records) // 2
+            await self._append(where, records[:half], codec)
+            await self._append(where, records[half:], codec)
+            return
+        self._sequences[where] = sequence + len(records)
+
+    def _told(self, one: ExportedRange, record: Record) -> Record:
+        origin = f"{self._manifest.source}/{one.topic}/{one.partition}/{record.offset}"
+        return record._replace(headers=(*record.headers, (ORIGIN_HEADER, origin.encode())))
+
+
+def _key(manifest: Manifest, one: ExportedRange) -> bytes:
+    return json.dumps(["replayed", manifest.source_cluster_id, one.topic, one.topic_id, one.partition]).encode()
+
+
+async def _progress(target: Cluster) -> dict[bytes, int]:
+    """Per partition of any source the offset behind all that was replayed of it."""
+    end = (await log_end_offsets(target, [REPLAYS]))[REPLAYS]
+    found: dict[bytes, int] = {}
+    async for record in read_records(target, REPLAYS, 0, end, IsolationLevel.READ_COMMITTED):
+        next_offset = json.loads(record.value or b"{}").get("next_offset")
+        if record.key is None or not isinstance(next_offset, int):
+            raise ReplayRefused(f"{REPLAYS} offset {record.offset} is no entry of a replay")
+        found[record.key] = max(next_offset, found.get(record.key, 0))
+    return found
+
+
+async def _check_partitions(link: Link, target: Cluster, manifest: Manifest) -> None:
+    names = {link.target_topic(one.topic) for one in manifest.ranges}
+    topics = await describe_topics(target, names)
+    for one in manifest.ranges:
+        name = link.target_topic(one.topic)
+        if name not in topics or one.partition >= len(topics[name].partitions):
+            text = f"{link.target.name} has no partition {name}-{one.partition}"
+            raise ReplayRefused(text, hint=f"farshore topic create --site {link.target.name} --topic {name}")
