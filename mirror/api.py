@@ -19,6 +19,7 @@ from mirror.offsets.state import (
     load_partial_state,
     read_entries,
 )
+from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.origins import complete_link
 from mirror.worker.registry import registered_at
@@ -39,12 +40,14 @@ __all__ = [
     "LinkLook",
     "LinkState",
     "LinkStatus",
+    "LocalWrites",
     "MirrorError",
     "Observation",
     "OffsetMap",
     "Pulse",
     "RunState",
     "SeenEnd",
+    "Split",
     "StateEntries",
     "StateReader",
     "StrandedTail",

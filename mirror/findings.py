@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
 from broker.base.durations import human_seconds
+from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from mirror.heartbeat import Heartbeat, Pulse
 from mirror.lag import PartitionLag
@@ -18,6 +20,7 @@ from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.fence import fence_hint
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import StateEntries
+from mirror.split import LocalWrites, Split
 
 
 class LinkFindingKind(StrEnum):
@@ -43,6 +46,10 @@ class LinkFindingKind(StrEnum):
     """Records are missing at the target, and how many or how old they are could not be seen."""
     LEFT_TO_SILENT = "left_to_silent"
     """Records of another site are left to its direct link, which is not declared here, and does not run."""
+    SPLIT_BRAIN = "split_brain"
+    """One site took over from the other, and both were written to since."""
+    TWO_ACTIVE = "two_active"
+    """The same, and both take writes, by their roles."""
     GROUP_FAILED = "group_failed"
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"
@@ -78,7 +85,8 @@ def link_findings(
 ) -> tuple[LinkFinding, ...]:
     """All of a link: of the whole first, then stopped partitions, then the rest. `answers`: source and target.
 
-    A link whose target was promoted is not mirrored because somebody decided so: that is no finding.
+    A link whose target was promoted is not mirrored because somebody decided so: that is no finding, unless both sites
+    are written to since.
     """
     found = [
         LinkFinding(LinkFindingKind.SITE_LOST, None, None, f"site {site.name} does not answer", "")
@@ -93,6 +101,7 @@ def link_findings(
         found += stopped_partitions(link, entries)
     if look is None:
         return tuple(found)
+    found += _of_split(link, look.split)
     found += _of_fence(link, look)
     found += _of_holds(look.holds)
     found += [_left_to_silent(link, *left) for left in look.left_to]
@@ -171,6 +180,48 @@ def _of_fence(link: Link, look: LinkLook) -> Iterable[LinkFinding]:
     for where, why in sorted(look.unmarked.items()):
         text = f"no session and no failover can begin before its marker is written: {why}"
         yield LinkFinding(LinkFindingKind.FENCE_WAITS, *where, text, fence_hint(link, [where]))
+
+
+def _of_split(link: Link, split: Split | FarshoreError | None) -> Iterable[LinkFinding]:
+    source, target = link.source.name, link.target.name
+    if isinstance(split, FarshoreError):
+        text = f"whether {source} was written to since {target} took over is not known: {split}"
+        yield LinkFinding(LinkFindingKind.TROUBLE, None, None, text, split.hint or "")
+        return
+    if split is None:
+        return
+    step = f"stop what writes at {source}; what it alone has: farshore status --link {link.name} --all"
+    if split.two_active:
+        of = "" if ".*" in link.topics else "".join(f" --topic {shlex.quote(topic)}" for topic in link.topics)
+        step = f"farshore site standby --site {source}{of}"
+        text = f"{target} took over {_since(split.promoted_at_ms)}, and both take writes"
+        yield LinkFinding(LinkFindingKind.TWO_ACTIVE, None, None, text, step)
+    if not split.is_split:
+        return
+    at_target = {(writes.topic, writes.partition): writes for writes in split.at_target}
+    for here in split.at_source:
+        there = at_target.pop((link.target_topic(here.topic), here.partition), None)
+        text = f"{_written(here, source)}; {_written(there, target)}"
+        yield LinkFinding(LinkFindingKind.SPLIT_BRAIN, here.topic, here.partition, text, step)
+    for (topic, partition), writes in at_target.items():
+        text = f"{_written(None, source)}; {_written(writes, target)}"
+        yield LinkFinding(LinkFindingKind.SPLIT_BRAIN, link.source_topic(topic) or topic, partition, text, step)
+
+
+def _written(writes: LocalWrites | None, site: str) -> str:
+    if writes is None:
+        return f"none at {site}"
+    count = f"{'' if writes.is_complete else 'at least '}{writes.records:,}"
+    stamped = f", the first stamped {_time(writes.first_timestamp_ms)}" if writes.first_timestamp_ms >= 0 else ""
+    return f"{count} of its own at {site} from offset {writes.first_offset} on{stamped}"
+
+
+def _since(at_ms: int) -> str:
+    return f"at {_time(at_ms)}"
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _stopped(link: Link, gap: Gap) -> LinkFinding:

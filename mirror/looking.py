@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
@@ -18,6 +19,7 @@ from mirror.offsets.entries import RunState
 from mirror.offsets.fence import find_unmarked
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import LinkState, StateEntries
+from mirror.split import Split, look_for_split
 from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
 from mirror.topics.sync import look_at_topics
 from mirror.worker.origins import Passage
@@ -36,6 +38,8 @@ class LinkLook:
     holds: tuple[Hold, ...]
     left_to: tuple[tuple[str, str], ...] = ()
     unmarked: Mapping[TopicPartition, ClientError] | ClientError = field(default_factory=dict)
+    split: Split | FarshoreError | None = None
+    """Of a promoted link; or why that is not known."""
 
 
 async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
@@ -44,7 +48,13 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
     seen = await look_at_topics(link, source, target)
     holds = merge_holds(link, seen, state.entries, target.clock.now_ms())
     left_to = await _left_to_silent(link, source, target, state.entries)
-    return LinkLook(lags, holds, left_to, await _unmarked(link, target, state.entries))
+    unmarked = await _unmarked(link, target, state.entries)
+    split: Split | FarshoreError | None
+    try:
+        split = await look_for_split(link, source, target, state)
+    except FarshoreError as error:  # it hides nothing else
+        split = error
+    return LinkLook(lags, holds, left_to, unmarked, split)
 
 
 async def _unmarked(

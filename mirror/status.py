@@ -23,6 +23,7 @@ from mirror.offsets.entries import Gap, RunState
 from mirror.offsets.group_entries import GroupSyncs
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.state import LinkState, StateEntries, StateReaders, load_partial_state
+from mirror.split import Split
 
 T = TypeVar("T", int, float)
 
@@ -61,7 +62,7 @@ class LinkStatus:
     with an offset that is not carried over, those that failed as a whole among them; nothing is known of groups before
     the link first looked at them, and while one was never synced there is no `oldest_group_sync_at_ms`. `holds` are the
     partitions, or whole topics, that should be mirrored and are not, beside those at gaps; None while a site does not
-    answer.
+    answer. `split`: who writes since the target took over; None where it did not, or that is not known.
     """
 
     link: str
@@ -92,6 +93,7 @@ class LinkStatus:
     oldest_group_sync_at_ms: int | None
     findings: tuple[LinkFinding, ...]
     holds: tuple[Hold, ...] | None
+    split: Split | None
     gaps: tuple[Gap, ...]
     partition_lags: tuple[PartitionLag, ...]
     trouble: str
@@ -175,6 +177,7 @@ def summarise(
         oldest_group_sync_at_ms=min(synced.values(), default=None) if groups.names <= synced.keys() else None,
         findings=link_findings(link, answers, entries, look, heartbeat, trouble),
         holds=holds,
+        split=look.split if look is not None and isinstance(look.split, Split) else None,
         gaps=tuple(entries.gaps.values()) if entries is not None else (),
         partition_lags=tuple(sorted(lags, key=lambda lag: (lag.topic, lag.partition) not in stopped)),
         trouble=trouble,

@@ -12,6 +12,8 @@ from monitoring.metrics.observation import Board
 
 UP_HELP = "1 when both sites answered in the last pass and the link's worker gives signs of life."
 HELD_HELP = "1 for a partition (`all` of a topic) that should be mirrored and is not, beside those at gaps; and why."
+SPLIT_HELP = "1 when both sites of a promoted link were written to, by others than mirrors, since it was promoted."
+TWO_ACTIVE_HELP = "1 when both sites of a promoted link take writes to its topics, by their roles."
 OFFLINE_HELP = "Partitions of a site's topics that nobody leads: no broker, or damaged files."
 
 
@@ -39,6 +41,13 @@ class LinkCollector(Collector):
             labels=["link"],
         )
         offline = GaugeMetricFamily("farshore_site_partitions_offline", OFFLINE_HELP, labels=["link", "site"])
+        split = GaugeMetricFamily("farshore_link_split_brain", SPLIT_HELP, labels=["link"])
+        two_active = GaugeMetricFamily("farshore_link_two_active", TWO_ACTIVE_HELP, labels=["link"])
+        own = GaugeMetricFamily(
+            "farshore_link_split_brain_records",
+            "Committed records of a site's own since the link was promoted, at least, where both sites have some.",
+            labels=["link", "side"],
+        )
         errors = CounterMetricFamily("farshore_link_observe_errors", "Passes in which a site failed.", labels=["link"])
         for seen in self._board.observations():
             up.add_metric([seen.link], int(seen.up))
@@ -47,6 +56,11 @@ class LinkCollector(Collector):
             for hold in seen.holds:
                 number = "all" if hold.partition is None else str(hold.partition)
                 held.add_metric([seen.link, hold.topic, number, hold.reason], 1)
+            if seen.split is not None:
+                split.add_metric([seen.link], int(seen.split.is_split))
+                two_active.add_metric([seen.link], int(seen.split.two_active))
+                own.add_metric([seen.link, "source"], seen.split.source_records)
+                own.add_metric([seen.link, "target"], seen.split.target_records)
             for site, count in seen.partitions_offline.items():
                 offline.add_metric([seen.link, site], count)
             if seen.heartbeat_at_ms is not None:
@@ -55,4 +69,4 @@ class LinkCollector(Collector):
                 gaps.add_metric([seen.link], seen.gaps_open)
                 for name in LinkCondition:  # the zeros too: a graph of states needs them
                     state.add_metric([seen.link, name.value], int(seen.condition == name.value))
-        yield from (up, state, gaps, held, offline, at, heartbeat, errors)
+        yield from (up, state, gaps, held, offline, at, heartbeat, split, two_active, own, errors)

@@ -35,6 +35,18 @@ class GroupSample:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitSample:
+    """Since a link was promoted: whether both sites take writes, by their roles, and the records of their own that came
+    to each, at least, where some came to both (`is_split`).
+    """
+
+    two_active: bool = False
+    is_split: bool = False
+    source_records: int = 0
+    target_records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LinkObservation:
     """What one pass saw. `answered`: both sites did; where not, `error` is the class of the trouble.
 
@@ -57,6 +69,8 @@ class LinkObservation:
     heartbeat_at_ms: int | None = None
     partitions_offline: Mapping[str, int] = field(default_factory=dict)
     """By site: partitions of any topic that nobody leads."""
+    split: SplitSample | None = None
+    """None: not known."""
 
 
 class Board:

@@ -18,6 +18,7 @@ from mirror.api import (
     LinkLook,
     LinkState,
     Pulse,
+    Split,
     StateEntries,
     StateReader,
     condition_now,
@@ -25,7 +26,7 @@ from mirror.api import (
     look_at_link,
 )
 from monitoring import limits
-from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation
+from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation, SplitSample
 
 CLIENT_ID = "farshore-monitor"
 
@@ -142,7 +143,21 @@ def observed(
         holds=() if look is None else tuple(HoldSample(h.topic, h.partition, h.reason.value) for h in look.holds),
         gaps_open=0 if entries is None else len(entries.open_gaps()),
         heartbeat_at_ms=heartbeat.at_ms,
+        split=None if look is None else _split(look),
     )
+
+
+def _split(look: LinkLook) -> SplitSample | None:
+    """Of a link that is not promoted there is nothing to say."""
+    split = look.split
+    if split is None:
+        return SplitSample()
+    if not isinstance(split, Split):
+        return None
+    if not split.is_split:
+        return SplitSample(bool(split.two_active))
+    at_source, at_target = (sum(each.records for each in writes) for writes in (split.at_source, split.at_target))
+    return SplitSample(bool(split.two_active), True, at_source, at_target)
 
 
 def _lags(look: LinkLook) -> tuple[LagSample, ...]:

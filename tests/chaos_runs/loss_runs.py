@@ -106,13 +106,12 @@ class LossRun:
         except Exception as error:  # noqa: BLE001 whatever it was: it is this seed's result, and the other seeds go on
             (self.folder / "traceback.txt").write_text("".join(traceback.format_exception(error)))
             self.result.problems.append(f"{type(error).__name__}: {error}; see {self.folder}/traceback.txt")
-        finally:
-            if self.source.process is None:
-                await asyncio.to_thread(self.source.start)
         self.result.seconds = time.monotonic() - started_s
         return self.result
 
     async def _run(self) -> None:
+        if self.source.process is None:  # it did not come again in the seed before
+            await asyncio.to_thread(self.source.start)
         prefix = f"loss-{self.seed}-"
         for server in (self.source, self.target):
             await compact_soon(server)

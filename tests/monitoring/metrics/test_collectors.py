@@ -19,7 +19,7 @@ from monitoring.canary.record import CanaryRecord
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
 from monitoring.metrics.canary import latency_histogram
-from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation
+from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation, SplitSample
 from monitoring.metrics.readiness import Readiness, ReadinessBoard
 from monitoring.metrics.server import metrics_server, registry_of
 
@@ -69,6 +69,24 @@ def test_an_observed_link(tmp_path: Path) -> None:
     assert found["farshore_link_state", (("link", "east-west"), ("state", "promoted"))] == 0
     assert found["farshore_group_sync_age_seconds", (("group", "analysts"), ("link", "east-west"))] == 2.5
     assert any(name == "farshore_build_info" for name, _ in found)
+
+
+def test_a_split_is_shown_and_what_is_not_known_is_not(tmp_path: Path) -> None:
+    board = Board()
+    registry = registry_for(board, tmp_path)
+    link = ("link", "east-west")
+    names = ("farshore_link_split_brain", "farshore_link_two_active")
+    for split, expected in (
+        (SplitSample(), (0, 0, 0, 0)),
+        (SplitSample(two_active=True), (0, 1, 0, 0)),
+        (SplitSample(True, True, 3, 7), (1, 1, 3, 7)),
+    ):
+        board.post(observation(split=split))
+        found = read(registry)
+        own = [found["farshore_link_split_brain_records", (link, ("side", side))] for side in ("source", "target")]
+        assert (*(found[name, (link,)] for name in names), *own) == expected
+    board.post(observation(split=None))
+    assert not any("split" in name or "two_active" in name for name, _ in read(registry))
 
 
 def test_a_drill_is_shown_with_its_findings_by_kind_until_it_cannot_be_made(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 from broker.base.clock import SystemClock
 from broker.client.site import Site
 from mirror.link import Link
-from monitoring.metrics.observation import Board
+from mirror.offsets.operations import promote_link
+from monitoring.metrics.observation import Board, SplitSample
 from monitoring.metrics.watch import LinkWatch
 from tests.broker.running import running_server
 from tests.broker.wire_client import connect
+from tests.mirror.harness import some_records, write
+from tests.mirror.test_split import WHERE, pair
 from tests.ports import free_port
 
 
@@ -35,5 +38,20 @@ async def test_partitions_that_nobody_leads_are_counted_at_both_sites(tmp_path: 
         watch = LinkWatch(Link("east-west", east, west, ("none",)), Board(), SystemClock())
         try:
             assert (await watch.look()).partitions_offline == {"east": 1, "west": 1}
+        finally:
+            await watch.close()
+
+
+async def test_both_sites_of_a_promoted_link_that_are_written_to_are_seen_with_the_records(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        watch = LinkWatch(both.link, Board(), SystemClock())
+        try:
+            assert (await watch.look()).split == SplitSample()
+            await promote_link(both.link, both.west, "a failover")
+            assert (await watch.look()).split == SplitSample(two_active=True)
+            await write(both.east, WHERE, some_records(6_000, 3))
+            assert (await watch.look()).split == SplitSample(two_active=True), "that is what was lost, or came late"
+            await write(both.west, WHERE, some_records(5_000, 7))
+            assert (await watch.look()).split == SplitSample(True, True, 3, 7)
         finally:
             await watch.close()

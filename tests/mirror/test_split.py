@@ -1,0 +1,160 @@
+"""Both sites of a promoted link are written to: found, by content, and told from what is none of that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from broker.base.clock import SystemClock
+from broker.client.cluster import Cluster
+from broker.client.site_role import set_site_role, site_standing
+from broker.wire.site_role import SiteRole
+from broker.wire.vocabulary import TopicPartition
+from mirror.findings import LinkFindingKind
+from mirror.heartbeat import HeartbeatWatch
+from mirror.link import Link
+from mirror.offsets.operations import promote_link
+from mirror.offsets.source_ends import load_observation
+from mirror.offsets.state import load_link_state
+from mirror.split import LocalWrites, Split, look_for_split
+from mirror.status import link_status
+from tests.broker.running import running_broker
+from tests.mirror.harness import (
+    eventually,
+    link_between,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
+
+WHERE = TopicPartition("flights", 0)
+OTHER = TopicPartition("flights", 1)
+MIRRORED = 20
+
+
+@dataclass
+class Pair:
+    """A link from east to west that has brought MIRRORED records of WHERE."""
+
+    link: Link
+    east: Cluster
+    west: Cluster
+
+    async def look(self) -> Split | None:
+        return await look_for_split(self.link, self.east, self.west, await load_link_state(self.link, self.west))
+
+    async def found(self) -> Split:
+        split = await self.look()
+        assert split is not None
+        return split
+
+    async def last_look_ms(self) -> int:
+        last = (await load_observation(self.link, self.west)).last
+        assert last is not None
+        return last.at_ms
+
+
+@asynccontextmanager
+async def pair(folder: Path) -> AsyncIterator[Pair]:
+    async with running_broker(folder / "east") as east, running_broker(folder / "west") as west:
+        link = link_between(east, west, [WHERE.topic])
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            both = Pair(link, source, target)
+            await make_topic(source, WHERE.topic, 2)
+            await write(source, WHERE, some_records(0, MIRRORED))
+
+            async def is_seen() -> bool:
+                ends = (await load_observation(link, target)).ends
+                return WHERE in ends and ends[WHERE].end == MIRRORED
+
+            async with running(link):
+                await wait_for_records(target, WHERE, MIRRORED)
+                await eventually(is_seen, "the source's end to be seen")
+            yield both
+
+
+async def test_each_sites_own_records_since_the_promotion_are_counted_and_only_both_together_are_a_split(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as both:
+        assert await both.look() is None, "nobody promoted it"
+        await promote_link(both.link, both.west, "a failover")
+        assert await both.found() == replace(await both.found(), two_active=True, at_source=(), at_target=())
+        await write(both.west, WHERE, some_records(5_000, 7))
+        assert not (await both.found()).is_split, "that is what it was promoted for"
+        await write(both.east, WHERE, some_records(6_000, 3))
+        await write(both.east, WHERE, some_records(6_500, 1))
+        await write(both.east, OTHER, some_records(7_000, 2))
+        split = await both.found()
+        assert split.is_split
+        assert [(at.topic, at.partition, at.first_offset, at.records) for at in split.at_source] == [
+            (*WHERE, MIRRORED, 4),
+            (*OTHER, 0, 2),
+        ]
+        (there,) = split.at_target
+        at_west = [record for record in await read_all(both.west, WHERE) if record.offset >= there.first_offset]
+        assert there == LocalWrites(*WHERE, at_west[0].offset, 7, at_west[0].timestamp)
+        assert len(at_west) == 7
+
+
+async def test_status_names_both_what_was_written_where_and_the_next_step(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await promote_link(both.link, both.west, "a failover")
+        watch = HeartbeatWatch(SystemClock())
+        open_ = (await link_status(both.link, watch)).findings
+        assert [finding.kind for finding in open_] == [LinkFindingKind.TWO_ACTIVE]
+        assert open_[0].next_step == "farshore site standby --site east --topic flights"
+        await set_site_role(both.east, SiteRole.STANDBY, "a test", await site_standing(both.east), ["flights"])
+        closed = await link_status(both.link, watch)
+        assert closed.findings == ()
+        assert closed.split is not None
+        assert closed.split.two_active is False
+        await write(both.east, WHERE, some_records(6_000, 3))  # as a farshore client may
+        await write(both.west, OTHER, some_records(5_000, 7))
+        found = (await link_status(both.link, watch)).findings
+        assert [(finding.kind, finding.partition) for finding in found] == [
+            (LinkFindingKind.SPLIT_BRAIN, 0),
+            (LinkFindingKind.SPLIT_BRAIN, 1),
+        ]
+        assert found[0].detail.startswith(f"3 of its own at east from offset {MIRRORED} on, the first stamped 2023-11")
+        assert found[0].detail.endswith("none at west")
+        assert found[1].detail.startswith("none at east; 7 of its own at west")
+        assert "stop what writes at east" in found[0].next_step
+
+
+async def test_what_was_stamped_between_the_last_look_and_the_promotion_is_of_the_loss(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await write(both.east, WHERE, some_records(0, 1, await both.last_look_ms() + 6))
+        await promote_link(both.link, both.west, "a failover")
+        await write(both.west, WHERE, some_records(5_000, 7))
+        assert (await both.found()).at_source == ()
+        await write(both.east, WHERE, some_records(0, 2))
+        await write(both.east, WHERE, some_records(0, 4, (await both.found()).promoted_at_ms + 60_000))
+        (here,) = (await both.found()).at_source
+        assert (here.first_offset, here.records) == (MIRRORED + 1, 6)
+
+
+async def test_what_a_mirror_brings_back_is_no_sites_own_and_after_the_way_back_the_other_link_is_asked(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as both:
+        await promote_link(both.link, both.west, "a switchover")
+        back = replace(both.link, name=f"{both.link.name}-back", source=both.link.target, target=both.link.source)
+        one = replace(both, link=replace(both.link, reverse_links=(back,)))
+        await write(both.west, WHERE, some_records(5_000, 7))
+        async with running(replace(back, reverse_links=(both.link,))):
+            await wait_for_records(both.east, WHERE, MIRRORED + 7)
+            split = await one.found()
+            assert (split.at_source, split.is_split) == ((), False)
+        await promote_link(back, both.east, "the way back")
+        await write(both.east, WHERE, some_records(8_000, 2))
+        assert await one.look() is None
+        other = Pair(replace(back, reverse_links=(both.link,)), both.west, both.east)
+        assert not (await other.found()).is_split
+        await write(both.west, WHERE, some_records(9_000, 1))
+        assert (await other.found()).is_split
