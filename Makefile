@@ -46,6 +46,9 @@ java: .venv/.ready
 .cache/kafka/%/.complete: | java
 	@$(BIN)/python -m deploy.tools.fetch_jars kafka $* .cache/kafka/$*
 
+.cache/mirror-maker/%/.complete: | java
+	@$(BIN)/python -m deploy.tools.fetch_jars mirror-maker $* .cache/mirror-maker/$*
+
 .cache/bin/toxiproxy-server:
 	@command -v go >/dev/null || {
 	  echo "error: Go is needed to build toxiproxy; install Go 1.23 or newer, or put toxiproxy-server into .cache/bin" >&2; exit 1; }
@@ -105,12 +108,12 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: tools
+bench: tools .cache/mirror-maker/3.9.1/.complete
 	@$(BIN)/python -m tests.bench
 
 # Replicas, and whole brokers, in 10,000 simulated worlds each, fleets in 5,000 (WORLDS=500: fewer), controllers in 2,000;
-# the long tests, 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), and 100 in
-# which three brokers are under faults (BROKERS_SEEDS). Three hours and more.
+# the long tests, 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), 100 in
+# which three brokers are under faults (BROKERS_SEEDS), and 100 of fleets (FLEET_ROUNDS). Four hours and more.
 chaos: tools
 	@FARSHORE_REPLICATION_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_CONTROLLER_SEEDS="0:1000" \
 	  FARSHORE_CLUSTER_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_FLEET_SEEDS="0:$(or $(WORLDS),5000)" \
@@ -118,7 +121,7 @@ chaos: tools
 	  tests/broker/replication/simulation/test_simulation.py tests/broker/controller/test_cluster_of_brokers.py \
 	  tests/broker/simulation/test_simulation.py
 	FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" FARSHORE_BROKERS_SEEDS="$(or $(BROKERS_SEEDS),100)" \
-	  $(PYTEST) -m slow --timeout 7200
+	  FARSHORE_FLEET_ROUNDS="$(or $(FLEET_ROUNDS),100)" $(PYTEST) -m slow --timeout 7200
 
 # All that hands can do to a cluster, at twenty random moments and more for each kind of cluster; SEEDS=10: a quarter.
 hands: tools

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.log import read_batches
@@ -39,12 +40,18 @@ class EndsSeen:
         return self._seen[-1][1] if self._seen else {}
 
 
-async def first_by_another(cluster: Cluster, ends: EndsSeen, topic: str, killed_s: float) -> float | None:
+ON_ITS_WAY_S: Final = 0.3
+"""What a killed worker had sent has landed by then, and nobody can have taken its place: its lease lives."""
+
+
+async def first_by_another(
+    cluster: Cluster, ends: EndsSeen, topic: str, killed_s: float, on_its_way_s: float = ON_ITS_WAY_S
+) -> float | None:
     """When the topic had the first record, after its owner's end, that another session wrote; None: it has none.
 
     A session has an epoch of its producer id for itself; what the fences of the next one leave are no records.
     """
-    before, last, found = ends.at(killed_s), ends.newest(), []
+    before, last, found = ends.at(killed_s + on_its_way_s), ends.newest(), []
     for where in ends.partitions:
         if where.topic != topic:
             continue

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -17,8 +18,10 @@ from broker.base.children import die_with_parent
 from broker.base.percentile import percentile
 from tests.chaos_runs.brokers_runs import BrokersResult, Mode
 from tests.chaos_runs.circles import CIRCLES
-from tests.chaos_runs.clusters import CONTENT_PAIRS, PAIRS, RING
+from tests.chaos_runs.clusters import CONTENT_PAIRS, FLEET_PAIRS, PAIRS, RING
 from tests.chaos_runs.content_runs import ContentResult
+from tests.chaos_runs.fleet_faults import FAULTS
+from tests.chaos_runs.fleet_runs import FleetResult
 from tests.chaos_runs.loss_runs import LossResult, totals
 from tests.chaos_runs.moments import HandsResult, result_from, table
 from tests.chaos_runs.runner import (
@@ -36,6 +39,7 @@ from tests.chaos_runs.runner import (
 )
 
 SEEDS_OF_A_PROCESS = 5
+ROUNDS_OF_A_FLEET = 9
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -114,16 +118,34 @@ def brokers(seeds: tuple[int, ...], length_s: float, jobs: int, acks: str, uncle
 
 @main.command()
 @click.option("--seeds", type=Seeds(), default="4", show_default=True, help="COUNT, FROM:COUNT or N,N,...")
-@click.option("--pair", default="ours-ours", show_default=True, type=click.Choice(list(PAIRS)), help="Of clusters.")
-@click.option("--length", "length_s", default=40.0, show_default=True, metavar="SECONDS", help="Of each run's faults.")
+@click.option("--pair", "pairs", multiple=True, type=click.Choice(list(PAIRS)), help="Only this pair of clusters.")
+@click.option("--length", "length_s", default=6.0, show_default=True, metavar="SECONDS", help="Of each round's faults.")
+@click.option("--jobs", default=1, show_default=True, help="Fleets, each with its clusters, at the same time.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
-def fleet(seeds: tuple[int, ...], pair: str, length_s: float, keep: Path | None) -> None:
-    """Three workers that share a link are killed, sleep, lose etcd; every record compared; how long takeovers take."""
+def fleet(seeds: tuple[int, ...], pairs: tuple[str, ...], length_s: float, jobs: int, keep: Path | None) -> None:
+    """Three workers on an etcd of three: killed, asleep past their leases, cut off, fenced in mid-produce, two that
+    lead for a moment, here and in etcd; every record compared; how long takeovers take. A seed belongs to one pair, in
+    turn.
+    """
+    pairs = pairs or FLEET_PAIRS
     folder = keep or Path(tempfile.mkdtemp(prefix="farshore-chaos-"))
     click.echo(f"evidence in {folder}", err=True)
-    results = run_fleet(pair, seeds, length_s, folder)
+    parts = [
+        (pair, share[at : at + ROUNDS_OF_A_FLEET])
+        for pair, share in shares(seeds, pairs)
+        for at in range(0, len(share), ROUNDS_OF_A_FLEET)
+    ]
+    results: list[FleetResult] = []
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=die_with_parent, max_tasks_per_child=1) as pool:
+        runs = [pool.submit(run_fleet, pair, part, length_s, folder / pair) for pair, part in parts]
+        for done in as_completed(runs):
+            results += done.result()
+    for pair in pairs:
+        click.echo(summary(pair, [result for result in results if result.pair == pair]))
+    click.echo(summary("all", results))
+    met = sum((Counter(result.faults) for result in results), Counter[str]())
+    click.echo(", ".join(f"{name} {met[name]}" for name in FAULTS))
     waits = [wait for result in results for wait in result.takeovers_s]
-    click.echo(summary(pair, results))
     middle, late = (percentile(waits, share) or 0.0 for share in (0.5, 0.95))
     click.echo(f"{len(waits)} takeovers from kill -9 to the next record: p50 {middle:.2f} s, p95 {late:.2f} s")
     sys.exit(0 if all(result.is_good for result in results) else 1)

@@ -25,6 +25,7 @@ PAIRS: dict[str, tuple[str, str]] = {
 """Source and target kinds, by the name of the pair."""
 RING = ("ours-3.9.1", "3.9.1-4.3.0", "4.3.0-ours")
 """Each kind once at each side."""
+FLEET_PAIRS = ("ours-ours", "3.9.1-4.3.0", "4.3.0-3.9.1")
 THREES = "threes"
 """Three of farshore's brokers at each side."""
 CONTENT_PAIRS = ("ours-ours", "ours-3.9.1", "3.9.1-ours", "3.9.1-4.3.0", THREES)

@@ -1,215 +1,198 @@
-"""A fleet of three workers that share a link through etcd, under kills, sleep, cuts and an etcd that goes away, while
-three kinds of producers write; then every record is compared.
+"""Rounds of a fleet under faults, while three kinds of producers write; then every record is compared.
+
+A round has topics of its own, one for each link; the fleet, the clusters and etcd are those of the rounds before. What
+the target has is read as one does who does not wait for transactions, at the end of the round, and again, behind
+whatever came late, at the end of all rounds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
-import sys
+import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from pathlib import Path
 
-from broker.base.address import Address
-from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
-from broker.client.log import read_records
 from broker.client.offsets import log_end_offsets
-from broker.client.site import Site
-from chaos.toxics import connect, proxied
-from mirror.link import Link
-from tests.chaos_runs.clusters import ClusterServer
-from tests.chaos_runs.content_runs import PARTITIONS, ComparedRun, ContentResult
-from tests.chaos_runs.mirror_process import Operator
-from tests.chaos_runs.warm_commands import Said
-from tests.interop.servers import ROOT
-from tests.mirror.fleet.etcd_server import EtcdServer
-from tests.mirror.harness import eventually, make_topic
+from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
+from deploy.demo.takeovers import EndsSeen, first_by_another
+from mirror.offsets.state import load_link_state
+from tests.chaos_runs.content_runs import ContentResult
+from tests.chaos_runs.fleet_faults import FAULTS, WEIGHTS
+from tests.chaos_runs.fleet_stage import LINKS, FleetStage
+from tests.chaos_runs.looking import content_of, mistranslated, read_committed
+from tests.chaos_runs.oracle import compare
+from tests.chaos_runs.writers import Writer, writing
+from tests.mirror.harness import eventually, make_topic, read_all
 
-WORKERS = 3
-LEASE_S = 2
-DEAD_AFTER_S = 0.3
-"""What a killed worker had sent has landed by then."""
-TAKEOVER_TIMEOUT_S = 60.0
-POLL_S = 0.02
+PARTITIONS = 2
+RATE_BURSTS_PER_S = 12.0
+WATCH_S = 0.02
+FLOWING_RECORDS = 10
+"""At the target of each partition: more than what fences leave there."""
+QUIET_S = 0.5
+SETTLE_TIMEOUT_S = 90.0
+HEALTHY_TIMEOUT = "60s"
 
 
 @dataclass
 class FleetResult(ContentResult):
-    """Also how long a link stood still whose worker was killed."""
+    """Also how long links stood still whose worker was killed."""
 
     takeovers_s: list[float] = field(default_factory=list)
 
     def line(self) -> str:
         waits = " ".join(f"{wait:.2f}" for wait in self.takeovers_s)
-        return f"{super().line()}\n     from kill -9 to the next record: {waits or 'none'} s"
+        return super().line() + (f"\n     from kill -9 to the next record: {waits} s" if waits else "")
 
 
-@dataclass
-class FleetOperator(Operator):
-    """Workers of one file, but for the address of etcd: each has a proxy of its own on the way there."""
+class FleetRound:
+    """One seed: topics, writers, faults, and what came of it."""
 
-    etcd: EtcdServer | None = None
-    proxies: Mapping[str, Any] = field(default_factory=dict)
-    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    started: int = 0
+    def __init__(self, seed: int, pair: str, stage: FleetStage, length_s: float) -> None:
+        self._stage, self._length_s = stage, length_s
+        self._chance = random.Random(f"{pair}-{seed}")
+        self._seed = str(seed)
+        self.topics = {name: f"{name}-{seed}" for name in LINKS}
+        self.partitions = [TopicPartition(topic, n) for topic in self.topics.values() for n in range(PARTITIONS)]
+        self.result = FleetResult(seed, pair)
 
-    @property
-    def prefix(self) -> str:
-        return f"/{self.link.name}/"
-
-    def start_mirror(self) -> subprocess.Popen[bytes]:
-        """Another worker; its proxy is the next in turn."""
-        number = self.started
-        self.started += 1
-        name, proxy = f"worker-{number}", self.proxies[str(number % WORKERS)]
-        config = self.folder / f"{name}.toml"
-        fleet = f'[fleet]\netcd = ["{proxy.listen}"]\nprefix = "{self.prefix}"\nlease_seconds = {LEASE_S}\n'
-        config.write_text(self.config.read_text() + fleet)
-        command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run", "--worker", name]
-        with self.log.open("ab") as sink:
-            child = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, preexec_fn=die_with_parent
-            )
-        self.children.append(child)
-        self.workers[name] = child
-        return child
-
-    def proxy_of(self, name: str) -> Any:
-        return self.proxies[str(int(name.removeprefix("worker-")) % WORKERS)]
-
-    def kill(self, name: str) -> None:
-        child = self.workers.pop(name)
-        self.children.remove(child)
-        child.kill()
-        child.wait()
-
-    def holder(self) -> str | None:
-        """Who runs the link, as etcd has it; None: nobody, or a worker that was killed."""
-        assert self.etcd is not None
-        said = self.etcd.ctl("get", "--print-value-only", f"{self.prefix}held/{self.link.name}")
-        name = json.loads(said)["worker"] if said.strip() else None
-        return name if name in self.workers else None
-
-    def fleet(self, command: str) -> Said:
-        """`farshore fleet`, with the file of a worker."""
-        config = self.folder / f"{next(iter(self.workers))}.toml"
-        return self.commands.run(["--config", str(config), "fleet", *command.split()])
-
-
-@dataclass
-class FleetRun(ComparedRun[ClusterServer]):
-    """Faults of a fleet of three, one after the other."""
-
-    etcd: EtcdServer | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.result: FleetResult = FleetResult(self.seed, self.pair)
-        self._proxies: dict[str, Any] = {}
-
-    async def make_topic(self, east: Cluster) -> None:
-        await make_topic(east, self.topic, PARTITIONS)
-
-    def operator_of(self, link: Link) -> Operator:
-        return FleetOperator(link, self.folder, self.commands, etcd=self.etcd, proxies=self._proxies)
+    async def run(self) -> FleetResult:
+        started_s = time.monotonic()
+        try:
+            await self._run()
+        except Exception as error:  # noqa: BLE001 whatever it was: it is this seed's result, and the other seeds go on
+            (self._stage.folder / f"traceback-{self._seed}.txt").write_text("".join(traceback.format_exception(error)))
+            self.result.problems.append(f"{type(error).__name__}: {error}; see {self._stage.folder}")
+        self.result.seconds = time.monotonic() - started_s
+        return self.result
 
     async def _run(self) -> None:
-        server = connect(Address("127.0.0.1", self.toxiproxy.port), 10.0)
-        with ExitStack() as stack:
-            for number in range(WORKERS):
-                proxies = stack.enter_context(self._proxy(server, number))
-                self._proxies[str(number)] = next(iter(proxies.values()))
-            await super()._run()
+        stage = self._stage
+        async with Cluster(stage.links()[0].source) as east, Cluster(stage.links()[0].target) as west:
+            for topic in self.topics.values():
+                await make_topic(east, topic, PARTITIONS)
+            with writing(stage.source.bootstrap, self.partitions, self._seed, RATE_BURSTS_PER_S) as (writers, stop):
+                await eventually(lambda: self._flow(west), "the topics at the target", SETTLE_TIMEOUT_S)
+                ends = EndsSeen(west, self.partitions)
+                watching = asyncio.ensure_future(ends.watch(WATCH_S))
+                try:
+                    await self._disturb(west, ends)
+                finally:
+                    stop.set()
+                    watching.cancel()
+            await self._settle(east, west, writers)
+        self.result.problems += stage.ended()
 
-    def _proxy(self, server: Any, number: int) -> Any:
-        assert self.etcd is not None
-        return proxied(server, f"f{self.seed}{number}", (str(self.etcd.address),))
-
-    async def disturb(self, operator: Operator, proxies: Mapping[str, Any]) -> None:
-        """Each fault is taken off again; a worker that was killed is replaced."""
-        assert isinstance(operator, FleetOperator)
-        for _ in range(WORKERS - 1):
-            operator.start_mirror()
-        async with Cluster(Site("west", self.target.bootstrap)) as west:
-            await eventually(lambda: self._flows(west), "the first records")
-        ends_s = time.monotonic() + self.length_s
-        kinds: dict[str, Callable[[FleetOperator, str], Awaitable[None]]] = {
-            "holder-kill": self._kill_holder,
-            "holder-sleep": self._sleep,
-            "holder-cut": self._cut,
-            "etcd-kill": self._kill_etcd,
-            "drain": self._drain,
-        }
-        weights = {"holder-kill": 3, "holder-sleep": 2}
-        while time.monotonic() < ends_s:
-            await asyncio.sleep(self.chance.uniform(0.5, 3.0))
-            holder = await self._until_held(operator)
-            (name,) = self.chance.choices(list(kinds), [weights.get(kind, 1) for kind in kinds])
-            self.result.faults[name] = self.result.faults.get(name, 0) + 1
-            await kinds[name](operator, holder)
-
-    async def _until_held(self, operator: FleetOperator) -> str:
-        deadline_s = time.monotonic() + TAKEOVER_TIMEOUT_S
-        while (holder := operator.holder()) is None:
-            assert time.monotonic() < deadline_s, "nobody takes the link"
-            await asyncio.sleep(0.1)
-        return holder
-
-    async def _kill_holder(self, operator: FleetOperator, holder: str) -> None:
-        async with Cluster(Site("west", self.target.bootstrap)) as west:
-            operator.kill(holder)
-            killed_s = time.monotonic()
-            await asyncio.sleep(DEAD_AFTER_S)
-            at = await log_end_offsets(west, self.partitions)
-            while not await self._has_more(west, at):
-                assert time.monotonic() < killed_s + TAKEOVER_TIMEOUT_S, "nobody takes the link over"
-                await asyncio.sleep(POLL_S)
-            self.result.takeovers_s.append(time.monotonic() - killed_s)
-        operator.start_mirror()
-
-    async def _flows(self, west: Cluster) -> bool:
-        if self.topic not in (await west.metadata([self.topic])).topics:
+    async def _flow(self, west: Cluster) -> bool:
+        if not set(self.topics.values()) <= (await west.metadata(list(self.topics.values()))).topics.keys():
             return False
-        return await self._has_more(west, dict.fromkeys(self.partitions, 0))
+        ends = await log_end_offsets(west, self.partitions)
+        return all(end >= FLOWING_RECORDS for end in ends.values())
 
-    async def _has_more(self, west: Cluster, since: Mapping[Any, int]) -> bool:
-        """Whether a record came; a fence's marker is none."""
-        for where, end in (await log_end_offsets(west, self.partitions)).items():
-            async for _ in read_records(west, where, since[where], end):
-                return True
-        return False
+    async def _disturb(self, west: Cluster, ends: EndsSeen) -> None:
+        """One fault after the other until the time is over."""
+        stage, until_s = self._stage, time.monotonic() + self._length_s
+        while True:
+            await asyncio.sleep(self._chance.uniform(0.2, 1.5))
+            await asyncio.to_thread(stage.until, lambda: bool(stage.held()), "a worker to hold something")
+            held = stage.held()
+            unit = self._chance.choice(sorted(held))
+            (name,) = self._chance.choices(list(FAULTS), [WEIGHTS.get(kind, 1) for kind in FAULTS])
+            self.result.faults[name] = self.result.faults.get(name, 0) + 1
+            began_s = time.monotonic()
+            fault = partial(FAULTS[name], stage, self._chance, held[unit].value)
+            await asyncio.get_running_loop().run_in_executor(stage.hands, fault)
+            if name == "kill":
+                link = next(link for link in LINKS if unit.startswith(link))
+                self.result.takeovers_s.append(await self._takeover_s(west, ends, self.topics[link], began_s))
+            if time.monotonic() > until_s:
+                return
 
-    async def _sleep(self, operator: FleetOperator, holder: str) -> None:
-        """Past its lease, mostly; then it wakes into whatever it was about."""
-        os.kill(operator.workers[holder].pid, signal.SIGSTOP)
-        await asyncio.sleep(self.chance.uniform(0.5, 3 * LEASE_S))
-        os.kill(operator.workers[holder].pid, signal.SIGCONT)
+    async def _takeover_s(self, west: Cluster, ends: EndsSeen, topic: str, killed_s: float) -> float:
+        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+            while (first_s := await first_by_another(west, ends, topic, killed_s)) is None:
+                await asyncio.sleep(QUIET_S)
+        return first_s - killed_s
 
-    async def _cut(self, operator: FleetOperator, holder: str) -> None:
-        proxy = operator.proxy_of(holder)
-        proxy.disable()
-        try:
-            await asyncio.sleep(self.chance.uniform(0.5, 4 * LEASE_S))
-        finally:
-            proxy.enable()
+    async def _settle(self, east: Cluster, west: Cluster, writers: Sequence[Writer]) -> None:
+        """All that is at the source comes to the target; what comes beyond that has a moment to show."""
+        source = {where: await read_committed(east, where) for where in self.partitions}
+        deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            target = {where: await read_all(west, where) for where in self.partitions}
+            if all(len(target[where]) >= len(source[where]) for where in source) or time.monotonic() > deadline_s:
+                break
+            await asyncio.sleep(QUIET_S)
+        await asyncio.sleep(QUIET_S)
+        target = {where: await read_all(west, where) for where in self.partitions}
+        self.judge(source, target)
+        self.result.records = sum(map(len, source.values()))
+        self.result.aborts = sum(writer.written.aborts for writer in writers)
+        at_source = {record.value for records in source.values() for record in records}
+        for writer in writers:
+            if gone := writer.written.acknowledged - at_source:
+                self.result.problems.append(f"the source lost {len(gone)} records of the {writer.kind} producer")
+        if not at_source:
+            self.result.problems.append("nothing was written: this round proves nothing")
 
-    async def _kill_etcd(self, operator: FleetOperator, holder: str) -> None:
-        assert self.etcd is not None
-        self.etcd.stop()
-        await asyncio.sleep(self.chance.uniform(0.0, 3 * LEASE_S))
-        self.etcd.start()
+    def judge(
+        self, source: Mapping[TopicPartition, Sequence[Record]], target: Mapping[TopicPartition, Sequence[Record]]
+    ) -> None:
+        for where in self.partitions:
+            found = compare(
+                [content_of(record) for record in source[where]], [content_of(each) for each in target[where]]
+            )
+            self.result.lost += len(found.lost)
+            self.result.twice += len(found.twice)
+            self.result.extra += len(found.extra)
+            self.result.reordered += found.reordered
+            if found:
+                self.result.problems.append(
+                    f"{where} differs: lost {found.lost[:2]}, twice {found.twice[:2]}, extra {found.extra[:2]}, "
+                    f"{found.reordered} reordered"
+                )
 
-    async def _drain(self, operator: FleetOperator, holder: str) -> None:
-        said = await asyncio.to_thread(operator.fleet, f"drain {holder} --yes --timeout 30s")
-        if said.code:
-            self.result.problems.append(f"drain: {said.err.strip()[-300:]}")
-        said = await asyncio.to_thread(operator.fleet, f"undrain {holder} --yes")
-        if said.code:
-            self.result.problems.append(f"undrain: {said.err.strip()[-300:]}")
+
+async def check_all(rounds: Sequence[FleetRound], stage: FleetStage) -> None:
+    """When all rounds are over: no link has a finding, every record once more, and the map of each link."""
+    said = await asyncio.to_thread(stage.farshore, "status", "--until", "healthy", "--timeout", HEALTHY_TIMEOUT)
+    last = rounds[-1].result
+    if said.code:
+        last.problems.append(
+            f"not healthy after {HEALTHY_TIMEOUT}: {said.err.strip()[-400:]} {said.out.strip()[-600:]}"
+        )
+    last.problems += [f"a worker said: {line}" for line in stage.unexpected_lines()]
+    chance = random.Random(last.seed)
+    links = {link.name: link for link in stage.links()}
+    async with Cluster(links[LINKS[0]].source) as east, Cluster(links[LINKS[0]].target) as west:
+        maps = {name: (await load_link_state(link, west)).map for name, link in links.items()}
+        for each in rounds:
+            source = {where: await read_committed(east, where) for where in each.partitions}
+            target = {where: await read_all(west, where) for where in each.partitions}
+            each.judge(source, target)
+            for where in each.partitions:
+                link = where.topic.partition("-")[0]
+                each.result.problems += mistranslated(maps[link], where, source[where], target[where], chance)
+
+
+def run_rounds(pair: str, seeds: Sequence[int], length_s: float, stage: FleetStage, folder: Path) -> list[FleetResult]:
+    """One after the other on one stage, a line for each; after one that failed no other is begun."""
+    rounds: list[FleetRound] = []
+    for seed in seeds:
+        rounds.append(FleetRound(seed, pair, stage, length_s))
+        print(asyncio.run(rounds[-1].run()).line(), flush=True)
+        if not rounds[-1].result.is_good:
+            break
+    good = [each.result.is_good for each in rounds]
+    asyncio.run(check_all(rounds, stage))
+    for each, was_good in zip(rounds, good, strict=True):
+        if was_good and not each.result.is_good:
+            print(f"at the end: {each.result.line()}", flush=True)
+        (folder / f"seed-{each.result.seed}.txt").write_text(each.result.line())
+    return [each.result for each in rounds]

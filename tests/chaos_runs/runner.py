@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.chaos_runs.actions import SITE_ACTIONS
@@ -14,7 +14,8 @@ from tests.chaos_runs.circles import CIRCLE_SITES, CIRCLES, Circle, CircleResult
 from tests.chaos_runs.clusters import PAIRS, THREES, make_cluster
 from tests.chaos_runs.command_runs import AuditRun, FailoverRun, SwitchoverRun
 from tests.chaos_runs.content_runs import ContentResult, ContentRun
-from tests.chaos_runs.fleet_runs import FleetResult, FleetRun
+from tests.chaos_runs.fleet_runs import FleetResult, run_rounds
+from tests.chaos_runs.fleet_stage import fleet_stage
 from tests.chaos_runs.hands_names import NAMES_ACTIONS, NamesRun
 from tests.chaos_runs.hands_runs import HandsRun
 from tests.chaos_runs.hands_sites import SitesRun
@@ -25,7 +26,6 @@ from tests.chaos_runs.replicated_runs import ReplicatedRun
 from tests.chaos_runs.trio import two_trios
 from tests.chaos_runs.warm_commands import WarmCommands
 from tests.interop.servers import ServerFailed, Toxiproxy
-from tests.mirror.fleet.etcd_server import EtcdServer
 
 RESULT_FILE = "result.json"
 COMMANDS_OF_THREES = {"switchover": SwitchoverRun, "failover": FailoverRun, "audit": AuditRun}
@@ -127,24 +127,15 @@ def run_losses(pair: str, seeds: Sequence[int], folder: Path) -> list[LossResult
 
 
 def run_fleet(pair: str, seeds: Sequence[int], length_s: float, folder: Path) -> list[FleetResult]:
-    """The same with three workers that share the link, and an etcd."""
-    source_kind, target_kind = PAIRS[pair]
-    results = []
-    with (
-        make_cluster(source_kind, folder / "source") as source,
-        make_cluster(target_kind, folder / "target") as target,
-        Toxiproxy(folder / "toxiproxy") as toxiproxy,
-        WarmCommands() as commands,
-        closing(EtcdServer(folder / "etcd")) as etcd,
-    ):
-        etcd.start()
-        for seed in seeds:
-            own = folder / f"seed-{seed}"
-            run = FleetRun(seed, pair, source, target, toxiproxy, commands, own, length_s, etcd=etcd)
-            asyncio.run(run.run())
-            results.append(run.result)
-            print(run.result.line(), flush=True)
-            (own / "result.txt").write_text(run.result.line())
+    """Rounds on one fleet; behind one that failed its folder is kept, and a new fleet begins."""
+    results: list[FleetResult] = []
+    left = list(seeds)
+    while left:
+        own = folder / f"fleet-{left[0]}"
+        with fleet_stage(pair, own) as stage:
+            results += run_rounds(pair, left, length_s, stage, own)
+        done = {result.seed for result in results}
+        left = [seed for seed in left if seed not in done]
     return results
 
 

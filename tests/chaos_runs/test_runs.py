@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos_runs.circles import CIRCLES
-from tests.chaos_runs.clusters import CONTENT_PAIRS
+from tests.chaos_runs.clusters import CONTENT_PAIRS, FLEET_PAIRS
 from tests.chaos_runs.runner import (
     COMMANDS_OF_THREES,
     run_circle,
@@ -23,6 +23,8 @@ from tests.chaos_runs.runner import (
 pytestmark = pytest.mark.slow
 SEEDS = int(os.environ.get("FARSHORE_CHAOS_SEEDS") or 0)
 LENGTH_S = 60.0 if SEEDS else 10.0
+FLEET_SEEDS = int(os.environ.get("FARSHORE_FLEET_ROUNDS") or 3)
+FLEET_LENGTH_S = 6.0
 COMMAND_LENGTH_S = 5.0
 """Of writing before a command."""
 HANDS = {"ours-ours": [0, 2], "3.9.1-4.3.0": [9]}
@@ -43,8 +45,11 @@ def test_content_survives_kills_pauses_and_latency(pair: str, tmp_path: Path) ->
     assert [result.line() for result in results if not result.is_good] == []
 
 
-def test_a_fleet_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    results = run_fleet("ours-ours", range(1, max(1, SEEDS // 4) + 1), LENGTH_S, tmp_path)
+@pytest.mark.parametrize("pair", FLEET_PAIRS)
+def test_a_fleet_loses_and_repeats_nothing(pair: str, tmp_path: Path) -> None:
+    results = run_fleet(
+        pair, dict(shares(range(1, FLEET_SEEDS + 1), FLEET_PAIRS)).get(pair, [1]), FLEET_LENGTH_S, tmp_path
+    )
     assert [result.line() for result in results if not result.is_good] == []
 
 

@@ -105,11 +105,11 @@ async def test_the_next_owners_first_record_is_known_by_its_producer(tmp_path: P
         killed_s = time.monotonic()
         await write(0, 2)  # was on its way
         await seen(4)
-        assert await first_by_another(west, ends, HERE.topic, killed_s) is None
+        assert await first_by_another(west, ends, HERE.topic, killed_s, on_its_way_s=0.0) is None
         last_s = time.monotonic()
         await write(1, 0)
         await seen(6)
         watching.cancel()
-        first_s = await first_by_another(west, ends, HERE.topic, killed_s)
+        first_s = await first_by_another(west, ends, HERE.topic, killed_s, on_its_way_s=0.0)
         assert first_s is not None
         assert first_s > last_s > killed_s

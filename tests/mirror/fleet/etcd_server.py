@@ -115,13 +115,26 @@ class EtcdServer:
         environment = {**os.environ, "ETCDCTL_API": "3"}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def revision(self) -> int:
+        """Grows by one with each write."""
+        (status,) = json.loads(self.ctl("endpoint", "status", "-w", "json"))
+        return int(status["Status"]["header"]["revision"])
+
     def revoke(self, lease_id: int) -> None:
         self.ctl("lease", "revoke", f"{lease_id:x}")
 
     def compact(self) -> None:
         """Forget everything before the newest revision."""
-        status = json.loads(self.ctl("endpoint", "status", "-w", "json"))
-        self.ctl("compact", str(status[0]["Status"]["header"]["revision"]))
+        self.ctl("compact", str(self.revision()))
 
     def empty(self, prefix: str) -> None:
         self.ctl("del", "--prefix", prefix)
@@ -160,11 +173,12 @@ class EtcdCluster:
     def access(self, settings: FleetSettings) -> FleetAccess:
         return FleetAccess(tuple(server.address for server in self.servers), settings)
 
-    def leader(self) -> EtcdServer:
-        """As the first server says. AssertionError where there is none."""
-        (status,) = json.loads(self.servers[0].ctl("endpoint", "status", "-w", "json"))
+    def leader(self, asked: EtcdServer | None = None) -> EtcdServer:
+        """As the first server says, or the one that is asked. ValueError where it knows none."""
+        asked = asked or self.servers[0]
+        (status,) = json.loads(asked.ctl("endpoint", "status", "-w", "json"))
         leader = status["Status"]["leader"]
-        members = json.loads(self.servers[0].ctl("member", "list", "-w", "json"))["members"]
+        members = json.loads(asked.ctl("member", "list", "-w", "json"))["members"]
         (name,) = [member["name"] for member in members if member["ID"] == leader]
         return next(server for server in self.servers if server.name == name)
 
