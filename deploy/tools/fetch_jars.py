@@ -1,6 +1,7 @@
 """Fetch jars from Maven Central with the Ivy that PySpark carries, so that nothing but Java is needed.
 
     python -m deploy.tools.fetch_jars kafka 3.9.1 .cache/kafka/3.9.1
+    python -m deploy.tools.fetch_jars mirror-maker 3.9.1 .cache/mirror-maker/3.9.1
     python -m deploy.tools.fetch_jars spark .cache/spark
 
 A folder with a `.complete` file in it is done; a fetch that was cut off starts again.
@@ -46,6 +47,11 @@ _IVY_DEPENDENCY = '    <dependency org="{}" name="{}" rev="{}" conf="default->de
 def kafka_coordinates(version: str) -> tuple[Coordinate, ...]:
     """Broker and command-line tools of one Apache Kafka release, with a logger that writes to stderr."""
     return (*(("org.apache.kafka", module, version) for module in KAFKA_MODULES), SLF4J_SIMPLE)
+
+
+def mirror_maker_coordinates(version: str) -> tuple[Coordinate, ...]:
+    """MirrorMaker 2 of one Apache Kafka release."""
+    return (("org.apache.kafka", "connect-mirror", version), SLF4J_SIMPLE)
 
 
 def spark_coordinates(pyspark_version: str) -> tuple[Coordinate, ...]:
@@ -115,6 +121,8 @@ def main(arguments: Sequence[str]) -> int:
     match arguments:
         case ["kafka", version, destination]:
             module, coordinates = f"kafka-{version}", kafka_coordinates(version)
+        case ["mirror-maker", version, destination]:
+            module, coordinates = f"mirror-maker-{version}", mirror_maker_coordinates(version)
         case ["spark", destination]:
             version = installed_version("pyspark")
             module, coordinates = f"spark-kafka-{version}", spark_coordinates(version)

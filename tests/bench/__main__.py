@@ -1,4 +1,4 @@
-"""`python -m tests.bench [mirror|latency|broker|validation|state|cluster|startup|all]`: measurements, with ratios."""
+"""`python -m tests.bench [mirror|latency|broker|validation|state|cluster|fleet|startup|all]`: figures, with ratios."""
 
 from __future__ import annotations
 
@@ -17,21 +17,32 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import cluster_bench, tables
+from tests.bench import cluster_bench, fleet_bench, tables
 from tests.bench.broker_bench import bench_broker
 from tests.bench.cluster_bench import ClusterSetup, bench_cluster
 from tests.bench.cluster_tables import cluster_table
 from tests.bench.clusters import KAFKA_VERSION, ClusterKind, kafka_available
 from tests.bench.data import record_values
+from tests.bench.fleet_bench import FleetSetup, bench_fleet, chosen_parts
+from tests.bench.fleet_tables import fleet_table, planner_table, takeover_table, throughput_table
+from tests.bench.fleet_throughput import bench_throughput
 from tests.bench.latency_bench import bench_latency
 from tests.bench.map_bytes import bench_map_bytes
 from tests.bench.measure import GB
 from tests.bench.mirror_bench import MirrorSetup, bench_mirror
+from tests.bench.planner_bench import bench_planner
 from tests.bench.state_bench import bench_state
 from tests.bench.validation_bench import bench_validation
 from tests.interop.servers import ServerFailed
 
-PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "startup")
+PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "fleet", "startup")
+PLANNER, THROUGHPUT = "planner", "throughput"
+ONLY = (
+    *cluster_bench.PARTS,
+    *(each for each in fleet_bench.PARTS if each not in cluster_bench.PARTS),
+    PLANNER,
+    THROUGHPUT,
+)
 STARTUP_RUNS = 5
 VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 
@@ -42,10 +53,12 @@ VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 @click.option("--rounds", default=3, show_default=True, help="Runs of each measurement; the median is shown.")
 @click.option("--batch-bytes", default=1_000_000, show_default=True, help="Largest source batch before compression.")
 @click.option("--seconds", default=30, show_default=True, help="Length of the latency run.")
+@click.option("--only", type=click.Choice(ONLY), multiple=True, help="Of `cluster` or `fleet`: this; may be repeated.")
 @click.option(
-    "--only", type=click.Choice(cluster_bench.PARTS), multiple=True, help="Of `cluster`: this; may be repeated."
+    "--kills", default=10, show_default=True, help="Of `cluster`: leaders killed in each; of `fleet`: workers."
 )
-@click.option("--kills", default=10, show_default=True, help="Of `cluster`: leaders killed in each.")
+@click.option("--topics", default=1000, show_default=True, help="Of `fleet`: on the link to which others are added.")
+@click.option("--units", default=10_000, show_default=True, help="Of `fleet`: that its workers agree on.")
 @click.option("--logs", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Mirror these log files.")
 @click.option("--source", type=click.Choice(["farshore", "kafka"]), default="farshore", show_default=True)
 @click.option("--target", type=click.Choice(["farshore", "kafka"]), default="farshore", show_default=True)
@@ -55,8 +68,10 @@ def main(
     rounds: int,
     batch_bytes: int,
     seconds: int,
-    only: tuple[cluster_bench.Part, ...],
+    only: tuple[str, ...],
     kills: int,
+    topics: int,
+    units: int,
     logs: Path | None,
     source: ClusterKind,
     target: ClusterKind,
@@ -87,15 +102,33 @@ def main(
             console.print(tables.map_bytes_table(bench_map_bytes()))
             console.print(tables.state_table(bench_state(directory / "state", rounds, say)))
         if "cluster" in wanted:
-            parts = frozenset(only or cluster_bench.PARTS)
+            parts = frozenset(each for each in cluster_bench.PARTS if not only or each in only)
             cluster = ClusterSetup(directory / "cluster", payload_bytes, rounds, kills, parts)
             console.print(cluster_table(cluster, bench_cluster(cluster, record_values(logs), say)))
+        if "fleet" in wanted:
+            fleet = FleetSetup(directory / "fleet", kills, topics, units, chosen_parts(only))
+            throughput = MirrorSetup(directory / "throughput", source, target, payload_bytes, batch_bytes, rounds)
+            _fleet(console, fleet, throughput, only, say)
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))
     except ServerFailed as failed:
         raise click.ClickException(str(failed)) from failed
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _fleet(
+    console: Console, fleet: FleetSetup, throughput: MirrorSetup, only: tuple[str, ...], say: tables.Say
+) -> None:
+    if not only or PLANNER in only:
+        console.print(planner_table(bench_planner(throughput.rounds)))
+    results = bench_fleet(fleet, say)
+    if results.taken:
+        console.print(takeover_table(results))
+    if fleet.parts - {"takeover", "default"}:
+        console.print(fleet_table(fleet, results))
+    if not only or THROUGHPUT in only:
+        console.print(throughput_table(bench_throughput(throughput, record_values(None), say)))
 
 
 def _broker(

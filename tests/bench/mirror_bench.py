@@ -99,17 +99,17 @@ def _run_each(setup: MirrorSetup, source: RunningCluster, codec: str, runs: Code
     relayed = measure_relay(runs.data.batch_bytes, wire_bytes)
     payload_bytes = round(relayed.payload_bytes * runs.data.payload_bytes / runs.data.wire_bytes)
     runs.relay.append(Measured(payload_bytes, relayed.cpu_s, relayed.wall_s))
-    with _empty_target(setup, folder / "farshore") as target:
+    with empty_target(setup, folder / "farshore") as target:
         measured, rss_mb = _farshore(folder, source, target, runs.data)
         runs.farshore.append(measured)
         runs.rss_mb.append(rss_mb)
-    with _empty_target(setup, folder / "loop") as target:
+    with empty_target(setup, folder / "loop") as target:
         create_topic(target.bootstrap, runs.data.topic)
         runs.loop.append(_loop(folder, source, target, runs.data, codec))
 
 
 @contextmanager
-def _empty_target(setup: MirrorSetup, folder: Path) -> Iterator[RunningCluster]:
+def empty_target(setup: MirrorSetup, folder: Path) -> Iterator[RunningCluster]:
     """A new cluster, whose data is deleted with the context: the next run needs the disk."""
     with running_cluster(setup.target_kind, folder) as target:
         yield target
@@ -130,7 +130,7 @@ def _farshore(folder: Path, source: RunningCluster, target: RunningCluster, data
     config.write_text(mirror_config(source.bootstrap, target.bootstrap, data.topic))
     command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run"]
     with service(command, folder / "mirror.log") as process:
-        return _measure_farshore(process, target.log_dir, data), peak_rss_mb(process.pid)
+        return measure_farshore(process, target.log_dir, data), peak_rss_mb(process.pid)
 
 
 def mirror_config(source: str, target: str, topic: str) -> str:
@@ -150,7 +150,7 @@ groups = [".*"]
 """
 
 
-def _measure_farshore(process: subprocess.Popen[bytes], log_dir: Path, data: Stored) -> Measured:
+def measure_farshore(process: subprocess.Popen[bytes], log_dir: Path, data: Stored) -> Measured:
     """From the first batches that landed to the last: its start, and a few MB before the first poll, are left out."""
     _wait(process, lambda: landed_bytes(log_dir, data.topic) > data.batch_bytes)
     first, cpu_s, wall_s = landed_bytes(log_dir, data.topic), cpu_seconds(process.pid), time.monotonic()
