@@ -119,6 +119,12 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if count) or "0"
 
 
+def _hangs(thread: threading.Thread) -> str | None:
+    """By which known fault of a client's library. It may be in a group, and keep its partitions from the others."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return None if frame is None else known_hang(frame)
+
+
 class BrokersRun:
     """One seed on a stage whose brokers serve."""
 
@@ -280,7 +286,7 @@ class BrokersRun:
                 stack.enter_context(contextlib.closing(Consumer(reading(self.workload, isolation, **more))))
                 for isolation, more in ((COMMITTED, {}), (WHOLE, {}), (WHOLE, {"group_id": self.makers[0].group}))
             )
-            if not waited(lambda: self._all_made(committed, makers), HEAL_S):
+            if not waited(lambda: self._all_made(committed, makers), HEAL_S) and not any(map(_hangs, making)):
                 self.result.problems.append(f"the makers did not come to the end: {'; '.join(self._lacking)}")
             self._end_makers(making)
             if not waited(lambda: ends_of(committed, self.names) == ends_of(whole, self.names), HEAL_S):
@@ -314,16 +320,14 @@ class BrokersRun:
         threads = [thread for thread in threads if thread not in self._hanging]
         for thread in threads:
             thread.join(max(give_up_s - time.monotonic(), 0))
-        frames = sys._current_frames()
         for thread in threads:
             if not thread.is_alive():
                 continue
-            frame = frames[thread.ident or 0]
             self._hanging.add(thread)
-            if fault := known_hang(frame):
+            if fault := _hangs(thread):
                 self.result.hung.append(f"{thread.name} {fault}")
             else:
-                stack = "".join(traceback.format_stack(frame))
+                stack = "".join(traceback.format_stack(sys._current_frames().get(thread.ident or 0)))
                 self.result.problems.append(f"did not end within {JOIN_S:.0f} s: {thread.name}\n{stack}")
 
     def _count(self, findings: Sequence[Finding]) -> None:
