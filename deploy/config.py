@@ -60,6 +60,7 @@ class Configuration:
             topic_names=table.topic_names,
             groups=table.groups,
             priority=table.priority,
+            units=table.units,
         )
 
     def site(self, name: str) -> Site:

@@ -12,7 +12,7 @@ from broker.base.address import AddressInvalid, parse_address
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from mirror.fleet.settings import DEFAULT_PREFIX, LEASE_SECONDS_MIN, WITHOUT_ETCD_SECONDS
-from mirror.link import Priority, TopicNames
+from mirror.link import UNITS_MAX, Priority, TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
 # Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
@@ -122,6 +122,7 @@ class LinkTable(Table):
     topic_names: TopicNames = "same"
     groups: tuple[Regex, ...] = ()
     priority: Priority = "normal"
+    units: int = Field(1, ge=1, le=UNITS_MAX)
 
 
 class FleetTable(Table):

@@ -11,14 +11,8 @@ from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import leave_stranded, promote_link, resume_link
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, load_observation
-from mirror.offsets.state import (
-    LinkState,
-    StateEntries,
-    StateReader,
-    load_link_state,
-    load_partial_state,
-    read_entries,
-)
+from mirror.offsets.state import LinkState, StateReader, load_link_state, load_partial_state, read_entries
+from mirror.offsets.state_entries import StateEntries
 from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.origins import complete_link

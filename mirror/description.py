@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic
 from mirror.findings import LinkFinding, stopped_partitions
-from mirror.heartbeat import judge_heartbeat
+from mirror.heartbeat import judge_heartbeat, weakest
 from mirror.link import Link
 from mirror.looking import merge_holds
 from mirror.offsets.entries import Gap
 from mirror.offsets.hold_entries import Hold
-from mirror.offsets.state import StateEntries, read_entries
+from mirror.offsets.state import read_entries
+from mirror.offsets.state_entries import StateEntries
 from mirror.status import LinkCondition, condition_now
 from mirror.topics.plan import ConfigChange, Finding, MirroredTopic, pair_topics
 from mirror.topics.sync import find_concerns, look_at_topics, plan_config_sync, plan_link_topics
@@ -79,6 +80,7 @@ async def describe_link(link: Link, source: Cluster | None, target: Cluster) -> 
 
 
 def _describe_target(link: Link, entries: StateEntries, now_ms: int) -> LinkDescription:
+    heartbeat = weakest({unit: judge_heartbeat(owner, now_ms) for unit, owner in entries.owners().items()})
     return LinkDescription(
         link=link.name,
         source=link.source.name,
@@ -86,7 +88,7 @@ def _describe_target(link: Link, entries: StateEntries, now_ms: int) -> LinkDesc
         source_answers=False,
         topic_names=link.topic_names,
         shared_targets=link.shared_targets,
-        condition=condition_now(entries, judge_heartbeat(entries.owner, now_ms)),
+        condition=condition_now(entries, heartbeat),
         operation_id=entries.run.operation_id if entries.run is not None else "",
         mirrored=None,
         topics_to_create=None,

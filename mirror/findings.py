@@ -19,7 +19,7 @@ from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.fence import fence_hint
 from mirror.offsets.hold_entries import Hold, HoldReason
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.split import LocalWrites, Split
 
 
@@ -151,7 +151,7 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
     elif heartbeat.pulse is Pulse.UNKNOWN:
         watch = f"set the clocks right; farshore status --link {link.name} --watch sees whether it moves"
         yield LinkFinding(LinkFindingKind.CLOCKS_DIFFER, None, None, heartbeat.detail, watch)
-    elif owner.restarts >= RESTARTS_IN_A_LOOP:
+    elif (owner := entries.most_restarted() or owner).restarts >= RESTARTS_IN_A_LOOP:
         text = f"{owner.restarts} restarts in a row, the last for {owner.restart_reason}"
         yield LinkFinding(LinkFindingKind.RESTARTING, None, None, text, "see event=restarting in the mirror's output")
 

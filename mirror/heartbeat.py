@@ -9,7 +9,8 @@ was written by a living worker, one that did not change for the limit was not, w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from broker.base.clock import Clock
@@ -63,6 +64,15 @@ def judge_heartbeat(owner: Owner | None, now_ms: int) -> Heartbeat:
     return Heartbeat(pulse, owner.worker, owner.at_ms, age_ms, detail)
 
 
+def weakest(judged: Mapping[int, Heartbeat]) -> Heartbeat:
+    """What is said of a link by those of its units: it is as well as the one that is worst. Pure."""
+    if len(judged) == 1:
+        return next(iter(judged.values()))
+    order = (Pulse.SILENT, Pulse.UNKNOWN, Pulse.ALIVE)
+    unit, found = min(judged.items(), key=lambda one: (order.index(one[1].pulse), -(one[1].age_ms or 0), one[0]))
+    return replace(found, detail=f"unit {unit}: {found.detail}") if found.detail else found
+
+
 @dataclass(frozen=True, slots=True)
 class _Sighting:
     """An owner's entry, since when it stands as it is (steady seconds), and whether it was seen to change."""
@@ -78,6 +88,12 @@ class HeartbeatWatch:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sightings: dict[str, _Sighting] = {}
+
+    def judge_units(self, link: str, owners: Mapping[int, Owner | None]) -> Heartbeat:
+        """As `judge`, of all units of a link."""
+        if len(owners) == 1:
+            return self.judge(link, next(iter(owners.values())))
+        return weakest({unit: self.judge(f"{link}/{unit}", owner) for unit, owner in owners.items()})
 
     def judge(self, link: str, owner: Owner | None) -> Heartbeat:
         """Another look at the link's owner; call it with what was just read."""

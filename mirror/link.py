@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -28,6 +29,9 @@ TopicNames = Literal["same", "prefixed"]
 Priority = Literal["low", "normal", "high"]
 """Which links run where a fleet's workers may not run all of them, and which are begun first."""
 
+UNITS_MAX: Final = 64
+"""Each has a producer and connections of its own."""
+
 INTERNAL_PREFIX: Final = "__"
 CHAOS_PREFIX: Final = "__farshore-chaos-"
 """Before a run's id: the topic of a chaos run, which the run's own mirror copies."""
@@ -50,6 +54,9 @@ class Link:
     bring the same topics to the target from other sites: what those bring of their own, this link leaves out.
     `round_links` bring the target's own records to the source by way of other sites, as in a ring.
     `known_sites`: names that, at the beginning of a topic's name, say where the topic came from.
+
+    A link is cut into `units`, sets of partitions that are fenced, moved and run each for itself. Where `unit` is one
+    of their numbers this is the link as that unit has it, else all of it.
     """
 
     name: str
@@ -64,6 +71,40 @@ class Link:
     round_links: tuple[Link, ...] = ()
     known_sites: frozenset[str] = frozenset()
     priority: Priority = "normal"
+    units: int = 1
+    unit: int | None = None
+
+    def of_unit(self, unit: int) -> Link:
+        """The link as one of its units has it."""
+        assert 0 <= unit < self.units, "a link has no more units than it is cut into"
+        return replace(self, unit=unit)
+
+    def each_unit(self) -> list[Link]:
+        return [self.of_unit(unit) for unit in range(self.units)]
+
+    def unit_of(self, topic: str, partition: int) -> int:
+        """The unit that a source partition belongs to: those of a topic are dealt in turn, the canary is unit 0's."""
+        return 0 if topic == self.canary_topic else (zlib.crc32(topic.encode()) + partition) % self.units
+
+    def carries(self, topic: str, partition: int) -> bool:
+        """Whether a source partition is this unit's; all are the whole link's."""
+        return self.unit is None or self.unit_of(topic, partition) == self.unit
+
+    @property
+    def is_lead_unit(self) -> bool:
+        """Unit 0 also does what concerns the whole link: its groups, configs, and the ends of the source's logs."""
+        return not self.unit
+
+    @property
+    def unit_name(self) -> str:
+        """What this is called where units are told apart: no link's name has a slash."""
+        return self.name if self.unit is None or self.units == 1 else f"{self.name}/{self.unit}"
+
+    @property
+    def state_partition(self) -> int:
+        """Of the state topic: each unit has its own, and nobody else writes there."""
+        assert self.unit is not None or self.units == 1, "a fence, a claim and a writer are one unit's"
+        return self.unit or 0
 
     @property
     def canary_topic(self) -> str:
@@ -82,8 +123,9 @@ class Link:
 
     @property
     def transactional_id(self) -> str:
-        """The fence of this link's worker."""
-        return f"farshore-{self.name}"
+        """The fence of this unit's worker. No link's name has a dot, so it is no other link's."""
+        unit = self.state_partition
+        return f"farshore-{self.name}.{unit}" if unit else f"farshore-{self.name}"
 
     @property
     def groups_transactional_id(self) -> str:

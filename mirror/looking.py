@@ -18,7 +18,8 @@ from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.fence import find_unmarked
 from mirror.offsets.hold_entries import Hold, HoldReason
-from mirror.offsets.state import LinkState, StateEntries
+from mirror.offsets.state import LinkState
+from mirror.offsets.state_entries import StateEntries
 from mirror.split import Split, look_for_split
 from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
 from mirror.topics.sync import look_at_topics
@@ -48,7 +49,7 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
     seen = await look_at_topics(link, source, target)
     holds = merge_holds(link, seen, state.entries, target.clock.now_ms())
     left_to = await _left_to_silent(link, source, target, state.entries)
-    unmarked = await _unmarked(link, target, state.entries)
+    unmarked = await _unmarked(target, state.entries)
     split: Split | FarshoreError | None
     try:
         split = await look_for_split(link, source, target, state)
@@ -57,13 +58,14 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
     return LinkLook(lags, holds, left_to, unmarked, split)
 
 
-async def _unmarked(
-    link: Link, target: Cluster, entries: StateEntries
-) -> Mapping[TopicPartition, ClientError] | ClientError:
+async def _unmarked(target: Cluster, entries: StateEntries) -> Mapping[TopicPartition, ClientError] | ClientError:
     if entries.owner is None:  # nobody ever fenced: asking would have the cluster make a coordinator's topic
         return {}
     try:
-        return await find_unmarked(target, link)
+        found: dict[TopicPartition, ClientError] = {}
+        for unit in entries.link.each_unit():
+            found |= await find_unmarked(target, unit)
+        return found
     except ClientError as error:
         return error
 
@@ -104,7 +106,7 @@ def merge_holds(link: Link, seen: TopicsSeen, entries: StateEntries, now_ms: int
 
 def _is_taken_in(entries: StateEntries, key: tuple[str, int]) -> bool:
     """Whether the owner looked at the partition: of one that begins, what the worker before it found is not yet so."""
-    checkpoint, owner = entries.checkpoints.get(key), entries.owner
+    checkpoint, owner = entries.checkpoints.get(key), entries.owner_of(key)
     if checkpoint is None or owner is None:
         return False
     return checkpoint.writer == owner.writer or not owner.is_worker

@@ -63,7 +63,7 @@ def _name_for(site: SiteIdentity, known: Iterable[SiteIdentity]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A producer id of a link at its target. `topics` None: written by a version that did not say.
+    """A producer id of a link's unit at its target. `topics` None: written by a version that did not say.
 
     `named_from`: the first epoch of which each batch's origin stands in the link's state, None where none does; of the
     batches before it only `unnamed` is known. `sites` are those of the origins that are known by more than their name.
@@ -78,6 +78,7 @@ class Registration:
     named_from: int | None = None
     unnamed: frozenset[str] = frozenset()
     sites: frozenset[SiteIdentity] = frozenset()
+    unit: int = 0
     renamed: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     """What the link calls a site, and what its reader calls it."""
 
@@ -278,6 +279,8 @@ def encode_registration(registered: Registration) -> tuple[bytes, bytes]:
     if registered.sites:
         known = sorted(registered.sites, key=lambda site: site.name)
         fields["sites"] = [[site.name, site.cluster_id, sorted(site.addresses)] for site in known]
+    if registered.unit:
+        fields["unit"] = registered.unit
     return json.dumps(["producer", registered.producer_id]).encode(), json.dumps(fields).encode()
 
 
@@ -303,4 +306,5 @@ def decode_registration(producer_id: int, value: bytes) -> Registration:
         named_from=fields.get("named_from"),
         unnamed=frozenset(fields.get("unnamed", ())),
         sites=frozenset(SiteIdentity(name, known, frozenset(at)) for name, known, at in fields.get("sites", ())),
+        unit=int(fields.get("unit", 0)),
     )

@@ -15,7 +15,7 @@ from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Writer
 from mirror.offsets.intervals import End
 from mirror.offsets.recovery import landed_to
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.tail import read_tails
 from mirror.topics.plan import pair_topics
 from mirror.worker.evidence import gather_evidence, partition_pairs
@@ -88,7 +88,7 @@ async def _evidence(
     topics = {name: topic for name, topic in at_source.items() if name in wanted}
     mirrored = pair_topics(link, topics, await describe_topics(target, map(link.target_topic, topics)))
     stopped = {(gap.topic, gap.partition) for gap in gaps}
-    pairs = {where: there for where, there in partition_pairs(mirrored).items() if where in stopped}
+    pairs = {where: there for where, there in partition_pairs(link, mirrored).items() if where in stopped}
     passage = Passage(link, source, target)
     await passage.look(target, entries.left_to())
     link = passage.link

@@ -12,7 +12,7 @@ from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind
 from mirror.offsets.hold_entries import Hold
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.outlook import GapOutlook
 from mirror.status import LinkCondition, condition_of
 

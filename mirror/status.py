@@ -22,7 +22,8 @@ from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Gap, RunState
 from mirror.offsets.group_entries import GroupSyncs
 from mirror.offsets.hold_entries import Hold
-from mirror.offsets.state import LinkState, StateEntries, StateReaders, load_partial_state
+from mirror.offsets.state import LinkState, StateReaders, load_partial_state
+from mirror.offsets.state_entries import StateEntries
 from mirror.split import Split
 
 T = TypeVar("T", int, float)
@@ -124,7 +125,7 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
         except FarshoreError as error:
             trouble.append(str(error))
         entries = state.entries if state is not None else None
-        heartbeat = heartbeats.judge(link.name, entries.owner if entries is not None else None)
+        heartbeat = heartbeats.judge_units(link.name, entries.owners() if entries is not None else {0: None})
         answers = (source is not None, target is not None)
         return summarise(link, answers, entries, look, heartbeat, "; ".join(trouble))
 
@@ -143,7 +144,7 @@ def summarise(
     amounts_known = look is not None and not unknown
     holds = look.holds if look is not None else None
     stopped = entries.open_gaps() if entries is not None else {}
-    owner = entries.owner if entries is not None else None
+    owner = entries.most_restarted() if entries is not None else None
     checkpoints = entries.checkpoints.values() if entries is not None else ()
     groups = entries.groups if entries is not None else GroupSyncs()
     synced = groups.synced_at_ms
@@ -191,7 +192,7 @@ def condition_now(entries: StateEntries | None, heartbeat: Heartbeat) -> LinkCon
         return condition
     if heartbeat.pulse is not Pulse.ALIVE:
         return LinkCondition.SILENT if heartbeat.pulse is Pulse.SILENT else LinkCondition.UNKNOWN
-    owner = entries.owner if entries is not None else None
+    owner = entries.most_restarted() if entries is not None else None
     return LinkCondition.RESTARTING if owner and owner.restarts >= RESTARTS_IN_A_LOOP else condition
 
 

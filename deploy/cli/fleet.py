@@ -23,6 +23,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from mirror.coordinator.model import units_of
 from mirror.fleet.etcd.store import open_etcd
 from mirror.fleet.keys import FleetKeys
 from mirror.fleet.status import Move, fleet_status, moves_of
@@ -85,7 +86,7 @@ def fleet_group() -> None:
 def status_command(context: AppContext, output: str) -> None:
     """Show the workers, who runs which link, and what needs a decision. Exit code 4 when something does."""
     _, view = _look(context)
-    status = fleet_status(view, [link.name for link in context.links()])
+    status = fleet_status(view, [unit for link in context.links() for unit in units_of(link)])
     if output == Output.TABLE:
         emit(list(status.workers), output, columns=WORKER_COLUMNS, title="workers")
         emit(list(status.links), output, columns=LINK_COLUMNS, title="links")

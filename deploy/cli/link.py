@@ -36,7 +36,8 @@ from mirror.description import declare_link, describe_link
 from mirror.link import Link
 from mirror.offsets.entries import Gap
 from mirror.offsets.operations import pause_link, restart_link, resume_link
-from mirror.offsets.state import StateEntries, read_entries
+from mirror.offsets.state import read_entries
+from mirror.offsets.state_entries import StateEntries
 from mirror.outlook import look_ahead
 from mirror.resumption import GapName, ResumeBlocker, ResumePlan, RetryPlan, name_of, plan_resume, plan_retry
 from mirror.status import LinkCondition, condition_of

@@ -107,5 +107,7 @@ def offered_link(link: Link) -> OfferedLink:
     place.
     """
     said = [link.source.name, link.target.name, sorted(link.topics), link.topic_names, sorted(link.groups)]
-    declared = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
-    return OfferedLink(target=link.target.name, declared=declared, priority=PRIORITIES[link.priority])
+    cut = [link.units] if link.units > 1 else []
+    declared = hashlib.sha256(json.dumps([*said, *cut]).encode()).hexdigest()[:16]
+    units = link.units if cut else 0
+    return OfferedLink(target=link.target.name, declared=declared, priority=PRIORITIES[link.priority], units=units)

@@ -10,19 +10,41 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from mirror.errors import MirrorError
+from mirror.link import Link
+
+WHOLE: Final = -1
+"""The number of the only unit of a link that is not cut."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
-    """What is assigned to one worker and fenced as a whole: a link."""
+    """What is assigned to one worker and fenced as a whole: a link, or one of the units that it is cut into."""
 
     link: str
+    number: int = WHOLE
+
+    @classmethod
+    def named(cls, name: str) -> Unit:
+        """The unit that is called so; no link's name has a slash."""
+        link, slash, number = name.rpartition("/")
+        return cls(link, int(number)) if slash and number.isdecimal() else cls(name)
 
     def __str__(self) -> str:
-        return self.link
+        return self.link if self.number == WHOLE else f"{self.link}/{self.number}"
+
+    def of(self, link: Link | None) -> Link | None:
+        """The link as this unit has it; None where the link is not (any more) cut so."""
+        if link is None or self not in units_of(link):
+            return None
+        return link if self.number == WHOLE else link.of_unit(self.number)
+
+
+def units_of(link: Link) -> list[Unit]:
+    """The units of a link as it is declared."""
+    return [Unit(link.name)] if link.units == 1 else [Unit(link.name, number) for number in range(link.units)]
 
 
 Share: TypeAlias = frozenset[Unit]

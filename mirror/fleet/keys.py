@@ -2,7 +2,7 @@
 
 workers/NAME    a worker that lives (under its lease): what it offers to run. The worker whose key was made first
                 leads: it writes the plan, in commits that name the revision at which its key was made.
-plan/UNIT       the worker that is to run the unit
+plan/UNIT       the worker that is to run the unit: LINK, or LINK/NUMBER where the link is cut into units
 held/UNIT       who runs it now (under that worker's lease); only where it is not there, the planned one puts it
 loads/NAME      what that worker measured of what it runs (under its lease); written seldom, see `measuring.py`
 drained/NAME    a worker of this name is to run nothing
@@ -34,11 +34,18 @@ class _Written(BaseModel):
 
 
 class OfferedLink(_Written):
-    """A link as a worker's file declares it. `declared` is the same where two files say the same of it."""
+    """A link as a worker's file declares it. `declared` is the same where two files say the same of it; `units` is 0
+    where the link is not cut.
+    """
 
     target: str
     declared: str
     priority: int = 0
+    units: int = 0
+
+    def units_of(self, link: str) -> list[Unit]:
+        """As `mirror.coordinator.model.units_of`."""
+        return [Unit(link, number) for number in range(self.units)] if self.units else [Unit(link)]
 
 
 class WorkerRecord(_Written):
@@ -67,6 +74,7 @@ class LoadRecord(_Written):
 
     cpu_cores: float = 0.0
     links: Mapping[str, LinkLoad] = {}
+    """By the names of units."""
 
 
 class HolderRecord(_Written):
@@ -86,10 +94,10 @@ class FleetKeys:
         return f"{self.prefix}{WORKERS}{name}"
 
     def plan(self, unit: Unit) -> str:
-        return f"{self.prefix}{PLAN}{unit.link}"
+        return f"{self.prefix}{PLAN}{unit}"
 
     def held(self, unit: Unit) -> str:
-        return f"{self.prefix}{HELD}{unit.link}"
+        return f"{self.prefix}{HELD}{unit}"
 
     def load(self, name: str) -> str:
         return f"{self.prefix}{LOADS}{name}"

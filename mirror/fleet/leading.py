@@ -36,9 +36,10 @@ def units_of(view: FleetView, resting: Collection[Unit]) -> list[PlannedUnit]:
         newest = versions[0]
         offered_by = frozenset(newest.workers)
         offered_by = names.setdefault(offered_by, offered_by)
-        unit = Unit(link)
-        load, said = view.loads.get(unit, IDLE_LOAD), newest.offered
-        units.append(PlannedUnit(unit, offered_by, load, said.target, said.priority, unit in resting))
+        said = newest.offered
+        for unit in said.units_of(link):
+            load = view.loads.get(unit, IDLE_LOAD)
+            units.append(PlannedUnit(unit, offered_by, load, said.target, said.priority, unit in resting))
     return units
 
 

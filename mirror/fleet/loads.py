@@ -25,7 +25,7 @@ def loads_of(record: LoadRecord) -> Mapping[Unit, float]:
     idling = IDLE_LOAD * len(record.links)
     beyond = max(0.0, LOAD_PER_CORE * record.cpu_cores - idling)
     return {
-        Unit(name): IDLE_LOAD + (beyond * link.bytes_per_second / moved if moved else 0.0)
+        Unit.named(name): IDLE_LOAD + (beyond * link.bytes_per_second / moved if moved else 0.0)
         for name, link in record.links.items()
     }
 

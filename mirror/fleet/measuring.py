@@ -96,7 +96,7 @@ class Measuring:
         if self._at - self._told_at < TOLD_EVERY_S:
             return None
         links = {
-            unit.link: one.load() for unit, one in self._measured.items() if self._at - one.since >= MEASURED_AFTER_S
+            str(unit): one.load() for unit, one in self._measured.items() if self._at - one.since >= MEASURED_AFTER_S
         }
         record = LoadRecord(cpu_cores=round(self._cores.mean, 3), links=links)
         if self._told is None:

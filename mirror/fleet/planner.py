@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from mirror.coordinator.model import Unit
 
 Candidates: TypeAlias = frozenset[str]
-Rank: TypeAlias = tuple[int, float, str]
+Rank: TypeAlias = tuple[int, float, Unit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class PlannedUnit:
     @property
     def rank(self) -> Rank:
         """Who is placed first has the least."""
-        return (-self.priority, -self.load, self.unit.link)
+        return (-self.priority, -self.load, self.unit)
 
 
 @dataclass(slots=True)
@@ -239,7 +239,7 @@ class _Planning:
         """Move units of one class between its candidates until these are close, or nothing that fits is left -> how
         many were moved.
         """
-        ordered = sorted((unit for unit in units if not unit.rests), key=lambda unit: (unit.load, unit.unit.link))
+        ordered = sorted((unit for unit in units if not unit.rests), key=lambda unit: (unit.load, unit.unit))
         owned: defaultdict[str, list[int]] = defaultdict(list)
         """Of each worker the places of its units in `ordered`, the lightest first."""
         for place, unit in enumerate(ordered):

@@ -49,6 +49,7 @@ class WorkerStatus:
 @dataclass(frozen=True, slots=True)
 class FleetLink:
     link: str
+    """Or one of its units, LINK/NUMBER, where it is cut."""
     state: UnitState
     worker: str | None
     """That is to run it."""
@@ -76,10 +77,12 @@ class Move:
     to: str | None
 
 
-def fleet_status(view: FleetView, links: Iterable[str]) -> FleetStatus:
-    """`links` are those of the file that is looked from; the fleet may have others."""
-    offered = {link for worker in view.workers.values() for link in worker.record.links}
-    known = {Unit(link) for link in offered | set(links)} | view.planned.keys() | view.held.keys()
+def fleet_status(view: FleetView, units: Iterable[Unit]) -> FleetStatus:
+    """`units` are those of the file that is looked from; the fleet may have others."""
+    offered = dict.fromkeys(units)
+    for link, versions in versions_of(view.workers.values()).items():
+        offered |= dict.fromkeys(versions[0].offered.units_of(link))
+    known = offered.keys() | view.planned.keys() | view.held.keys()
     found = tuple(_link_of(view, unit) for unit in sorted(known))
     held = Counter(holder.worker for holder in view.held.values())
     leader = view.leader
@@ -121,13 +124,13 @@ def _link_of(view: FleetView, unit: Unit) -> FleetLink:
     else:
         state = UnitState.NOBODY if worker is None else UnitState.WAITING
     if holder is None:
-        return FleetLink(unit.link, state, worker, None, None, None, None, None)
+        return FleetLink(str(unit), state, worker, None, None, None, None, None)
     measured = view.measured.get(holder.worker)
-    load = measured.links.get(unit.link) if measured is not None else None
+    load = measured.links.get(str(unit)) if measured is not None else None
     if load is None:
-        return FleetLink(unit.link, state, worker, holder.worker, holder.epoch, None, None, None)
+        return FleetLink(str(unit), state, worker, holder.worker, holder.epoch, None, None, None)
     rates = (load.bytes_per_second, load.records_per_second, load.lag_offsets)
-    return FleetLink(unit.link, state, worker, holder.worker, holder.epoch, *rates)
+    return FleetLink(str(unit), state, worker, holder.worker, holder.epoch, *rates)
 
 
 def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
@@ -141,7 +144,7 @@ def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
         for link in worker.record.links
     }
     for link in links:
-        if link.state is UnitState.NOBODY and link.link in full:
+        if link.state is UnitState.NOBODY and Unit.named(link.link).link in full:
             findings.append(
                 f"nobody runs link {link.link}: who could has --max-links already; start another worker with it"
             )
@@ -168,7 +171,7 @@ def moves_of(
     balance = EVEN if rebalance else SHARE if drain is None else None
     assigned = decide(keys, view, balance, drained=drained).plan.assigned
     return [
-        Move(unit.link, view.planned.get(unit), assigned.get(unit))
+        Move(str(unit), view.planned.get(unit), assigned.get(unit))
         for unit in sorted(assigned.keys() | view.planned.keys())
         if assigned.get(unit) != view.planned.get(unit)
     ]

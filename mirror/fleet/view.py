@@ -96,10 +96,10 @@ class FleetView:
             (self.drained.add if change.item else self.drained.discard)(name)
             self.inputs_revision = self.revision
         elif place.startswith(PLAN):
-            self._apply_plan(Unit(place.removeprefix(PLAN)), change.item)
+            self._apply_plan(Unit.named(place.removeprefix(PLAN)), change.item)
             self.inputs_revision = self.revision
         elif place.startswith(HELD):
-            self._apply_held(change.key, Unit(place.removeprefix(HELD)), change.item)
+            self._apply_held(change.key, Unit.named(place.removeprefix(HELD)), change.item)
 
     def _apply_worker(self, key: str, name: str, item: Item | None) -> None:
         self.workers.pop(name, None)

@@ -63,17 +63,21 @@ def decisions(
 
 
 async def ask_to_accept(link: Link, target: Cluster, acceptances: Sequence[Acceptance]) -> None:
-    """Write them into the link's state. Raises ClientError."""
+    """Write them into the link's state, each into the part of its unit. Raises ClientError."""
     now_ms = target.clock.now_ms()
-    records = [Record(at, now_ms, encode_key(one), encode_value(one)) for at, one in enumerate(acceptances)]
-    await append(target, TopicPartition(link.state_topic, 0), encode_batch(records))
+    by_unit: dict[int, list[Acceptance]] = {}
+    for one in acceptances:
+        by_unit.setdefault(link.unit_of(one.topic, one.partition), []).append(one)
+    for unit, some in sorted(by_unit.items()):
+        records = [Record(at, now_ms, encode_key(one), encode_value(one)) for at, one in enumerate(some)]
+        await append(target, TopicPartition(link.state_topic, unit), encode_batch(records))
 
 
 class AcceptanceReader:
     """What was accepted since the owner has read its state up to `read_to`; nothing is read while no gap is open."""
 
     def __init__(self, link: Link, producer_id: int, read_to: int) -> None:
-        self._where = TopicPartition(link.state_topic, 0)
+        self._where = TopicPartition(link.state_topic, link.state_partition)
         self._producer_id = producer_id
         self._read_to = read_to
 

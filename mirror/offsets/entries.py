@@ -15,11 +15,12 @@ from mirror.offsets.acceptance_entries import Acceptance, acceptance_key, unpack
 from mirror.offsets.group_entries import GroupEntry, GroupSync, GroupSyncTimes, VoidGroup, pack_group, unpack_group
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
-from mirror.offsets.intervals import End, Interval
+from mirror.offsets.intervals import End, Interval, pack_intervals, unpack_intervals
 from mirror.offsets.keys import check_key, dump_json
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
+from mirror.offsets.unit_entries import LinkUnits
 
 ENTRY_VERSION = 1
 OPERATION_PREFIX = "operation "
@@ -213,7 +214,18 @@ class TopicIdentity:
 
 
 Entry: TypeAlias = (
-    Block | Page | OriginRuns | Checkpoint | Gap | Acceptance | LinkRun | Owner | TopicIdentity | GroupEntry | Hold
+    Block
+    | Page
+    | OriginRuns
+    | Checkpoint
+    | Gap
+    | Acceptance
+    | LinkRun
+    | LinkUnits
+    | Owner
+    | TopicIdentity
+    | GroupEntry
+    | Hold
 )
 
 
@@ -283,7 +295,7 @@ def read_entry(key: list[Any], fields: Any) -> Entry:
                 partition=partition,
                 writer=Writer(*fields["writer"]),
                 sequence=fields["sequence"],
-                intervals=_unpack(fields["intervals"]),
+                intervals=unpack_intervals(fields["intervals"]),
             )
         case ["origins", *_]:
             return unpack_origins(key, fields)
@@ -296,6 +308,8 @@ def read_entry(key: list[Any], fields: Any) -> Entry:
             return unpack_acceptance(key, fields)
         case ["link"]:
             return LinkRun(state=RunState(fields.pop("state")), **fields)
+        case ["units"]:
+            return LinkUnits(**fields)
         case ["owner"]:
             return Owner(writer=Writer(*fields.pop("writer")), **fields)
         case ["identity", topic]:
@@ -340,6 +354,8 @@ def _key(entry: Entry) -> list[Any]:
             return acceptance_key(entry)
         case LinkRun():
             return ["link"]
+        case LinkUnits():
+            return ["units"]
         case Owner():
             return ["owner"]
         case TopicIdentity():
@@ -355,7 +371,7 @@ def _key(entry: Entry) -> list[Any]:
 def _value(entry: Entry) -> dict[str, Any]:
     match entry:
         case Block():
-            return {"writer": entry.writer, "sequence": entry.sequence, "intervals": _pack(entry.intervals)}
+            return {"writer": entry.writer, "sequence": entry.sequence, "intervals": pack_intervals(entry.intervals)}
         case Page():
             return encode_page(entry)
         case OriginRuns():
@@ -377,23 +393,3 @@ def _value(entry: Entry) -> dict[str, Any]:
         for name in ("last", "leader_epochs", "topic_ids"):  # as versions before there were these wrote it, and read it
             del fields[name]
     return fields
-
-
-def _pack(intervals: tuple[Interval, ...]) -> list[int]:
-    """Flat [source, target, source step, target step, ...]: a compacted batch has hundreds of them."""
-    packed: list[int] = []
-    before = Interval(0, 0)
-    for interval in intervals:
-        packed += (interval.source_start - before.source_start, interval.target_start - before.target_start)
-        before = interval
-    return packed
-
-
-def _unpack(packed: list[int]) -> tuple[Interval, ...]:
-    intervals: list[Interval] = []
-    source, target = 0, 0
-    for index in range(0, len(packed), 2):
-        source += packed[index]
-        target += packed[index + 1]
-        intervals.append(Interval(source, target))
-    return tuple(intervals)

@@ -97,7 +97,7 @@ async def fence_link(
     waits for a partition, and ClientError.
     """
     wanted = list(await writable_partitions(target, link) if partitions is None else partitions)
-    state = TopicPartition(link.state_topic, 0)
+    state = TopicPartition(link.state_topic, link.state_partition)
     transactional_id = link.transactional_id
     left_out = await find_unmarkable(target, wanted)
     everywhere = [state, *(where for where in wanted if where not in left_out)]
@@ -130,7 +130,7 @@ async def _until_marked(
     While the transaction is not ended nobody is given an epoch, so that of the transaction is the newest one, and only
     `producer` has it: it may write wherever its marker is. Raises ConcurrentTransaction, KafkaError as it was fenced.
     """
-    retry = target.retry()
+    retry, state = target.retry(), TopicPartition(link.state_topic, link.state_partition)
     while True:
         try:
             patience_ms = FENCE_PATIENCE_MS
@@ -140,7 +140,7 @@ async def _until_marked(
             ending = await _ending(target, link)
             if ending is not None and ending.producer == producer:
                 without = await find_unmarkable(target, ending.partitions)
-                if without.keys() == ending.partitions and TopicPartition(link.state_topic, 0) not in without:
+                if without.keys() == ending.partitions and state not in without:
                     return Writer(*producer), without
             await retry.pause(error)
 

@@ -76,3 +76,24 @@ def translate_back(intervals: Sequence[Interval], index: int, target_offset: int
             following += 1
         source = intervals[following].source_start
     return min(source, end.source_next)
+
+
+def pack_intervals(intervals: Sequence[Interval]) -> list[int]:
+    """Flat [source, target, source step, target step, ...]: a compacted batch has hundreds of them."""
+    packed: list[int] = []
+    before = Interval(0, 0)
+    for interval in intervals:
+        packed += (interval.source_start - before.source_start, interval.target_start - before.target_start)
+        before = interval
+    return packed
+
+
+def unpack_intervals(packed: Sequence[int]) -> tuple[Interval, ...]:
+    """What `pack_intervals` was given."""
+    intervals: list[Interval] = []
+    source, target = 0, 0
+    for index in range(0, len(packed), 2):
+        source += packed[index]
+        target += packed[index + 1]
+        intervals.append(Interval(source, target))
+    return tuple(intervals)

@@ -1,5 +1,5 @@
-"""What an operator's commands may change in a link's state. Each takes the link over by the fence first, but
-for the gaps that are accepted of a link that may run.
+"""What an operator's commands may change in a link's state. Each takes all units of the link over by the fence first,
+but for the gaps that are accepted of a link that may run.
 
 A worker that starts at the same moment, or another command, may fence one of them before it is done: then it begins
 again, with a new look. A worker that is fenced waits for the command's end, so that two or three tries are enough.
@@ -26,7 +26,8 @@ from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
-from mirror.offsets.state import StateEntries, read_entries
+from mirror.offsets.state import read_entries
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, ensure_own_topics
 from mirror.offsets.taking_over import claim_link
 
@@ -52,12 +53,33 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
 
 
 async def _promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
+    promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms())
+    units = await _units(link, target)
+    claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}", also=[promoted]) for unit in units]
+    groups_error = await fence_groups_of_earlier(target, units[0])
+    fences = [
+        await fence_link(target, unit, since=claim.owner.writer) for unit, claim in zip(units, claims, strict=True)
+    ]
+    left_out = {where: why for fence in fences for where, why in fence.left_out.items()}
+    awaited = frozenset(where for fence in fences for where in fence.awaited)
+    return Fence(fences[0].writer, left_out, awaited, groups_error)
+
+
+async def _units(link: Link, target: Cluster) -> list[Link]:
+    """The link's units, as its state is cut, whatever its file says by now; its topics are made where they are not
+    there. Raises ClientError, StateDamaged.
+
+    The number of a state's parts never changes, and a worker makes them before it claims one: none is overlooked.
+    """
     await ensure_own_topics(target, link)
-    now_ms = target.clock.now_ms()
-    promoted = LinkRun(RunState.PROMOTED, operation_id, now_ms)
-    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}", also=[promoted])
-    groups_error = await fence_groups_of_earlier(target, link)
-    return replace(await fence_link(target, link, since=claim.owner.writer), groups_error=groups_error)
+    topic = (await describe_topics(target, [link.state_topic])).get(link.state_topic)
+    parts = len(topic.partitions) if topic is not None else link.units  # it was made just now
+    if parts == 1:
+        return replace(link, units=1).each_unit()
+    lead = await read_entries(replace(link, units=parts, unit=0), target, only=())
+    # A state of one unit, in a topic that somebody made with more partitions, does not say how it is cut.
+    known = lead.units or (1 if lead.owner is not None and lead.owner.is_worker else parts)
+    return replace(link, units=known).each_unit()
 
 
 async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:
@@ -87,7 +109,7 @@ async def _accept(
     _check_open(entries, gaps)
     stopped = {gap_key(gap): entries.gaps[gap_key(gap)].at_ms for gap in gaps}
     wanted = [Acceptance(*gap_key(gap), stopped[gap_key(gap)], gap.source_to, operation_id) for gap in gaps]
-    await ask_to_accept(link, target, wanted)
+    await ask_to_accept(entries.link, target, wanted)
     after = await read_entries(link, target)
     if not _may_run(after):
         return None
@@ -99,12 +121,15 @@ async def _accept(
 
 
 async def _resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap]) -> tuple[Gap, ...]:
-    await ensure_own_topics(target, link)
+    units = await _units(link, target)
     _check_open(await read_entries(link, target), gaps)
-    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
+    claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
     _check_open(await read_entries(link, target), gaps)  # a worker may have gone on between the look and the fence
     accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
-    await claim.log.append([*accepted, LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms()), claim.owner])
+    run = LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms())
+    for unit, claim in zip(units, claims, strict=True):
+        mine = [gap for gap in accepted if unit.carries(gap.topic, gap.partition)]
+        await claim.log.append([*mine, run, claim.owner])
     return accepted
 
 
@@ -144,11 +169,12 @@ async def pause_link(link: Link, target: Cluster, operation_id: str) -> None:
 
 
 async def _pause_link(link: Link, target: Cluster, operation_id: str) -> None:
-    await ensure_own_topics(target, link)
+    units = await _units(link, target)
     _check_not_promoted(await read_entries(link, target))
-    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
-    _check_not_promoted(await read_entries(link, target))  # one may have come between the look and the fence
-    await claim.log.append([LinkRun(RunState.PAUSED, operation_id, target.clock.now_ms()), claim.owner])
+    for unit in units:
+        claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}")
+        _check_not_promoted(await read_entries(unit, target))  # one may have come between the look and the fence
+        await claim.log.append([LinkRun(RunState.PAUSED, operation_id, target.clock.now_ms()), claim.owner])
 
 
 def _check_not_promoted(entries: StateEntries) -> None:
@@ -165,11 +191,11 @@ async def restart_link(link: Link, target: Cluster, operation_id: str) -> None:
 
 
 async def _restart_link(link: Link, target: Cluster, operation_id: str) -> None:
-    await ensure_own_topics(target, link)
-    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
-    run = (await read_entries(link, target)).run
-    state = run.state if run is not None else RunState.RUNNING
-    await claim.log.append([LinkRun(state, operation_id, target.clock.now_ms()), claim.owner])
+    for unit in await _units(link, target):
+        claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}")
+        run = (await read_entries(unit, target)).run
+        state = run.state if run is not None else RunState.RUNNING
+        await claim.log.append([LinkRun(state, operation_id, target.clock.now_ms()), claim.owner])
 
 
 async def adopt_partitions(
@@ -187,19 +213,22 @@ async def _adopt_partitions(
     link: Link, target: Cluster, operation_id: str, adoptions: Sequence[Adoption]
 ) -> tuple[Gap, ...]:
     gaps = [adoption.gap for adoption in adoptions]
-    await ensure_own_topics(target, link)
+    units = await _units(link, target)
     _check_open(await read_entries(link, target), gaps)
     await _check_unchanged(link, target, adoptions)
-    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{operation_id}")
+    claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
     entries = await read_entries(link, target)
     _check_open(entries, gaps)
     await _check_unchanged(link, target, adoptions)
     now_ms = target.clock.now_ms()
-    changes: list[Change] = []
-    for adoption in adoptions:
-        where = (adoption.gap.topic, adoption.gap.partition)
-        changes += adoption.changes(claim.owner.writer, entries.blocks_of(*where), entries.pages_of(*where), now_ms)
-    await claim.log.append([*changes, LinkRun(RunState.RUNNING, operation_id, now_ms), claim.owner])
+    for unit, claim in zip(units, claims, strict=True):
+        changes: list[Change] = []
+        for adoption in adoptions:
+            where = (adoption.gap.topic, adoption.gap.partition)
+            if unit.carries(*where):
+                known = (entries.blocks_of(*where), entries.pages_of(*where))
+                changes += adoption.changes(claim.owner.writer, *known, now_ms)
+        await claim.log.append([*changes, LinkRun(RunState.RUNNING, operation_id, now_ms), claim.owner])
     return tuple(adoption.passed for adoption in adoptions)
 
 

@@ -112,9 +112,10 @@ class StateLog:
 
     async def _send(self, batch: Buffer) -> None:
         topic = self._link.state_topic
-        node_id = await self._target.leader(topic, 0)
+        partition = self._link.state_partition
+        node_id = await self._target.leader(topic, partition)
         connection = await self._target.connection(node_id, "admin")
-        data = [TopicProduceData(topic, [PartitionProduceData(0, batch)])]
+        data = [TopicProduceData(topic, [PartitionProduceData(partition, batch)])]
         timeout_ms = self._target.limits.delivery_timeout_ms
         response: ProduceResponse = await connection.request(ProduceRequest(None, ALL_REPLICAS, timeout_ms, data))
         code = response.responses[0].partition_responses[0].error_code
@@ -192,12 +193,13 @@ class StateWriter:
 async def ensure_own_topics(target: Cluster, link: Link) -> None:
     """Make the state topic and the producer registry on the target if they are not there. Raises ClientError.
 
-    A state topic that an earlier version made gets the configs that keep it small, where nobody set others.
+    Of a state topic that is there the units are what they were. One that an earlier version made gets the configs that
+    keep it small, where nobody set others.
     """
     replication_factor = min(STATE_TOPIC_REPLICATION_FACTOR, max(1, len(target.nodes)))
     compact = {"cleanup.policy": "compact"}
     topics = [
-        NewTopic(link.state_topic, 1, replication_factor, compact | STATE_TOPIC_CONFIGS),
+        NewTopic(link.state_topic, link.units, replication_factor, compact | STATE_TOPIC_CONFIGS),
         NewTopic(PRODUCERS_TOPIC, 1, replication_factor, compact),
     ]
     metadata = await target.metadata([topic.name for topic in topics])

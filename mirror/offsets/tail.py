@@ -120,5 +120,6 @@ async def writable_partitions(
         for topic in topics.values()
         if (source_topic := link.source_topic(topic.name)) is not None
         for partition in topic.partitions
+        if link.carries(source_topic, partition.partition)
         if only is None or (source_topic, partition.partition) in only
     ]

@@ -35,7 +35,8 @@ async def claim_link(
     restart_reason: str = "",
     also: Sequence[Entry] = (),
 ) -> Claim:
-    """Fence the state topic (it must exist) and write there who owns it now, with `also` in the same batch.
+    """Fence the unit's part of the state (its topic must exist) and write there who owns it now, with `also` in the
+    same batch.
 
     Raises LinkFenced when somebody else takes the link over at the same time, ClientError.
     """

@@ -64,7 +64,9 @@ def lacking_topics(link: Link, seen: TopicsSeen) -> set[str]:
 
 
 def find_holds(link: Link, seen: TopicsSeen, failures: Mapping[str, KafkaError], now_ms: int) -> list[Hold]:
-    """What is in the way, as far as a look at topics shows. `failures`: why target topics were not made or grown."""
+    """What is in the way of the unit, as far as a look at topics shows. `failures`: why target topics were not made or
+    grown.
+    """
     found = [
         Hold(name, None, HoldReason.ERROR_AT_SOURCE, str(error), now_ms)
         for name, error in sorted(seen.source_failures.items())
@@ -90,6 +92,8 @@ def _of_partitions(link: Link, ours: Topic, theirs: Topic, failure: KafkaError |
     leaders = {partition.partition: partition.leader_id for partition in theirs.partitions}
     for partition in ours.partitions:
         number = partition.partition
+        if not link.carries(ours.name, number):
+            continue
         if number not in leaders:
             text = f"{theirs.name} has {len(leaders)} partitions at {link.target.name}"
             text = f"{text}: {failure}" if failure is not None else text

@@ -82,8 +82,9 @@ async def sync_topics(
     plan, failures = await _plan(link, source, target, seen, is_due)
     if not plan.is_empty:
         failures |= _without_existing(await create_topics(target, plan.create))
-        failures |= await create_partitions(target, plan.grow)
+        ungrown = await create_partitions(target, plan.grow)
         seen = await _look_at_target(link, target, seen)
+        failures |= {name: error for name, error in ungrown.items() if not _has_grown(seen, name, plan.grow[name])}
     return TopicSyncReport(
         seen,
         pair_topics(link, seen.source, seen.target),
@@ -182,6 +183,11 @@ def _split(
     found = {name: configs for name, configs in described.items() if not isinstance(configs, KafkaError)}
     failures = {name: error for name, error in described.items() if isinstance(error, KafkaError)}
     return found, failures
+
+
+def _has_grown(seen: TopicsSeen, name: str, partitions: int) -> bool:
+    """Another unit's worker grew it at the same moment."""
+    return name in seen.target and len(seen.target[name].partitions) >= partitions
 
 
 def _without_existing(failures: dict[str, KafkaError]) -> dict[str, KafkaError]:

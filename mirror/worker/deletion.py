@@ -18,7 +18,7 @@ from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import VoidOrigins
 from mirror.offsets.pages import VoidPage
 from mirror.offsets.recovery import Recovered, recover
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import read_tails
 from mirror.topics.seen import TopicsSeen

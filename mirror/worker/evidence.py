@@ -12,7 +12,7 @@ from broker.client.offsets import list_each_offset, log_spans
 from broker.client.topics import describe_each_topic
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.link import Link
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.tail import Tail, read_tails
 from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
@@ -24,12 +24,13 @@ from mirror.worker.origins import Passage
 from mirror.worker.resume import Evidence, SourceLog
 
 
-def partition_pairs(mirrored: Iterable[MirroredTopic]) -> dict[TopicPartition, TopicPartition]:
-    """Source partition -> target partition."""
+def partition_pairs(link: Link, mirrored: Iterable[MirroredTopic]) -> dict[TopicPartition, TopicPartition]:
+    """Source partition -> target partition, of the unit's own."""
     return {
         TopicPartition(topic.source_topic, number): TopicPartition(topic.target_topic, number)
         for topic in mirrored
         for number in range(topic.partitions)
+        if link.carries(topic.source_topic, number)
     }
 
 

@@ -13,7 +13,7 @@ from mirror.offsets.map_ledger import MapLedger
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import spent_origins
 from mirror.offsets.origin_ledger import OriginLedger
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.evidence import gather_evidence, with_occupants

@@ -28,12 +28,13 @@ class OriginReader:
 
     def __init__(self, cluster: Cluster, link: str) -> None:
         self._cluster = cluster
-        self._state = TopicPartition(f"{STATE_PREFIX}{link}", 0)
+        self._topic = f"{STATE_PREFIX}{link}"
         self._runs: dict[_Writer, list[OriginRun]] = {}
         self._untold: set[tuple[_Writer, int]] = set()
         self._forgotten_to: dict[_Writer, int] = {}
         """Sequences before it may have been told, and are not known any more."""
-        self._read_to = 0
+        self._read_to: dict[TopicPartition, int] = {}
+        """Of each unit's part."""
         self._topic_id: UUID | None = None
         self._turn = asyncio.Lock()
 
@@ -75,21 +76,24 @@ class OriginReader:
 
     async def _read_on(self) -> None:
         """Read to the present end; from the start, where the topic is another than before."""
-        topic = (await describe_topics(self._cluster, [self._state.topic])).get(self._state.topic)
+        topic = (await describe_topics(self._cluster, [self._topic])).get(self._topic)
         if topic is None:
             return
-        end = (await log_end_offsets(self._cluster, [self._state]))[self._state]
-        if end < self._read_to or topic.topic_id != self._topic_id:
+        parts = [TopicPartition(self._topic, part.partition) for part in topic.partitions]
+        ends = await log_end_offsets(self._cluster, parts)
+        if topic.topic_id != self._topic_id or any(ends[part] < self._read_to.get(part, 0) for part in parts):
             self._begin()
             self._topic_id = topic.topic_id
-        try:
-            await scan_records(self._cluster, self._state, OffsetSpan(self._read_to, end), self._apply)
-        except LogUnreadable:
-            return  # what is behind the damage is not told: its batches stop their partition, and say so
-        self._read_to = max(self._read_to, end)
+        for part in parts:
+            start = self._read_to.get(part, 0)
+            try:
+                await scan_records(self._cluster, part, OffsetSpan(start, ends[part]), self._apply)
+            except LogUnreadable:
+                continue  # what is behind the damage is not told: its batches stop their partition, and say so
+            self._read_to[part] = max(start, ends[part])
 
     def _begin(self) -> None:
-        self._read_to = 0
+        self._read_to.clear()
         self._forgotten_to.clear()
 
     def _apply(self, record: Record) -> None:

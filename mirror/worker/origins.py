@@ -167,7 +167,9 @@ class Passage:
         known = before.get(writer.producer_id)
         link = self._declared
         brought = self.origins | (known.origins if known is not None else frozenset())
-        registered = Registration(writer.producer_id, link.name, source, brought, link.topics, link.topic_names)
+        registered = Registration(
+            writer.producer_id, link.name, source, brought, link.topics, link.topic_names, unit=link.state_partition
+        )
         self.names_origins = len(brought) > 1 and link.topic_names == "same"
         if self.names_origins:
             registered = replace(registered, named_from=writer.epoch, sites=self._known_sites())
@@ -341,7 +343,8 @@ async def _pulse(link: Link, target: Cluster) -> Pulse | None:
         return Pulse.SILENT
     if entries.owner is None and not entries.checkpoints:
         return None
-    return judge_heartbeat(entries.owner, target.clock.now_ms()).pulse
+    pulses = {judge_heartbeat(owner, target.clock.now_ms()).pulse for owner in entries.owners().values()}
+    return next(pulse for pulse in (Pulse.ALIVE, Pulse.UNKNOWN, Pulse.SILENT) if pulse in pulses)
 
 
 async def complete_link(link: Link, source: Cluster, target: Cluster) -> Link:

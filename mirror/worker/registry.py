@@ -127,14 +127,15 @@ class OriginRegistry:
         Its records would be taken for local ones. An entry of that state that cannot be understood hides no other; of a
         log that cannot be read nobody knows what it says.
         """
-        known = {registered.link for registered in self.registered()}
+        known = {(registered.link, registered.unit) for registered in self.registered()}
         site = self._cluster.site.name
-        for name in await list_topics(self._cluster):
+        names = [name for name in await list_topics(self._cluster) if name.startswith(STATE_PREFIX)]
+        for name, topic in (await describe_topics(self._cluster, names) if names else {}).items():
             link = name.removeprefix(STATE_PREFIX)
-            if name.startswith(STATE_PREFIX) and link not in known:
+            for unit in sorted(part.partition for part in topic.partitions if (link, part.partition) not in known):
                 what = f"link {link} mirrored to {site}"
                 try:
-                    if not await _has_positions(self._cluster, TopicPartition(name, 0)):
+                    if not await _has_positions(self._cluster, TopicPartition(name, unit)):
                         continue
                 except LogUnreadable as error:
                     what = f"whether {what} cannot be read ({error})"

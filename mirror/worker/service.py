@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TypeAlias
 
 from broker.base.address import AddressInvalid
@@ -20,7 +21,7 @@ from broker.client.errors import ClientError, SiteInvalid
 from broker.wire.errors import WireError
 from mirror.coordinator.current import Current
 from mirror.coordinator.embedded import EmbeddedCoordinator, Unconditional
-from mirror.coordinator.model import Coordinator, Member, Meter, Permit, Unit
+from mirror.coordinator.model import Coordinator, Member, Meter, Permit, Unit, units_of
 from mirror.coordinator.serving import serve_shares
 from mirror.errors import LinkFenced, LinkInvalid, LinkPaused, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
@@ -77,14 +78,14 @@ async def run_declared(
 ) -> None:
     """As `run_links`, of links by their names that may be declared anew: one that is begins a new session, no other."""
     settings = settings or WorkerSettings()
-    coordinator = coordinator or EmbeddedCoordinator(Unit(name) for name in declared.value)
+    coordinator = coordinator or EmbeddedCoordinator(chain.from_iterable(map(units_of, declared.value.values())))
     ended: list[Exception] = []
     faults: list[Exception] = []
 
     async with coordinator.member() as member:
 
         async def run_unit(unit: Unit) -> None:
-            sink = settings.sink(unit.link)
+            sink = settings.sink(str(unit))
             while True:
                 error = await _run_while_declared(declared, unit, settings, member)
                 if error is None:
@@ -108,13 +109,15 @@ async def run_declared(
 async def _run_while_declared(
     declared: Current[Mapping[str, Link]], unit: Unit, settings: WorkerSettings, member: Member
 ) -> Exception | None:
-    """Run a link until it ends -> the error; None: the file says something else of it now."""
-    await declared.until(lambda links: unit.link in links)
+    """Run a unit until it ends -> the error; None: the file says something else of its link now."""
+    await declared.until(lambda links: unit.of(links.get(unit.link)) is not None)
     link = declared.value[unit.link]
+    own = unit.of(link)
+    assert own is not None, "nothing is declared between two awaits"
 
     async def run() -> Exception | None:
         try:
-            await run_link(link, settings, member.permit(unit), member.meter(unit))
+            await run_link(own, settings, member.permit(unit), member.meter(unit))
         except Exception as error:  # noqa: BLE001 a fault of ours in one link must not end the others; raised when all ended
             return error
         finally:
@@ -133,15 +136,17 @@ async def _run_while_declared(
 async def run_link(
     link: Link, settings: WorkerSettings, permit: Permit | None = None, meter: Meter | None = None
 ) -> None:
-    """Run one link until another worker fences it (raises LinkFenced), its state is damaged, or it is cancelled.
+    """Run one link, or one unit of it, until another worker fences it (raises LinkFenced), its state is damaged, or it
+    is cancelled.
 
     No session begins without the `permit` (None: of who is alone); all of them count with the `meter`.
 
     While the target is promoted, or the link paused, it waits: a service that ended then would be restarted in a loop
     by its supervisor, and would be gone when an operator resumes the link.
     """
-    tell = settings.sink(link.name)
-    observer = Observer(link, settings.limits.observe_interval_ms, settings.clock, tell)
+    tell = settings.sink(link.unit_name)
+    interval_ms = settings.limits.observe_interval_ms if link.is_lead_unit else 0
+    observer = Observer(link, interval_ms, settings.clock, tell)
     async with asyncio.TaskGroup() as tasks:
         looking = tasks.create_task(observer.run())
         place = _Place(permit or Unconditional(), meter or Meter(), observer.owns)
@@ -248,9 +253,11 @@ async def _run_tasks(session: Session) -> None:
         tasks.create_task(run_latecomers(session))
         tasks.create_task(run_checkpoints(session))
         tasks.create_task(run_heartbeat(session))
-        tasks.create_task(run_configs(session))
+        if session.link.is_lead_unit:
+            tasks.create_task(run_configs(session))
         tasks.create_task(run_topics(session))
-        tasks.create_task(run_groups(session))
+        if session.link.is_lead_unit:
+            tasks.create_task(run_groups(session))
 
 
 def _tell_start(session: Session, opened: Opened) -> None:

@@ -128,7 +128,7 @@ class Session:
             for topic in pair_topics(self.link, seen.source, seen.target)
             if topic.source_topic not in self.leaving
         ]
-        more = {w: there for w, there in partition_pairs(mirrored).items() if w not in self.ground.pairs}
+        more = {w: there for w, there in partition_pairs(self.link, mirrored).items() if w not in self.ground.pairs}
         names = {where.topic for where in more}
         wider = [topic for topic in mirrored if topic.source_topic in names]
         if not wider:

@@ -16,12 +16,15 @@ from mirror.coordinator.model import Permit
 from mirror.errors import LinkInvalid, LinkPaused, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.acceptance import AcceptanceReader, decisions
+from mirror.offsets.cutting import agree_on_units
 from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
-from mirror.offsets.state import StateEntries, StateReader
+from mirror.offsets.state import StateReader
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateWriter, ensure_own_topics
 from mirror.offsets.taking_over import Claim, claim_link
+from mirror.offsets.unit_entries import LinkUnits
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport, sync_topics
@@ -118,6 +121,7 @@ async def open_link(
     refuse_own_source(link, source, target)
     await ensure_own_topics(target, link)
     before = await (state := StateReader(link)).read(target)
+    await agree_on_units(target, link, before)
     await passage.look(target, before.left_to())
     await passage.at_source.refuse_unknown_writers()
     link = passage.link
@@ -127,7 +131,7 @@ async def open_link(
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
         holds.add(hold)
     await passage.take(target, [topic.source_topic for topic in topics.mirrored])
-    pairs = _within_reach(topics.mirrored, holds)
+    pairs = _within_reach(link, topics.mirrored, holds)
     claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
     writer = fence.writer
     entries = await state.read(target)
@@ -159,11 +163,11 @@ async def open_link(
     return opened
 
 
-def _within_reach(mirrored: Iterable[MirroredTopic], holds: Holds) -> dict[TopicPartition, TopicPartition]:
+def _within_reach(link: Link, mirrored: Iterable[MirroredTopic], holds: Holds) -> dict[TopicPartition, TopicPartition]:
     """What can be fenced, which is a matter of the target alone."""
     return {
         where: there
-        for where, there in partition_pairs(mirrored).items()
+        for where, there in partition_pairs(link, mirrored).items()
         if where not in holds.current or is_at_source(holds.current[where])
     }
 
@@ -182,10 +186,13 @@ async def _take_over(
     Raises also what keeps the registry from taking one: nothing can be said of the link's batches then.
     """
     permit.check()
-    claim = await claim_link(target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason)
+    cut = [LinkUnits(link.units)] if link.units > 1 else []
+    claim = await claim_link(
+        target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason, also=cut
+    )
     # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
     _, fence = await both(
-        fence_groups_of_earlier(target, link, state),
+        _fence_groups(target, link, state),
         fence_link(target, link, [REGISTRY, *pairs.values()], since=claim.owner.writer),
     )
     if REGISTRY in fence.left_out:
@@ -195,6 +202,11 @@ async def _take_over(
         if where not in holds.current:
             holds.add_error(where, left_out, at_source=False)
     return claim, fence
+
+
+async def _fence_groups(target: Cluster, link: Link, state: StateReader) -> None:
+    if link.is_lead_unit:
+        await fence_groups_of_earlier(target, link, state)
 
 
 def _opening_changes(

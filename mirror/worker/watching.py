@@ -37,6 +37,7 @@ from mirror.topics.seen import (
 from mirror.topics.sync import find_concerns, look_at_topics, sync_configs, sync_topics
 from mirror.worker.events import Event, changed_only, tell_hold
 from mirror.worker.leaving import call_back, send_away
+from mirror.worker.other_units import load_other_units
 from mirror.worker.replicator import Replicator
 from mirror.worker.session import Session
 
@@ -306,11 +307,14 @@ async def load_session_map(session: Session) -> GroupMap:
     yet; and while this asks, partitions may come to stand still: what is in doubt is looked at last.
     """
     link, clusters = session.link, (session.source, session.target)
-    replaced = replaced_topics(link, session.topics.seen, await look_at_topics(link, *clusters))
+    seen = await look_at_topics(link, *clusters)
+    replaced = replaced_topics(link, session.topics.seen, seen)
     others = [where for where in session.replicators if where.topic in replaced]
     # What joins in the middle of the pass is not in it: the offsets may be those of what it was before.
     own = session.offset_map.without(())
-    found = await load_group_map(link, own, others, clusters, session.examined, session.back_readers)
+    units = await load_other_units(link, session.target, seen.source, session.back_readers)
+    doubted = [*others, *units.in_doubt]
+    found = await load_group_map(link, units.with_own(own), doubted, clusters, session.examined, session.back_readers)
     return replace(found, in_doubt=found.in_doubt | session.in_doubt())
 
 

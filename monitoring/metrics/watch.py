@@ -109,7 +109,7 @@ class LinkWatch:
                 # Which of the two failed is not worth guessing: both are asked anew.
                 await self.close()
         entries = state.entries if state is not None else None
-        heartbeat = self._heartbeats.judge(self.link.name, entries.owner if entries is not None else None)
+        heartbeat = self._heartbeats.judge_units(self.link.name, entries.owners() if entries is not None else {0: None})
         seen = observed(self.link.name, self._clock.now_ms(), entries, look, heartbeat, error)
         return replace(seen, partitions_offline=offline)
 

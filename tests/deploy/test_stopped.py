@@ -18,7 +18,7 @@ from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, Writer
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes
 from mirror.offsets.hold_entries import HoldReason
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.status import summarise
 
 TEXT = (Path(__file__).parents[2] / "docs" / "stopped.md").read_text()

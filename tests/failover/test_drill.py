@@ -18,7 +18,7 @@ from mirror.link import Link
 from mirror.looking import LinkLook
 from mirror.offsets.entries import Owner, Writer
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncTimes
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.status import summarise
 
 NOW_MS = 1_700_000_000_000

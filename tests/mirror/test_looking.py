@@ -19,7 +19,7 @@ from mirror.offsets.entries import (
 )
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from tests.mirror.topics.test_seen import BOTH, LINK, seen, topic
 
 WRITER = Writer(7, 3)

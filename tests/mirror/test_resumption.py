@@ -11,7 +11,7 @@ from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, Owner, RunState, Writer
 from mirror.offsets.hold_entries import Hold, HoldReason
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.resumption import GapName, ResumeBlocker, ResumePlan, RetryPlan, name_of, plan_resume, plan_retry
 from mirror.status import LinkCondition
 

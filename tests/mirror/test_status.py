@@ -31,7 +31,7 @@ from mirror.offsets.entries import (
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.status import LinkCondition, LinkStatus, condition_of, summarise
 
 LINK = Link("east-west", Site("east", "e:1"), Site("west", "w:1"), (".*",))

@@ -16,7 +16,8 @@ from mirror.offsets.doubt import TRANSLATED_KINDS
 from mirror.offsets.entries import Gap, GapKind, GapStatus
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
-from mirror.offsets.state import LinkState, StateEntries
+from mirror.offsets.state import LinkState
+from mirror.offsets.state_entries import StateEntries
 from mirror.translation import Translation, translate_offset
 
 LINK = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), ("orders",), "prefixed")

@@ -18,7 +18,7 @@ from mirror.looking import LinkLook
 from mirror.offsets.acceptance import gap_key
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, Writer
 from mirror.offsets.hold_entries import Hold, HoldReason
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.status import LinkStatus, summarise
 
 LINK = Link("frankfurt-virginia", Site("frankfurt", "f:1"), Site("virginia", "v:1"), (".*",))

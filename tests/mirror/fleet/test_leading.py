@@ -41,7 +41,7 @@ def test_a_worker_whose_file_is_old_loses_the_link_and_is_named() -> None:
     view.follow(Changes(11, (Change(KEYS.plan(RED), Item("one", 11)),)))
     decision = decide(KEYS, view, None)
     assert decision.plan.moved == {RED: ("one", "two")}
-    (finding,) = [text for text in fleet_status(view, ["red"]).findings if "newest" in text]
+    (finding,) = [text for text in fleet_status(view, [RED]).findings if "newest" in text]
     assert "that of two; the files of one say something else" in finding
 
 
@@ -53,7 +53,7 @@ def test_loads_are_those_of_the_holder_and_outlive_it() -> None:
     view.follow(Changes(11, tuple(Change(key, Item(value, 11)) for key, value in changes)))
     view.follow(Changes(12, (Change(KEYS.load("two"), Item('{"cpu_cores": 9.0, "links": {"red": {}}}', 12)),)))
     assert view.loads == {RED: 50.0}, "two measured it before it was moved"
-    (link,) = fleet_status(view, ["red"]).links
+    (link,) = fleet_status(view, [RED]).links
     assert (link.state, link.bytes_per_second, link.lag_offsets) == (UnitState.HELD, 9, 3)
     view.follow(Changes(13, tuple(Change(key, None) for key in (KEYS.worker("one"), KEYS.load("one")))))
     view.follow(Changes(13, (Change(KEYS.held(RED), None),)))

@@ -11,7 +11,7 @@ from mirror.link import Link
 from mirror.offsets.acceptance import GapKey, accepted, decisions, gap_key, with_accepted
 from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.entries import Gap, GapKind, GapStatus, VoidEntry
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from tests.mirror.harness import link_between
 
 GAP = Gap("flights", 2, GapKind.REFUSED_BATCH, 5, 9, 4, GapStatus.STOPPED, 1_800, "too large")

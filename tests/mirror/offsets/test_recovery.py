@@ -24,11 +24,12 @@ from mirror.offsets.entries import (
     encode_value,
     encode_void_key,
 )
+from mirror.offsets.folding import Folding
 from mirror.offsets.intervals import Interval
 from mirror.offsets.map_ledger import MapLedger
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import SEQUENCE_MASK, TailBatch
-from mirror.offsets.state import StateEntries, _Folding
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail
 from mirror.worker.budget import Budget, Lease
@@ -73,7 +74,7 @@ class Target:
         self.state = [(key, value) for at, (key, value) in enumerate(self.state) if newest[key] == at or kept()]
 
     def entries(self) -> StateEntries:
-        folding = _Folding(LINK)
+        folding = Folding(LINK)
         for at, (key, value) in enumerate(self.state):
             folding.apply(Record(at, 0, key, value))
         return folding.entries()

@@ -34,6 +34,7 @@ from mirror.offsets.entries import (
     encode_value,
     encode_void_key,
 )
+from mirror.offsets.folding import Folding
 from mirror.offsets.group_entries import GroupSync, VoidGroup
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
@@ -41,14 +42,15 @@ from mirror.offsets.limits import CLOSED_GAPS_MAX, OPENED_TOGETHER
 from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import OriginRun, OriginRuns, VoidOrigins, Way
 from mirror.offsets.pages import VoidPage
-from mirror.offsets.state import LinkState, StateEntries, _Folding
+from mirror.offsets.state import LinkState
+from mirror.offsets.state_entries import StateEntries
 from tests.mirror.offsets.test_pages import packed
 
 LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), ("flights",))
 
 
 def folded(*changes: Entry | Void) -> StateEntries:
-    folding = _Folding(LINK)
+    folding = Folding(LINK)
     for at, change in enumerate(changes):
         if isinstance(change, Void):
             folding.apply(Record(at, 0, encode_void_key(change), None))
@@ -140,7 +142,7 @@ def test_what_was_read_does_not_change_and_says_nothing_of_the_map() -> None:
 
 
 def test_what_cannot_be_read_is_named() -> None:
-    folding = _Folding(LINK)
+    folding = Folding(LINK)
     folding.apply(Record(3, 0, b"[]", b"{}"))
     with pytest.raises(StateDamaged, match="offset 3 at west"):
         folding.entries()
@@ -173,7 +175,7 @@ def test_what_is_read_of_some_partitions_is_what_the_whole_says_of_them(data: st
     """Also where more was read, and other partitions were asked for, in between."""
     everywhere = [(topic, number) for topic in TOPICS for number in (1, 11)]
     changes = data.draw(st.permutations([change for where in everywhere for change in said_of(*where)]))
-    folding, whole = _Folding(LINK), _Folding(LINK)
+    folding, whole = Folding(LINK), Folding(LINK)
     for at, change in enumerate(changes):
         key = encode_void_key(change) if isinstance(change, Void) else encode_key(change)
         record = Record(at, 0, key, None if isinstance(change, Void) else encode_value(change))
@@ -194,7 +196,7 @@ def test_what_is_read_of_some_partitions_is_what_the_whole_says_of_them(data: st
 
 @pytest.mark.parametrize(("only", "is_seen"), [([("flights", 10)], False), ([("flights", 0)], True), (None, True)])
 def test_damage_of_a_partition_that_is_not_asked_for_is_not_looked_at(only: list[Where] | None, is_seen: bool) -> None:
-    folding = _Folding(LINK)
+    folding = Folding(LINK)
     folding.apply(Record(0, 0, encode_key(CHECKPOINT), b"?"))
     folding.apply(Record(1, 0, encode_key(replace(CHECKPOINT, partition=10)), encode_value(CHECKPOINT)))
     with pytest.raises(StateDamaged) if is_seen else nullcontext():
@@ -203,7 +205,7 @@ def test_damage_of_a_partition_that_is_not_asked_for_is_not_looked_at(only: list
 
 @pytest.mark.parametrize("damage", [b"", b"?", b"5", b"[]", b'{"v":1},{"v":1}', b'{"v":9}', b"null"])
 def test_damage_among_many_entries_is_named(damage: bytes) -> None:
-    folding = _Folding(LINK)
+    folding = Folding(LINK)
     for at in range(2 * OPENED_TOGETHER):
         known = replace(CHECKPOINT, partition=at)
         folding.apply(Record(at, 0, encode_key(known), damage if at == OPENED_TOGETHER else encode_value(known)))
@@ -212,7 +214,7 @@ def test_damage_among_many_entries_is_named(damage: bytes) -> None:
 
 
 def test_what_is_read_later_takes_back_what_was_read_before() -> None:
-    folding = _Folding(LINK)
+    folding = Folding(LINK)
     kept, gone, page = block((5, 9)), block((0, 1)), packed([Interval(0, 1), Interval(2, 2)], 5)
     entries: list[Entry] = [gone, kept, page]
     for entry in entries:

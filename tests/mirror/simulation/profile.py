@@ -75,6 +75,8 @@ class Profile:
     births: float = 0.07
     """How much of what happens is a topic that is made, or one that grows."""
     topics_max: int = 4
+    units: int = 1
+    """That each link is cut into."""
     ways: Ways = ()
     """(source, target) of each link, where there are more than two sites; writers at each, the same topic names."""
 

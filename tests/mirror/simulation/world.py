@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from deploy.topology import connect
+from mirror.coordinator.model import Coordinator
 from mirror.errors import LinkFenced
 from mirror.link import Link
 from mirror.offsets import map_ledger
@@ -91,13 +93,15 @@ class World:
             ends = {name: Site(name, site.bootstrap) for name, site in self.sites.items()}
             groups = ("group-.*",) if self.profile.groups else ()
             ways = self.profile.ways
-            return list(connect([Link(f"{a}-{b}", ends[a], ends[b], (TOPICS,), groups=groups) for a, b in ways]))
+            cut = partial(Link, topics=(TOPICS,), groups=groups, units=self.profile.units)
+            return list(connect([cut(f"{a}-{b}", ends[a], ends[b]) for a, b in ways]))
         shared, groups = self.profile.shared, ("group-.*",) if self.profile.groups else ()
         east, west = (Site(name, site.bootstrap) for name, site in self.sites.items())
 
         def link(source: Site, target: Site, *backs: Link) -> Link:
             name = f"{source.name}-{target.name}"
-            return Link(name, source, target, (TOPICS,), groups=groups, shared_targets=shared, reverse_links=backs)
+            link = Link(name, source, target, (TOPICS,), groups=groups, shared_targets=shared, reverse_links=backs)
+            return replace(link, units=self.profile.units)
 
         if not shared:
             return [link(east, west)]
@@ -224,7 +228,7 @@ class World:
         settings = WorkerSettings(self.profile.limits, self.clock, lambda link: self._sink(process, link))
         self.trace("start", process)
         self.counts["workers"] += 1
-        task = self.loop.create_task(run_links(self.links, settings), context=context)
+        task = self.loop.create_task(run_links(self.links, settings, self._share_of(process)), context=context)
         self._workers[process] = task
         task.add_done_callback(lambda ended: self._ended(process, ended))
         if self._kills_left and self._faults:
@@ -234,6 +238,10 @@ class World:
         if self.profile.rival is Rival.AT_START and not self.counts["rivals"]:
             self.counts["rivals"] += 1
             self.loop.after_steps(1 + self.rng.randrange(self.profile.kill_steps_max), self._start_rival)
+
+    def _share_of(self, _process: str) -> Coordinator | None:
+        """What a worker runs; None: all."""
+        return None
 
     def _start_rival(self) -> None:
         if self._faults:

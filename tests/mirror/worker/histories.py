@@ -28,11 +28,11 @@ from mirror.offsets.entries import (
     encode_value,
     encode_void_key,
 )
+from mirror.offsets.folding import Folding
 from mirror.offsets.map_ledger import MapLedger
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import Way
 from mirror.offsets.recovery import TailBatch
-from mirror.offsets.state import _Folding
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail, stand_in
 from mirror.origins import Judgement, Verdict
@@ -179,7 +179,7 @@ class Twins:
     tells_ids: bool = True
     """Whether the clusters tell their topics' ids now."""
     holds: Holds = field(default_factory=lambda: Holds(Attempts(WorkerLimits(), SystemClock()), SystemClock()))
-    folding: _Folding = field(default_factory=lambda: _Folding(LINK))
+    folding: Folding = field(default_factory=lambda: Folding(LINK))
 
     def note(self, changes: Iterable[Change]) -> None:
         """What a state topic holds after these, encoded and read again."""

@@ -16,7 +16,8 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import GapKind
 from mirror.offsets.hold_entries import Hold, VoidHold
-from mirror.offsets.state import StateEntries, read_entries
+from mirror.offsets.state import read_entries
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateWriter
 from mirror.topics.seen import HoldKey
 from mirror.worker import latecomers, watching

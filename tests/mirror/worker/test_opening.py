@@ -13,7 +13,7 @@ from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, TopicIdentity
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End
 from mirror.offsets.paged import Intervals
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.tail import Tail
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.holds import Attempts, Holds

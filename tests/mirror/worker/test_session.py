@@ -21,7 +21,7 @@ from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import SEQUENCES_MAX
-from mirror.offsets.state import StateEntries
+from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import StateLog, StateWriter
 from mirror.topics.seen import TopicsSeen
 from mirror.topics.sync import TopicSyncReport

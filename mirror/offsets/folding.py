@@ -1,0 +1,170 @@
+"""Reading a link's state: the records of its topic, folded into what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from broker.wire.records import Record
+from mirror.errors import StateDamaged
+from mirror.link import Link
+from mirror.offsets.acceptance import GapKey, gap_key, with_accepted
+from mirror.offsets.acceptance_entries import Acceptance
+from mirror.offsets.entries import (
+    Block,
+    Checkpoint,
+    Gap,
+    LinkRun,
+    Owner,
+    TopicIdentity,
+    decode_entry,
+    decode_key,
+    read_entry,
+)
+from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes
+from mirror.offsets.hold_entries import Hold
+from mirror.offsets.keys import PARTITION_KEYS, check_key, load_all, partition_prefixes
+from mirror.offsets.limits import OPENED_TOGETHER
+from mirror.offsets.offset_map import Where
+from mirror.offsets.origin_entries import OriginRuns
+from mirror.offsets.pages import Page
+from mirror.offsets.state_entries import StateEntries
+from mirror.offsets.unit_entries import LinkUnits
+
+A = TypeVar("A")
+
+
+@dataclass(slots=True)
+class Folding:
+    """Entries while they are read; records must come in their order.
+
+    A record is opened when the entries are asked for, so what was written over by then costs nothing.
+    """
+
+    link: Link
+    unopened: dict[bytes | None, Record] = field(default_factory=dict)
+    """By key, in the order of their (last) writing."""
+    blocks: dict[Where, dict[int, Block]] = field(default_factory=dict)
+    pages: dict[Where, dict[int, Page]] = field(default_factory=dict)
+    origins: dict[Where, dict[tuple[int, int, int], OriginRuns]] = field(default_factory=dict)
+    checkpoints: dict[Where, Checkpoint] = field(default_factory=dict)
+    gaps: dict[GapKey, Gap] = field(default_factory=dict)
+    acceptances: dict[GapKey, Acceptance] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    group_times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
+    groups: dict[str, GroupSync] = field(default_factory=dict)
+    holds: dict[tuple[str, int | None], Hold] = field(default_factory=dict)
+    run: LinkRun | None = None
+    owner: Owner | None = None
+    units: int | None = None
+
+    def apply(self, record: Record) -> None:
+        """Fold in one record of the state topic."""
+        self.unopened.pop(record.key, None)  # the newest writing stands last: it wins where two blocks overlap
+        self.unopened[record.key] = record
+
+    def _open_all(self, records: Sequence[Record]) -> None:
+        """Raises StateDamaged."""
+        for first in range(0, len(records), OPENED_TOGETHER):
+            some = records[first : first + OPENED_TOGETHER]
+            keys = load_all([record.key or b"" for record in some])
+            values = load_all([b"null" if record.value is None else record.value for record in some])
+            for record, key, fields in zip(some, keys, values, strict=True):
+                self._open(record, key, fields)
+
+    def _open(self, record: Record, key: Any, fields: Any) -> None:
+        """`key` and `fields` are what its key and its value say as JSON, None where that is yet to be found out."""
+        try:
+            key = decode_key(record.key or b"") if key is None else check_key(key)
+            if record.value is None:
+                self._forget(key)
+                return
+            entry = decode_entry(key, record.value) if fields is None else read_entry(key, fields)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            text = f"{self.link.state_topic} offset {record.offset} at {self.link.target.name}: {error}"
+            raise StateDamaged(text) from error
+        match entry:
+            case Block():
+                blocks = self.blocks.setdefault((entry.topic, entry.partition), {})
+                blocks.pop(entry.key_source, None)
+                blocks[entry.key_source] = entry
+            case Page():
+                self.pages.setdefault((entry.topic, entry.partition), {})[entry.key_source] = entry
+            case OriginRuns():
+                known = self.origins.setdefault((entry.topic, entry.partition), {})
+                known[*entry.writer, entry.runs[0].first] = entry
+            case Checkpoint():
+                self.checkpoints[entry.topic, entry.partition] = entry
+            case Gap():
+                self.gaps[gap_key(entry)] = entry
+            case Acceptance():
+                self.acceptances[gap_key(entry)] = entry
+            case TopicIdentity():
+                self.topic_ids[entry.topic] = entry.topic_id
+            case GroupSyncTimes():
+                self.group_times = entry
+            case GroupSync():
+                self.groups[entry.group] = entry
+            case Hold():
+                self.holds[entry.topic, entry.partition] = entry
+            case LinkRun():
+                self.run = entry
+            case Owner():
+                self.owner = entry
+            case LinkUnits():
+                self.units = entry.units
+
+    def _forget(self, key: list[object]) -> None:
+        match key:
+            case ["interval", str(topic), int(partition), int(source)]:
+                self.blocks.get((topic, partition), {}).pop(source, None)
+            case ["page", str(topic), int(partition), int(source)]:
+                self.pages.get((topic, partition), {}).pop(source, None)
+            case ["origins", str(topic), int(partition), int(producer_id), int(epoch), int(first)]:
+                self.origins.get((topic, partition), {}).pop((producer_id, epoch, first), None)
+            case ["group", str(group)]:
+                self.groups.pop(group, None)
+            case ["held", str(topic), (int() | None) as partition]:
+                self.holds.pop((topic, partition), None)
+            case ["position", str(topic), int(partition)]:
+                self.checkpoints.pop((topic, partition), None)
+            case ["identity", str(topic)]:
+                self.topic_ids.pop(topic, None)
+            case ["gap", str(topic), int(partition), int(source), str(kind)]:
+                self.gaps.pop((topic, partition, source, kind), None)
+            case ["accepted", str(topic), int(partition), int(source), str(kind)]:
+                self.acceptances.pop((topic, partition, source, kind), None)
+
+    def entries(self, only: Collection[Where] | None = None) -> StateEntries:
+        """What was folded in so far; it does not change when more is. `only`: of no other partitions. Raises
+        StateDamaged.
+        """
+        unopened, self.unopened = self.unopened, {}
+        if only is not None:
+            prefixes = tuple(prefix for where in only for prefix in partition_prefixes(*where))
+            for key, record in unopened.items():
+                if key and key.startswith(PARTITION_KEYS) and not key.startswith(prefixes):
+                    self.unopened[key] = record
+            unopened = {key: record for key, record in unopened.items() if key not in self.unopened}
+        self._open_all(list(unopened.values()))
+        return StateEntries(
+            self.link,
+            exists=True,
+            blocks={where: dict(blocks) for where, blocks in _of(self.blocks, only).items() if blocks},
+            pages={where: dict(pages) for where, pages in _of(self.pages, only).items() if pages},
+            origins={where: tuple(known.values()) for where, known in _of(self.origins, only).items() if known},
+            checkpoints=dict(_of(self.checkpoints, only)),
+            gaps=with_accepted(self.gaps, self.acceptances.values()),
+            acceptances=dict(self.acceptances),
+            topic_ids=dict(self.topic_ids),
+            groups=GroupSyncs(dict(self.groups), self.group_times),
+            holds=dict(self.holds),
+            run=self.run,
+            owner=self.owner,
+            units=self.units,
+        )
+
+
+def _of(found: Mapping[Where, A], only: Collection[Where] | None) -> Mapping[Where, A]:
+    return found if only is None else {where: found[where] for where in only if where in found}

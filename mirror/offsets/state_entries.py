@@ -1,0 +1,197 @@
+"""What a link's state says, as it was read; and what the parts of several units say together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Final, TypeVar
+
+from broker.client.model import Topic
+from mirror.link import Link
+from mirror.offsets.acceptance import GapKey
+from mirror.offsets.acceptance_entries import Acceptance
+from mirror.offsets.doubt import in_words, is_in_doubt
+from mirror.offsets.entries import (
+    UNDECIDED,
+    Block,
+    Checkpoint,
+    Gap,
+    GapKind,
+    GapStatus,
+    LinkRun,
+    Owner,
+    RunState,
+)
+from mirror.offsets.group_entries import GroupSyncs
+from mirror.offsets.hold_entries import Hold
+from mirror.offsets.intervals import Interval
+from mirror.offsets.limits import CLOSED_GAPS_MAX
+from mirror.offsets.offset_map import Where
+from mirror.offsets.origin_entries import OriginRuns
+from mirror.offsets.paged import Intervals
+from mirror.offsets.pages import Page, standing_pages
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_LETS_RUN: Final = {RunState.RUNNING: 2, RunState.PAUSED: 1, RunState.PROMOTED: 0}
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntries:
+    """What was read: all entries of one link, or of one of its units.
+
+    `exists` is False when the link never ran (its topic is not there). `link` is cut as the state says.
+    """
+
+    link: Link
+    exists: bool = False
+    blocks: Mapping[Where, Mapping[int, Block]] = field(default_factory=dict)
+    """Per partition by `Block.key_source`, in the order of their last writing."""
+    pages: Mapping[Where, Mapping[int, Page]] = field(default_factory=dict)
+    """Per partition by `Page.key_source`; also those that another one has taken in."""
+    origins: Mapping[Where, tuple[OriginRuns, ...]] = field(default_factory=dict)
+    """Per partition, in the order of their writing."""
+    checkpoints: Mapping[Where, Checkpoint] = field(default_factory=dict)
+    gaps: Mapping[GapKey, Gap] = field(default_factory=dict)
+    """As if the link had seen already what was accepted."""
+    acceptances: Mapping[GapKey, Acceptance] = field(default_factory=dict)
+    """What the link has not seen, or need not see any more."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    groups: GroupSyncs = field(default_factory=GroupSyncs)
+    holds: Mapping[tuple[str, int | None], Hold] = field(default_factory=dict)
+    """By (topic, partition; None for all of the topic): what the last worker could not mirror."""
+    run: LinkRun | None = None
+    """Of several units the one that lets least run."""
+    owner: Owner | None = None
+    """Of several units the one that gave the oldest sign of life."""
+    unit_owners: Mapping[int, Owner | None] = field(default_factory=dict)
+    units: int | None = None
+    """Into how many units the link is cut; None: the state does not say, and it is one."""
+
+    def owners(self) -> Mapping[int, Owner | None]:
+        """Who owns each unit; None: nobody ever did."""
+        return self.unit_owners or {self.link.unit or 0: self.owner}
+
+    def most_restarted(self) -> Owner | None:
+        """Of the units' owners the one that restarted most."""
+        owners = [owner for owner in self.owners().values() if owner is not None]
+        return max(owners, key=lambda owner: owner.restarts, default=None)
+
+    def owner_of(self, where: Where) -> Owner | None:
+        """Who owns the unit that a partition belongs to."""
+        owners = self.owners()
+        return owners.get(self.link.unit_of(*where)) if len(owners) > 1 else self.owner
+
+    def producer_ids(self) -> set[int]:
+        """All that the link is known to have written with."""
+        writers = {checkpoint.writer[0] for checkpoint in self.checkpoints.values()}
+        writers |= {block.writer[0] for blocks in self.blocks.values() for block in blocks.values()}
+        writers |= {
+            written for pages in self.pages.values() for page in pages.values() for written in page.producer_ids
+        }
+        return writers | {entry.writer[0] for known in self.origins.values() for entry in known}
+
+    def left_to(self) -> frozenset[str]:
+        """The sites whose records this link left to their direct links."""
+        return frozenset(one.site for checkpoint in self.checkpoints.values() for one in checkpoint.left_out)
+
+    def blocks_of(self, topic: str, partition: int) -> list[Block]:
+        """In the order of their (last) writing."""
+        return list(self.blocks.get((topic, partition), {}).values())
+
+    def pages_of(self, topic: str, partition: int) -> list[Page]:
+        """In order, also those that another one has taken in."""
+        found = self.pages.get((topic, partition), {})
+        return [found[key] for key in sorted(found)]
+
+    def intervals(self, topic: str, partition: int) -> Intervals:
+        """All recorded intervals of a partition, sorted; where two begin at one source offset, the newest."""
+        pages = standing_pages(self.pages_of(topic, partition))
+        starts: dict[int, int] = {}
+        for block in self.blocks.get((topic, partition), {}).values():
+            starts.update(block.intervals)
+        packed_to = pages[-1].to if pages else 0
+        return Intervals((Interval(at, starts[at]) for at in sorted(starts) if at >= packed_to), pages)
+
+    def open_gaps(self) -> dict[Where, Gap]:
+        """Per partition the gap at which it stands still."""
+        return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
+
+    def left_at_source(self) -> list[Gap]:
+        """Stranded records that stay at the source alone, whether the link has gone on behind them yet or not."""
+        return [g for g in self.gaps.values() if g.kind is GapKind.STRANDED and g.status is not GapStatus.GONE]
+
+    def in_doubt(self, *, asks_source: bool) -> dict[Where, Gap | Hold]:
+        """The partitions where an offset may mean another record than the mirrored one, and why (`doubt.py`).
+
+        `asks_source`: the source's offsets are those of now, so a partition that was held for an error there counts.
+        """
+        held = {}
+        for topic, number in self.checkpoints if asks_source else ():
+            hold = self.holds.get((topic, number)) or self.holds.get((topic, None))
+            if hold is not None and is_in_doubt(hold):
+                held[topic, number] = hold
+        return held | {(gap.topic, gap.partition): gap for gap in self.gaps.values() if is_in_doubt(gap)}
+
+    def surplus_gaps(self) -> list[Gap]:
+        """The oldest closed lines of the ledger beyond `CLOSED_GAPS_MAX`, but those that a partition's state needs."""
+        closed = [
+            gap
+            for gap in self.gaps.values()
+            if gap.status in (GapStatus.PASSED, GapStatus.GONE)
+            and (gap.kind is not GapKind.DELETED or (gap.topic, gap.partition) not in self.checkpoints)
+        ]
+        return sorted(closed, key=lambda gap: gap.at_ms)[: max(0, len(closed) - CLOSED_GAPS_MAX)]
+
+    def doubts(self, source_topics: Mapping[str, Topic]) -> dict[Where, str]:
+        """As `in_doubt`, in words, beside the source's topics as they are now: a gap is told only by a session."""
+        found = {where: in_words(entry) for where, entry in self.in_doubt(asks_source=True).items()}
+        for where, checkpoint in self.checkpoints.items():
+            known = checkpoint.topic_ids.source or self.topic_ids.get(where[0], "")
+            topic = source_topics.get(where[0])
+            if topic is not None and topic.topic_id and known and str(topic.topic_id) != known:
+                found.setdefault(where, f"the source topic's id was {known} and is {topic.topic_id}")
+        return found
+
+    def undecided_gaps(self) -> dict[Where, tuple[Gap, ...]]:
+        """Per partition where it stands still, and what an operator accepted of it and the link has not yet passed."""
+        found: dict[Where, tuple[Gap, ...]] = {}
+        for gap in self.gaps.values():
+            if gap.status in UNDECIDED:
+                where = (gap.topic, gap.partition)
+                found[where] = (*found.get(where, ()), gap)
+        return found
+
+
+def join_units(link: Link, parts: Mapping[int, StateEntries]) -> StateEntries:
+    """What the parts of a link's state say together; `parts` by unit. How many count is said by that of unit 0."""
+    units = parts[0].units or 1
+    link = replace(link, units=units)
+    if units == 1:
+        return replace(parts[0], link=link)
+    known = [parts[unit] for unit in range(units) if unit in parts]
+    owners = {unit: parts[unit].owner if unit in parts else None for unit in range(units)}
+    runs = [part.run for part in known if part.run is not None]
+    return StateEntries(
+        link,
+        exists=True,
+        blocks=_all(part.blocks for part in known),
+        pages=_all(part.pages for part in known),
+        origins=_all(part.origins for part in known),
+        checkpoints=_all(part.checkpoints for part in known),
+        gaps=_all(part.gaps for part in known),
+        acceptances=_all(part.acceptances for part in known),
+        topic_ids=_all(part.topic_ids for part in known),
+        groups=parts[0].groups,
+        holds=_all(part.holds for part in known),
+        run=min(runs, key=lambda run: (_LETS_RUN[run.state], -run.at_ms), default=None),
+        owner=min((owner for owner in owners.values() if owner is not None), key=lambda one: one.at_ms, default=None),
+        unit_owners=owners,
+        units=units,
+    )
+
+
+def _all(parts: Iterable[Mapping[K, V]]) -> dict[K, V]:
+    return dict(chain.from_iterable(part.items() for part in parts))
