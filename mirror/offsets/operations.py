@@ -145,10 +145,11 @@ async def leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> No
 
 async def _leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> None:
     run = _promotion(await read_entries(link, target))
-    claim = await claim_link(target, link, f"{OPERATION_PREFIX}{run.operation_id}")
-    if _promotion(await read_entries(link, target)) != run:
-        raise LinkFenced(f"link {link.name}: another operation took it over", writer=claim.owner.writer)
-    await claim.log.append([*gaps, claim.owner])
+    for unit in await _units(link, target):
+        claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{run.operation_id}")
+        if _promotion(await read_entries(link, target)) != run:
+            raise LinkFenced(f"link {link.name}: another operation took it over", writer=claim.owner.writer)
+        await claim.log.append([*(gap for gap in gaps if unit.carries(gap.topic, gap.partition)), claim.owner])
 
 
 def _promotion(entries: StateEntries) -> LinkRun:

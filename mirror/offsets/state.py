@@ -83,7 +83,7 @@ class StateReader:
         """
         name, unit = self._link.state_topic, self._link.unit
         topic = (await describe_topics(target, [name])).get(name)
-        if topic is None:
+        if topic is None or (unit is not None and unit >= len(topic.partitions)):
             return StateEntries(self._link)
         units = [unit] if unit is not None else sorted(partition.partition for partition in topic.partitions)
         ends = await log_end_offsets(target, [TopicPartition(name, each) for each in units])

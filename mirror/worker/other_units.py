@@ -35,7 +35,7 @@ async def load_other_units(
     """
     found = OtherUnits()
     for unit in link.each_unit():
-        if unit.unit != link.unit:
+        if unit.state_partition != link.state_partition:
             state = await load_partial_state(unit, target, readers.of(unit))
             found.maps |= {where: state.map.partition(*where) for where in state.map.partitions()}
             found.in_doubt |= doubted(state.entries, source_topics, target.clock.now_ms()) | state.unread.keys()

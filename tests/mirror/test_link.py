@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,3 +110,29 @@ def test_with_the_same_names_only_the_patterns_decide() -> None:
     assert link("same", ".*").selects_topic("west.flights")
     assert not link("prefixed", ".*").selects_topic("west.flights")
     assert link("prefixed", ".*").selects_topic("western")
+
+
+def test_each_partition_is_one_units_and_a_topics_are_dealt_in_turn() -> None:
+    cut = replace(link(), units=4)
+    for topic in ("flights", "orders", cut.canary_topic):
+        for partition in range(20):
+            carriers = [unit.unit for unit in cut.each_unit() if unit.carries(topic, partition)]
+            assert carriers == [cut.unit_of(topic, partition)]
+    assert Counter(cut.unit_of("flights", number) for number in range(20)) == dict.fromkeys(range(4), 5)
+    assert cut.unit_of(cut.canary_topic, 3) == 0
+    assert cut.carries("flights", 3), "all are the whole link's"
+    # In states that stand: another rule would have units read, and write on, what is others'.
+    assert [cut.unit_of("flights", number) for number in range(4)] == [2, 3, 0, 1]
+
+
+def test_a_link_of_one_unit_is_called_as_ever() -> None:
+    (unit,) = link().each_unit()
+    assert (unit.transactional_id, unit.unit_name, unit.state_partition) == (f"farshore-{link().name}", link().name, 0)
+    assert (link().transactional_id, link().unit_name) == (unit.transactional_id, unit.unit_name)
+    names = [unit.transactional_id for unit in replace(link(), units=3).each_unit()]
+    assert names == [f"farshore-{link().name}", f"farshore-{link().name}.1", f"farshore-{link().name}.2"]
+
+
+def test_what_is_one_units_is_not_asked_of_a_whole_link() -> None:
+    with pytest.raises(AssertionError):
+        _ = replace(link(), units=3).transactional_id

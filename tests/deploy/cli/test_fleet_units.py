@@ -1,0 +1,131 @@
+"""Several `farshore mirror run` carry one link, and one of them is killed: the others' partitions never pause."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.log import append
+from broker.client.offsets import log_end_offsets
+from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
+from mirror.link import Link
+from tests.deploy.cli.fleet_files import fleet_file
+from tests.deploy.cli.test_fleet import Fleet
+from tests.interop.servers import FarshoreBroker
+from tests.mirror.fleet.etcd_server import EtcdServer
+from tests.mirror.harness import eventually, make_topic, read_all
+
+UNITS = 4
+PARTITIONS = [TopicPartition("red", number) for number in range(UNITS)]
+WRITE_EVERY_S = 0.1
+PAUSE_MAX_S = 2.0
+"""Of a partition whose worker lives, on a machine that does other things; a takeover takes longer than a lease."""
+
+
+class CutFleet(Fleet):
+    """One link of four units, with a topic of as many partitions."""
+
+    def __init__(self, folder: Path, east: FarshoreBroker, west: FarshoreBroker, etcd: EtcdServer) -> None:
+        super().__init__(folder, east, west, etcd)
+        self.config.write_text(fleet_file(["red"], self.sites, etcd.address) + f"units = {UNITS}\n")
+        self.values: dict[TopicPartition, list[bytes | None]] = {where: [] for where in PARTITIONS}
+
+    def unit_holders(self) -> dict[int, str]:
+        lines = iter(self.etcd.ctl("get", "--prefix", "/farshore/fleet/held/").splitlines())
+        held = {key: json.loads(value)["worker"] for key, value in zip(lines, lines, strict=True)}
+        return {int(key.removeprefix("/farshore/fleet/held/red/")): worker for key, worker in held.items()}
+
+    def unit_of(self, where: TopicPartition) -> int:
+        return Link("red", self.east, self.west, ("red",), units=UNITS).unit_of(*where)
+
+    async def write_each(self, east: Cluster) -> None:
+        for where in PARTITIONS:
+            value = b"%d-%d" % (where.partition, len(self.values[where]))
+            await append(east, where, encode_batch([Record(0, east.clock.now_ms(), b"k", value)]))
+            self.values[where].append(value)
+
+    async def is_mirrored(self, west: Cluster) -> bool:
+        if "red" not in (await west.metadata(["red"])).topics:
+            return False
+        for where in PARTITIONS:
+            if [record.value for record in await read_all(west, where)] != self.values[where]:
+                return False
+        return True
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[CutFleet]:
+    etcd = EtcdServer(tmp_path / "etcd")
+    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
+        etcd.start()
+        made = CutFleet(tmp_path, east, west, etcd)
+        try:
+            yield made
+        finally:
+            made.close()
+            etcd.close()
+
+
+async def test_one_of_two_that_carry_a_link_is_killed_and_the_others_partitions_never_pause(fleet: CutFleet) -> None:
+    link_units = {where: fleet.unit_of(where) for where in PARTITIONS}
+    async with Cluster(fleet.east) as east, Cluster(fleet.west) as west:
+        await make_topic(east, "red", UNITS)
+        await fleet.write_each(east)
+        fleet.start("one")
+        await eventually(lambda: fleet.is_mirrored(west), "the first worker to run all units")
+        fleet.start("two")
+
+        async def shared() -> bool:
+            return sorted(fleet.unit_holders().values()) == ["one", "one", "two", "two"]
+
+        await eventually(shared, "the second worker to be given two units")
+        await fleet.write_each(east)
+        await eventually(lambda: fleet.is_mirrored(west), "both to run theirs")
+        held = fleet.unit_holders()
+        seen: defaultdict[TopicPartition, list[tuple[float, int]]] = defaultdict(list)
+        running = asyncio.Event()
+
+        async def write() -> None:
+            while not running.is_set():
+                await fleet.write_each(east)
+                await asyncio.sleep(WRITE_EVERY_S)
+
+        async def watch() -> None:
+            async with Cluster(fleet.west) as other:
+                while not running.is_set():
+                    for where, end in (await log_end_offsets(other, PARTITIONS)).items():
+                        if not seen[where] or seen[where][-1][1] != end:
+                            seen[where].append((time.monotonic(), end))
+                    await asyncio.sleep(0.02)
+
+        async def taken_over() -> bool:
+            return set(fleet.unit_holders().values()) == {"two"} and len(fleet.unit_holders()) == UNITS
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(write())
+            tasks.create_task(watch())
+            await asyncio.sleep(2)
+            fleet.kill9("one")
+            killed_s = time.monotonic()
+            await eventually(taken_over, "the other worker to take over")
+            await asyncio.sleep(3)
+            running.set()
+        await eventually(lambda: fleet.is_mirrored(west), "all to be mirrored, in order, once")
+        pauses = {w: max(b - a for (a, _), (b, _) in pairwise(seen[w])) for w in PARTITIONS}
+        first = {w: min(at for at, _ in seen[w] if at > killed_s + 1) - killed_s for w in PARTITIONS}
+        told = {w: f"{held[link_units[w]]}: longest pause {pauses[w]:.2f} s" for w in PARTITIONS}
+        print(f"killed one: {told}; first records behind it after {first}")
+        for where in PARTITIONS:
+            if held[link_units[where]] == "two":
+                assert pauses[where] < PAUSE_MAX_S, f"{where}: {told}"
+    assert fleet.log("two").count("event=started") == UNITS, "each unit's session began once there"
+    assert "Traceback" not in fleet.log("one") + fleet.log("two")
