@@ -5,7 +5,7 @@ from mirror.groups.decisions import carried_offset
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
-from mirror.offsets.entries import Checkpoint, GapStatus, RunState
+from mirror.offsets.entries import Checkpoint, GapStatus, LinkRun, RunState
 from mirror.offsets.group_entries import GroupSyncs, Written
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import leave_stranded, promote_link, resume_link
@@ -32,6 +32,7 @@ __all__ = [
     "Link",
     "LinkCondition",
     "LinkLook",
+    "LinkRun",
     "LinkState",
     "LinkStatus",
     "LocalWrites",

@@ -69,8 +69,8 @@ def next_steps(
         of = "".join(f" --topic {shlex.quote(topic)}" for topic in topics)
         steps.append(NextStep(what, f"farshore site standby --site {here}{of}"))
     if lost:
-        what = f"when {here} is back, before a producer is: what only it has is the lag of the link"
-        steps.append(NextStep(what, f"farshore status --link {link.name} --all"))
+        what = f"when {here} is back, before a producer is: what only it has"
+        steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
     carried = f"{'then, ' if lost else ''}so that {here} gets what is written at {there}"
     names = [one.name for one in back]
     for name in names:
@@ -79,16 +79,19 @@ def next_steps(
     if not back and link.topic_names == "same":
         name = f"{there}-{here}"
         names = [f"{name}-back" if name == link.name else name]
-        steps.append(NextStep(f"{carried}, add a link to farshore.toml", toml=_table_back(link, names[0])))
+        steps.append(NextStep(f"{carried}, add a link to farshore.toml", toml=table_back(link, names[0])))
         steps.append(NextStep("and run its mirror", f"farshore mirror run --link {names[0]}"))
+    stop = f"to come back to {here}: stop producers and consumers at {there}"
+    if lost and len(names) == 1:
+        steps.append(NextStep(f"{stop}; what only {here} has is saved first", f"farshore failback --link {link.name}"))
+        return tuple(steps)
     for name in names:
-        stop = f"to come back to {here}: stop producers and consumers at {there}"
         steps.append(NextStep(stop, f"farshore switchover --link {name}"))
     steps.append(NextStep(f"then let {there} follow {here} again", f"farshore link resume --link {link.name}"))
     return tuple(steps)
 
 
-def _table_back(link: Link, name: str) -> str:
+def table_back(link: Link, name: str) -> str:
     """The link the other way; what it says of names and groups is what the link itself says."""
     written = {
         "name": name,

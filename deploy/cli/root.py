@@ -46,8 +46,9 @@ COMMANDS: dict[str, CommandPlace] = {
     "failover": CommandPlace(
         "deploy.cli.failover", "failover", "Move to the other site, the source lost; states the loss."
     ),
+    "failback": CommandPlace("deploy.cli.failback", "failback", "Come back to the site that was lost."),
     "stranded": CommandPlace(
-        "deploy.cli.stranded", "stranded_group", "List, export, replay what a lost site alone has."
+        "deploy.cli.stranded", "stranded_group", "List, export, leave, replay what a lost site has alone."
     ),
     "drill": CommandPlace("deploy.cli.drill", "drill", "Say what a failover would find if the source died now."),
     "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),

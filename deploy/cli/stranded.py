@@ -28,7 +28,7 @@ from deploy.cli.terminal import (
 )
 from failover.failback.export import Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
-from failover.failback.stranding import Stranded, check_settled, look_for_stranded, read_stranded
+from failover.failback.stranding import Stranded, check_settled, leave_at_source, look_for_stranded, read_stranded
 from mirror.api import StrandedTail
 from mirror.link import Link
 from mirror.offsets.state import read_entries
@@ -95,8 +95,34 @@ def export(link: Link, folder: Path) -> Manifest:
 
     manifest = run_async(with_both_sites(link, job))
     if manifest is None:
-        raise _no_answer(link)
+        raise no_answer(link)
     return manifest
+
+
+@stranded_group.command("leave")
+@click.option("--link", "link_name", metavar="LINK", help=LINK_HELP)
+@dry_run_option("what would stay at the source")
+@yes_option
+@click.pass_obj
+def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes: bool) -> None:
+    """Decide that stranded records stay at the source: no link brings them, and no group is to read them next.
+
+    The link stays promoted; when it is resumed it goes on behind them.
+    """
+    link = context.link(link_name)
+    tails = look(link).undecided
+    check_settled(tails)
+    if dry_run or not tails:
+        print_table(to_document(tails), COLUMNS, "")
+        return
+    question = f"Let link {link.name} never bring them to {link.target.name}?"
+    confirm_plan(tails, yes, question=question, columns=COLUMNS)
+
+    async def leave() -> None:
+        async with Cluster(link.target, client_id="farshore-cli") as target:
+            await leave_at_source(link, target, tails, "by stranded leave")
+
+    run_async(leave())
 
 
 @stranded_group.command("replay")
@@ -150,11 +176,12 @@ def look(link: Link) -> Stranded:
 
     found = run_async(with_both_sites(link, job))
     if found is None:
-        raise _no_answer(link)
+        raise no_answer(link)
     return found
 
 
-def _no_answer(link: Link) -> CommandRefused:
+def no_answer(link: Link) -> CommandRefused:
+    """What is said where the source must be asked, and does not answer."""
     text = f"site {link.source.name} does not answer: only it knows what it has"
     return CommandRefused(text, "try again when it answers")
 

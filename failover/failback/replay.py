@@ -63,7 +63,7 @@ def check_left(entries: StateEntries, manifest: Manifest) -> None:
             where = f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})"
             raise ReplayRefused(
                 f"link {manifest.link} was not told to leave {where} at {manifest.source}: it may bring the records",
-                hint=f"farshore link resume --link {manifest.link} --stranded leave decides that",
+                hint=f"farshore stranded leave --link {manifest.link} decides that",
             )
 
 

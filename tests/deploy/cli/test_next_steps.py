@@ -36,7 +36,8 @@ def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
     assert commands(MOVED, BACK) == ["", "mirror run --link back", *way_back]
     assert commands(MOVED, BACK, back=LinkCondition.RUNNING) == ["", "mirror run --link back", *way_back]
     assert commands(MOVED, BACK, back=LinkCondition.PROMOTED) == ["", "link resume --link back", *way_back]
-    assert commands(LOST, BACK) == ["", "status --link there --all", "mirror run --link back", *way_back]
+    back_from_loss = ["stranded list --link there", "mirror run --link back", "failback --link there"]
+    assert commands(LOST, BACK) == ["", *back_from_loss]
 
 
 def test_a_lost_source_that_could_refuse_writes_is_to_do_so_before_a_producer_comes() -> None:

@@ -16,7 +16,6 @@ from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
-from failover.failback.stranding import leave_at_source, look_for_stranded
 from mirror.link import Link
 from mirror.offsets.operations import promote_link
 from tests.interop.servers import FarshoreBroker
@@ -127,9 +126,11 @@ def test_saved_left_and_replayed_each_stranded_record_is_at_both_sites_once(oper
     operator.run(f"stranded export --link east-west --to {saved}")
     replay = f"stranded replay --link east-west --from {saved} --policy append"
     assert "was not told to leave flights-0" in operator.run(f"{replay} --yes", ExitCode.REFUSED).stderr
-    operator.run("link resume --link east-west --stranded leave --yes --dry-run")
+    operator.run("stranded leave --link east-west --dry-run")
     operator.run("stranded export --link east-west --to " + str(saved), ExitCode.REFUSED)
-    leave(operator)
+    operator.run("stranded leave --link east-west", ExitCode.REFUSED)
+    operator.run("stranded leave --link east-west --yes")
+    assert json.loads(operator.run("stranded list --link east-west -o json").stdout)["tails"][0]["left"] is True
     assert "7" in operator.run(f"{replay} --dry-run").stdout
     operator.run(replay, ExitCode.REFUSED)
     for expected in ({"records": STRANDED, "records_before": 0}, {"records": 0, "records_before": STRANDED}):
@@ -138,14 +139,3 @@ def test_saved_left_and_replayed_each_stranded_record_is_at_both_sites_once(oper
     at_west = asyncio.run(operator.read(operator.link.target))
     values = [content[2] for content in at_west[SHARED + NEWER :]]
     assert values == [record.value for record in some_records(1_000, STRANDED)]
-
-
-def leave(operator: Operator) -> None:
-    """As a failback does, which lets the link be promoted still."""
-
-    async def decide() -> None:
-        async with Cluster(operator.link.source) as east, Cluster(operator.link.target) as west:
-            found = await look_for_stranded(operator.link, east, west)
-            await leave_at_source(operator.link, west, found.undecided, "test")
-
-    asyncio.run(decide())

@@ -1,0 +1,124 @@
+"""The way back of a link as steps, from what both sites show. Pure.
+
+Each step sees to its own effect and may be repeated: a failback that was cut short is begun anew, and leaves out what
+the world shows to be done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from failover.failback.stranding import Stranded
+from mirror.api import LinkCondition, LinkRun, RunState, StrandedTail
+
+
+class FailbackStep(StrEnum):
+    """In this order."""
+
+    EXPORT = "export"
+    """What only the old source has is written to files."""
+    LEAVE = "leave"
+    """The link's state says that it stays there."""
+    RESUME_BACK = "resume_back"
+    """The link back may run."""
+    CARRY = "carry"
+    """It has brought what the other site wrote."""
+    SET_GROUPS = "set_groups"
+    """Groups that stand further at the old source than their place is now are set to that."""
+    SWITCH_OVER = "switch_over"
+    """Along the link back: freeze, drain, fence, move the groups, verify."""
+    RESUME = "resume"
+    """The link runs as before."""
+
+
+class FailbackRefusal(StrEnum):
+    """Why there is no way back now."""
+
+    NOT_PROMOTED = "not_promoted"
+    """The link's target was never promoted, or the link runs again: there is nothing to come back from."""
+    NAMES_DIFFER = "names_differ"
+    """With prefixed names what is written at the target is another topic."""
+    NO_LINK_BACK = "no_link_back"
+    SEVERAL_LINKS_BACK = "several_links_back"
+    LINK_BACK_SILENT = "link_back_silent"
+    """No worker runs it."""
+    TRANSACTION_OPEN = "transaction_open"
+    """In what only the old source has: it ends by its own time-out at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackLink:
+    """The link back by its state and its heartbeat; `is_unfinished`: its promotion was cut short, or not verified."""
+
+    name: str
+    condition: LinkCondition
+    run: LinkRun | None
+    is_unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailbackPlan:
+    """`source` is the site that comes back. `stranded_records` None: not known. `tails` are those that nobody decided
+    about; `export_to` is where they are saved, "" where there is none.
+    """
+
+    link: str
+    link_back: str
+    source: str
+    target: str
+    steps: tuple[FailbackStep, ...]
+    refusals: tuple[FailbackRefusal, ...]
+    stranded_records: int | None
+    export_to: str
+    tails: tuple[StrandedTail, ...]
+
+
+def plan_failback(
+    found: Stranded, run: LinkRun | None, backs: tuple[BackLink, ...], export_to: str, *, same_names: bool
+) -> FailbackPlan:
+    """`backs` are the links that the file declares from the link's target to its source."""
+    refusals = []
+    if run is None or run.state is not RunState.PROMOTED:
+        refusals.append(FailbackRefusal.NOT_PROMOTED)
+    if not same_names:
+        refusals.append(FailbackRefusal.NAMES_DIFFER)
+    elif len(backs) != 1:
+        refusals.append(FailbackRefusal.SEVERAL_LINKS_BACK if backs else FailbackRefusal.NO_LINK_BACK)
+    tails = found.undecided
+    if any(tail.records is None for tail in tails):
+        refusals.append(FailbackRefusal.TRANSACTION_OPEN)
+    steps: tuple[FailbackStep, ...] = ()
+    back = backs[0] if len(backs) == 1 else None
+    if back is not None and not refusals:
+        steps = _steps(run, back, has_tail=bool(tails))
+        if FailbackStep.CARRY in steps and back.condition in (LinkCondition.NEVER_RAN, LinkCondition.SILENT):
+            refusals.append(FailbackRefusal.LINK_BACK_SILENT)
+    saves = FailbackStep.EXPORT in steps
+    return FailbackPlan(
+        link=found.link,
+        link_back=back.name if back else "",
+        source=found.source,
+        target=found.target,
+        steps=steps,
+        refusals=tuple(refusals),
+        stranded_records=found.records,
+        export_to=export_to if saves else "",
+        tails=tails if saves else (),
+    )
+
+
+def is_back(run: LinkRun | None, back: BackLink) -> bool:
+    """Whether a promotion along the link back came after the link's own: the old source is the active site again."""
+    promoted = back.run is not None and back.run.state is RunState.PROMOTED
+    return promoted and run is not None and back.run is not None and back.run.at_ms > run.at_ms
+
+
+def _steps(run: LinkRun | None, back: BackLink, *, has_tail: bool) -> tuple[FailbackStep, ...]:
+    saved = (FailbackStep.EXPORT, FailbackStep.LEAVE) if has_tail else ()
+    if is_back(run, back):
+        return (*saved, *((FailbackStep.SWITCH_OVER,) if back.is_unfinished else ()), FailbackStep.RESUME)
+    stands = back.run is not None and back.run.state is not RunState.RUNNING
+    resumed = (FailbackStep.RESUME_BACK,) if stands else ()
+    moved = (FailbackStep.CARRY, FailbackStep.SET_GROUPS, FailbackStep.SWITCH_OVER, FailbackStep.RESUME)
+    return (*saved, *resumed, *moved)
