@@ -84,6 +84,7 @@ async def observe(
         groups=seen_groups,
         asked_groups=groups,
         last_look=observation.last,
+        units_apart=entries.units_apart,
     )
 
 

@@ -92,6 +92,8 @@ class Snapshot:
     asked_groups: tuple[str, ...] = ()
     evidence: tuple[BrokerAnswer, ...] = ()
     last_look: LastLook | None = None
+    units_apart: bool = False
+    """Some units of the link are as another operation left them."""
 
     @property
     def source_answers(self) -> bool:

@@ -57,10 +57,10 @@ def unfenced(link: str, left_out: Iterable[TopicPartition], *, are_groups_fenced
 
 
 def verify_own(after: Snapshot, operation_id: str) -> list[VerificationDifference]:
-    """The link is still as this operation left it. Pure."""
-    if (after.link_state, after.operation_id) == ("promoted", operation_id):
+    """The link is still as this operation left it, all of it. Pure."""
+    if (after.link_state, after.operation_id) == ("promoted", operation_id) and not after.units_apart:
         return []
-    subject = f"{after.link}: {after.link_state} by {after.operation_id}"
+    subject = f"{after.link}: {after.link_state} by {after.operation_id}{' in part' if after.units_apart else ''}"
     return [VerificationDifference(DifferenceKind.OTHER_OPERATION, subject, -1, None, None)]
 
 

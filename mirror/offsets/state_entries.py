@@ -69,6 +69,8 @@ class StateEntries:
     unit_owners: Mapping[int, Owner | None] = field(default_factory=dict)
     units: int | None = None
     """Into how many units the link is cut; None: the state does not say, and it is one."""
+    units_apart: bool = False
+    """Not all units may do what the others may: an operation has changed some of them, or is about to change more."""
 
     def owners(self) -> Mapping[int, Owner | None]:
         """Who owns each unit; None: nobody ever did."""
@@ -190,6 +192,7 @@ def join_units(link: Link, parts: Mapping[int, StateEntries]) -> StateEntries:
         owner=min((owner for owner in owners.values() if owner is not None), key=lambda one: one.at_ms, default=None),
         unit_owners=owners,
         units=units,
+        units_apart=len({part.run and (part.run.state, part.run.operation_id) for part in known}) > 1,
     )
 
 

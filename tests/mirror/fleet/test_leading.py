@@ -5,7 +5,7 @@ from __future__ import annotations
 from mirror.coordinator.model import Unit
 from mirror.fleet.keys import FleetKeys, LinkLoad, LoadRecord, OfferedLink, WorkerRecord
 from mirror.fleet.leading import decide, units_of
-from mirror.fleet.loads import IDLE_LOAD
+from mirror.fleet.loads import IDLE_LOAD, loads_of
 from mirror.fleet.planner import SHARE
 from mirror.fleet.status import UnitState, fleet_status
 from mirror.fleet.store import Change, Changes, Item, Snapshot
@@ -70,3 +70,34 @@ def test_a_load_that_nobody_can_read_is_named_and_concerns_nothing_else() -> Non
     view.follow(Changes(11, (Change(KEYS.load("one"), Item("{", 11)),)))
     assert view.garbled == {KEYS.load("one")}
     assert decide(KEYS, view, SHARE).plan.assigned == {RED: "one"}
+
+
+def test_a_link_that_is_cut_is_planned_and_shown_by_its_units() -> None:
+    def cut(file_at_ms: int, units: int) -> str:
+        links = {"red": OfferedLink(target="west", declared=f"cut {units}", units=units)}
+        return WorkerRecord(links=links, file_at_ms=file_at_ms).model_dump_json()
+
+    view = view_of(one=cut(1, 4), two=cut(1, 4))
+    decision = decide(KEYS, view, SHARE)
+    assert decision.plan.assigned.keys() == {Unit("red", number) for number in range(4)}
+    assert sorted(decision.plan.assigned.values()) == ["one", "one", "two", "two"]
+    assert {key for key in decision.puts if "plan" in key} == {f"/f/plan/red/{number}" for number in range(4)}
+    view.follow(Changes(11, tuple(Change(key, Item(put.value, 11)) for key, put in decision.puts.items() if put)))
+    assert view.planned == decision.plan.assigned, "what was written is read back as the same units"
+    assert decide(KEYS, view, SHARE).puts == {}, "nothing moves where nothing changed"
+    held = Item('{"worker": "one", "joined": 1}', 12)
+    view.follow(Changes(12, (Change(KEYS.held(Unit("red", 2)), held),)))
+    shown = fleet_status(view, [Unit("red", number) for number in range(4)]).links
+    assert [link.link for link in shown] == ["red/0", "red/1", "red/2", "red/3"]
+    assert [link.holder for link in shown] == [None, None, "one", None]
+    loads = loads_of(LoadRecord(cpu_cores=1.0, links={"red/2": LinkLoad(bytes_per_second=5)}))
+    assert loads == {Unit("red", 2): 100.0}
+    gone = view_of(one=offer("whole", 9))
+    gone.follow(Changes(11, tuple(Change(key, Item("one", 11)) for key in decision.puts)))
+    assert decide(KEYS, gone, SHARE).plan.assigned == {RED: "one"}, "units that nobody declares any more are taken off"
+
+
+def test_units_are_called_by_their_links_name_and_their_number() -> None:
+    for unit in (Unit("red"), Unit("red", 0), Unit("red-1", 11)):
+        assert Unit.named(str(unit)) == unit
+    assert [str(unit) for unit in (Unit("red"), Unit("red", 0))] == ["red", "red/0"]

@@ -62,3 +62,12 @@ def test_groups_are_what_the_lead_unit_says() -> None:
     syncs = GroupSyncs({}, GroupSyncTimes(looked_at_ms=7))
     parts[0] = StateEntries(LINK.of_unit(0), exists=True, groups=syncs, units=3)
     assert join_units(LINK, parts).groups == syncs
+
+
+def test_units_of_which_an_operation_changed_some_are_apart() -> None:
+    promoted, resumed = LinkRun(RunState.PROMOTED, "f", 3), LinkRun(RunState.RUNNING, "r", 5)
+    later = LinkRun(RunState.PROMOTED, "f", 4)
+    assert not join_units(LINK, {number: part(number) for number in range(3)}).units_apart
+    assert not join_units(LINK, {0: part(0, promoted), 1: part(1, later), 2: part(2, promoted)}).units_apart
+    assert join_units(LINK, {0: part(0, promoted), 1: part(1, resumed), 2: part(2, promoted)}).units_apart
+    assert join_units(LINK, {0: part(0, promoted), 1: part(1), 2: part(2, promoted)}).units_apart
