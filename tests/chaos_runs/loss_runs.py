@@ -41,6 +41,7 @@ from tests.mirror.harness import eventually
 MIRRORS = ("healthy", "throttled", "stalled", "dead")
 LOST_SHARE = 0.7
 """Of the sources are killed; the others are left alive, and quiet."""
+BEGIN_S = 180.0
 LIFE_S = (4.0, 9.0)
 EVENTS = (1, 4)
 """Topics and partitions that are born meanwhile."""
@@ -139,7 +140,7 @@ class LossRun:
         writing = asyncio.create_task(source.write_until_stopped())
         try:
             operator.start_mirror()
-            await eventually(lambda: self._has_begun(source), "the mirror to bring something")
+            await eventually(lambda: self._has_begun(source), "the mirror to bring something", BEGIN_S)
             with throttled(proxy) if self.result.mirror == "throttled" else _nothing():
                 await self._live(source)
                 if self.result.mirror == "dead":

@@ -351,10 +351,9 @@ def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -
     assert "What it wrote after that look cannot be known from here" in result["summary"]
     assert [step["command"] for step in result["next"]] == [
         "",
-        "farshore site standby --site east",
-        "farshore status --link east-west --all",
+        "farshore site standby --site east --topic flights",
+        "farshore stranded list --link east-west",
         "",
         "farshore mirror run --link west-east",
-        "farshore switchover --link west-east",
-        "farshore link resume --link east-west",
+        "farshore failback --link east-west",
     ]
