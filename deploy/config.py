@@ -164,7 +164,7 @@ class Configuration:
 
     def hooks(self) -> Hooks:
         table = self.model.failover
-        return Hooks(table.freeze_hook, table.thaw_hook)
+        return Hooks(table.freeze_hook, table.thaw_hook, table.before_hook, table.after_hook)
 
     def option_defaults(self) -> dict[str, Any]:
         """Defaults of command-line options that the file gives, as click's `default_map`."""

@@ -150,10 +150,14 @@ class FleetTable(Table):
 
 
 class FailoverTable(Table):
-    """Programs, with their arguments, that keep a site's clients from writing, and let them again."""
+    """Programs, with their arguments, that keep a site's clients from writing, and let them again; and those that run
+    before and after a move.
+    """
 
     freeze_hook: tuple[str, ...] = ()
     thaw_hook: tuple[str, ...] = ()
+    before_hook: tuple[str, ...] = ()
+    after_hook: tuple[str, ...] = ()
 
 
 class MonitorTable(Table):

@@ -9,10 +9,15 @@ FailoverError
 │   ├── StrandedUnknown   a transaction is open in what only the source has
 │   ├── ExportRefused  the folder is not empty, or the source's log changes
 │   ├── ReplayRefused  the records may come, or are there, in another way
-│   └── OperationUnderWay   somebody else moves this link
+│   ├── OperationUnderWay   somebody else moves this link
+│   ├── OperationEnded      there is nothing to go on with
+│   └── WorldChanged        since the plan was written, what it was made from changed
 ├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
+├── OperationTakenUp       another machine carries this operation on (exit 1)
+├── JournalUnanswered      nobody could be told for too long that the operation is carried on (exit 1)
 ├── CutShort           behind the gates a site stopped answering; the same command finishes it (exit 1)
 ├── ExportDamaged      files of stranded records are not as they were written
+├── PlanUnreadable         a file that is no plan, or was edited
 └── JournalDamaged     the operations journal does not match its own hashes
 """
 
@@ -66,6 +71,7 @@ class HookFailed(GateRefused):
     """A hook did not end with 0: whether clients are kept from writing is not known, and nothing was moved."""
 
     def __init__(self, name: str, problem: str) -> None:
+        self.problem = problem
         super().__init__(
             f"the {name} {problem}; nothing was changed",
             hint="run it by hand, or see [failover] in farshore.toml",
@@ -108,6 +114,42 @@ class ExportDamaged(FailoverError):
     hint = "copy the export again from where it was whole; the source's log has the records as long as it keeps them"
 
 
+class OperationEnded(GateRefused):
+    """The operation has ended: it is neither gone on with nor aborted."""
+
+
+class WorldChanged(GateRefused):
+    """What the plan was made from is not so any more; nothing was changed."""
+
+    retriable = True
+
+
+class OperationTakenUp(FailoverError):
+    """Another machine has taken the operation up: what this one would still do, that one does."""
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(
+            f"{operation_id} was taken up elsewhere, and is not this machine's any more",
+            hint=f"`farshore operation show {operation_id}` says by whom; `farshore operation wait {operation_id}`",
+        )
+
+
+class JournalUnanswered(FailoverError):
+    """The target did not take an entry of the journal in time: others may take the operation up from now on."""
+
+    retriable = True
+
+    def __init__(self, operation_id: str, target: str) -> None:
+        super().__init__(
+            f"{target} did not take an entry of the journal of {operation_id}, so that this machine may not go on",
+            hint=f"when {target} answers: `farshore operation resume {operation_id}`",
+        )
+
+
+class PlanUnreadable(FailoverError):
+    """The file holds no plan of farshore's, or not as it was written."""
+
+
 class CutShort(FailoverError):
     """A site did not answer any more when the move had begun; started anew, the operation goes on."""
 
@@ -115,4 +157,4 @@ class CutShort(FailoverError):
 
 
 class JournalDamaged(FailoverError):
-    """A journal file was changed or cut after it was written."""
+    """A journal was changed or cut after it was written."""

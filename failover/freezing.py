@@ -27,7 +27,8 @@ class Freezing:
     """What keeps clients from writing. The roles are those of the moment when the plan was made; None: that site's
     brokers refuse nobody (Apache Kafka), or it was not asked. `freezes`: writes at the source stop before the drain.
     `topics` of the source stop, as regular expressions, and `target_topics` begin at the target; none: all. `others`:
-    topics of the source that the link does not carry, and that stop all the same.
+    topics of the source that the link does not carry, and that stop all the same. `before`: the source's role when the
+    operation began, where an earlier run of it has changed that.
     """
 
     source: SiteStanding | None = None
@@ -37,6 +38,7 @@ class Freezing:
     topics: tuple[str, ...] = ()
     target_topics: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    before: SiteStanding | None = None
 
     @property
     def is_enforced(self) -> bool:
@@ -116,6 +118,10 @@ class Freeze:
         self._operation_id = operation_id
         self._begun = False
 
+    def take_up(self) -> None:
+        """What another process of this operation began is this one's to undo."""
+        self._begun = True
+
     async def begin(self) -> None:
         """Runs the hook. Raises HookFailed; `undo` then, and where `refuse_writes` fails."""
         self._begun = True
@@ -144,7 +150,7 @@ class Freeze:
     async def _undo(self, because: BaseException) -> None:
         site = self._link.source.name
         try:
-            before = self._plan.source
+            before = self._plan.before or self._plan.source
             if self._source is not None and before is not None:
                 now = await site_standing(self._source)
                 if now is not None and (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id):

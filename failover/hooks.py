@@ -15,10 +15,15 @@ from failover.limits import HOOK_END_S, HOOK_OUTPUT_CHARACTERS, HOOK_S
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Programs with their arguments, no shell: `freeze` keeps the source's clients from writing, `thaw` undoes that."""
+    """Programs with their arguments, no shell: `freeze` keeps the source's clients from writing, `thaw` undoes that.
+
+    `before` runs before anything is changed, and refuses by its exit code; `after` once it is known how the move ended.
+    """
 
     freeze: tuple[str, ...] = ()
     thaw: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 async def run_hook(name: str, command: tuple[str, ...], told: Mapping[str, str]) -> None:

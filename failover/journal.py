@@ -1,36 +1,58 @@
-"""The operations journal: what was decided, when, on what evidence, and how it ended.
+"""The operations journal as values: what was decided, when, by whom, on what evidence, and how it ended.
 
-One append-only file of JSON lines per operation. Every line carries the SHA-256 of the line before it, so a
-line that was changed, dropped or reordered afterwards is found by `read_journal`. Lines reach the disk before the
-step they announce runs.
+It stands in one compacted topic at the target cluster, so that any machine can read it and go on. An entry is a line of
+JSON that carries the SHA-256 of the entry before it: one that was changed, dropped or reordered afterwards is found. A
+line that one record does not take is cut into parts; until all of them are there the entry was never made. Pure.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
-from failover.errors import JournalDamaged, OperationUnderWay
+from failover.errors import JournalDamaged
 
-GENESIS_HASH = "0" * 64
-FINISHED = "finished"
-"""The last event of an operation that ran to its end, verified or not."""
-WHO_MAX_BYTES = 1024
+JOURNAL_VERSION: Final = 1
+GENESIS_HASH: Final = "0" * 64
+PART_MAX_BYTES: Final = 512 * 1024
+"""Of a line in one record: Kafka's topics take 1 MiB unless they are told otherwise."""
+LEASE_KEY: Final = "lease"
+
+
+class Event(StrEnum):
+    """What an entry says."""
+
+    PLANNED = "planned"
+    """The first one: what was asked for, by whom, and the plan that was consented to."""
+    STARTED = "started"
+    DONE = "done"
+    NOT_FENCED = "not_fenced"
+    TAKEN_UP = "taken_up"
+    """Another process goes on with it."""
+    CUT_SHORT = "cut_short"
+    """It ended behind the fence, and can be gone on with."""
+    GIVING_UP = "giving_up"
+    GIVEN_UP = "given_up"
+    """Before the fence; nothing stays changed."""
+    ABORTED = "aborted"
+    FINISHED = "finished"
+    """It ran to its end, verified or not."""
+
+
+ENDS: Final = frozenset({Event.GIVEN_UP, Event.ABORTED, Event.FINISHED})
+"""After these nobody goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One line: `event` is what happened, `detail` its evidence."""
+    """`event` is what happened at `at_ms` (Unix time, by the clock of who wrote it), `detail` its evidence."""
 
     sequence: int
-    at: str
+    at_ms: int
     operation_id: str
     event: str
     detail: Mapping[str, Any]
@@ -39,8 +61,9 @@ class JournalEntry:
     def line(self) -> str:
         return json.dumps(
             {
+                "v": JOURNAL_VERSION,
                 "sequence": self.sequence,
-                "at": self.at,
+                "at_ms": self.at_ms,
                 "operation_id": self.operation_id,
                 "event": self.event,
                 "detail": self.detail,
@@ -50,94 +73,126 @@ class JournalEntry:
             separators=(",", ":"),
         )
 
+    def hash(self) -> str:
+        return hashlib.sha256(self.line().encode()).hexdigest()
 
-class Journal:
-    """The writing end; one per operation, one writer."""
-
-    def __init__(self, directory: Path, operation_id: str, now: Callable[[], str]) -> None:
-        """`now` gives the time as ISO 8601 in UTC. A used operation id is refused with FileExistsError."""
-        directory.mkdir(parents=True, exist_ok=True)
-        self.path = directory / f"{operation_id}.jsonl"
-        self.operation_id = operation_id
-        self._now = now
-        self._hash = GENESIS_HASH
-        self._sequence = 0
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        directory_fd = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(directory_fd)
-        finally:
-            os.close(directory_fd)
-
-    def record(self, event: str, detail: Mapping[str, Any]) -> JournalEntry:
-        """Append one line and wait until the disk has it."""
-        entry = JournalEntry(self._sequence, self._now(), self.operation_id, event, detail, self._hash)
-        line = entry.line()
-        os.write(self._fd, line.encode() + b"\n")
-        os.fsync(self._fd)
-        self._hash = hashlib.sha256(line.encode()).hexdigest()
-        self._sequence += 1
-        return entry
-
-    def close(self) -> None:
-        os.close(self._fd)
+    def records(self) -> list[tuple[bytes, bytes]]:
+        """Keys and values that say it."""
+        line = self.line().encode()
+        parts = [line[at : at + PART_MAX_BYTES] for at in range(0, len(line), PART_MAX_BYTES)]
+        return [(_key(self.operation_id, self.sequence, at, len(parts)), part) for at, part in enumerate(parts)]
 
 
-def read_journal(path: Path) -> list[JournalEntry]:
-    """Every entry of one operation, checked against the chain.
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who carries the operation on, and when that was last said (Unix time, that machine's clock)."""
 
-    A torn last line (the machine died while writing it) is left out; anything else that does not fit raises
-    JournalDamaged.
+    who: str
+    at_ms: int
+
+    def record(self, operation_id: str) -> tuple[bytes, bytes]:
+        return _key(operation_id, LEASE_KEY), _dump({"v": JOURNAL_VERSION, "who": self.who, "at_ms": self.at_ms})
+
+
+@dataclass(frozen=True, slots=True)
+class OperationLog:
+    """One operation's entries, in order, checked against the chain; `damage` says what does not fit behind them."""
+
+    operation_id: str
+    entries: tuple[JournalEntry, ...]
+    lease: Lease | None = None
+    damage: str = ""
+
+    @property
+    def is_ended(self) -> bool:
+        return any(entry.event in ENDS for entry in self.entries)
+
+    @property
+    def next_hash(self) -> str:
+        return self.entries[-1].hash() if self.entries else GENESIS_HASH
+
+    def whole(self) -> OperationLog:
+        """Itself. Raises JournalDamaged."""
+        if self.damage or not self.entries:
+            raise JournalDamaged(
+                f"the journal of {self.operation_id} is damaged: {self.damage or 'it has no entry'}",
+                hint="somebody else wrote to, or deleted from, the topic it stands in: see who may",
+            )
+        return self
+
+
+def read_operations(records: Iterable[tuple[bytes | None, bytes | None]]) -> dict[str, OperationLog]:
+    """What the topic's records say, by operation id, in the order in which the operations began.
+
+    Damage to one operation is that one's; records that are nobody's entry are passed over.
     """
+    parts: dict[str, dict[tuple[int, int], dict[int, bytes]]] = {}
+    leases: dict[str, Lease] = {}
+    for key, value in records:
+        match _load(key):
+            case [str(operation_id), "lease"]:
+                lease = _lease(value)
+                if lease is not None:
+                    leases[operation_id] = lease
+            case [str(operation_id), int(sequence), int(part), int(count)]:
+                found = parts.setdefault(operation_id, {}).setdefault((sequence, count), {})
+                found.pop(part, None)
+                if value is not None:
+                    found[part] = value
+    return {
+        operation_id: _operation(operation_id, found, leases.get(operation_id)) for operation_id, found in parts.items()
+    }
+
+
+def _operation(
+    operation_id: str, parts: Mapping[tuple[int, int], dict[int, bytes]], lease: Lease | None
+) -> OperationLog:
+    """A writer that died amid an entry leaves some of its parts, beside those of who went on in its place."""
+    whole: dict[int, list[bytes]] = {}
+    for (sequence, count), found in parts.items():
+        if len(found) == count:
+            whole.setdefault(sequence, []).append(b"".join(found[part] for part in range(count)))
     entries: list[JournalEntry] = []
     expected = GENESIS_HASH
-    lines = path.read_bytes().split(b"\n")
-    for number, raw in enumerate(lines):
-        if not raw:
-            continue
-        try:
-            fields = json.loads(raw)
-            entry = JournalEntry(**fields)
-        except (ValueError, TypeError) as error:
-            if number == len(lines) - 1:
-                break
-            raise JournalDamaged(f"{path}: line {number + 1} is not a journal entry") from error
-        if entry.previous_hash != expected or entry.sequence != len(entries):
-            raise JournalDamaged(
-                f"{path}: line {number + 1} does not follow line {number}",
-                hint="the file was edited or lines were lost; compare it with a copy",
-            )
-        entries.append(entry)
-        expected = hashlib.sha256(raw).hexdigest()
-    return entries
+    damage = ""
+    for sequence in range(max(whole, default=-1) + 1):
+        fitting = [entry for line in whole.get(sequence, ()) if (entry := _entry(line)) is not None]
+        fitting = [entry for entry in fitting if (entry.sequence, entry.previous_hash) == (sequence, expected)]
+        if not fitting:
+            damage = f"entry {sequence} is missing, or does not follow the one before"
+            break
+        entries.append(fitting[-1])
+        expected = fitting[-1].hash()
+    return OperationLog(operation_id, tuple(entries), lease, damage)
 
 
-def is_unfinished(directory: Path, operation_id: str) -> bool:
-    """Whether an operation's journal is here and it never came to its end, verified. Raises JournalDamaged."""
-    path = directory / f"{operation_id}.jsonl"
-    return path.is_file() and not any(
-        entry.event == FINISHED and entry.detail.get("verified", True) for entry in read_journal(path)
-    )
-
-
-@contextmanager
-def sole_operation(directory: Path, link: str, who: str) -> Iterator[None]:
-    """No other operation of the link runs from this folder while the context is open; `who` tells others of this one.
-
-    Raises OperationUnderWay, which says who it is. The lock ends with the process that has it.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / f"{link}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+def _entry(line: bytes) -> JournalEntry | None:
+    fields = _load(line)
+    if not isinstance(fields, dict) or fields.pop("v", None) != JOURNAL_VERSION:
+        return None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            other = os.pread(descriptor, WHO_MAX_BYTES, 0).decode("utf-8", "replace") or "somebody"
-            raise OperationUnderWay(
-                f"an operation of link {link} is under way: {other}", hint="wait until it has ended, then look again"
-            ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, who.encode()[:WHO_MAX_BYTES], 0)
-        yield
-    finally:
-        os.close(descriptor)
+        return JournalEntry(**fields)
+    except TypeError:
+        return None
+
+
+def _lease(value: bytes | None) -> Lease | None:
+    found = _load(value)
+    if not isinstance(found, dict) or found.get("v") != JOURNAL_VERSION:
+        return None
+    return Lease(str(found.get("who", "")), int(found.get("at_ms", 0)))
+
+
+def _key(*parts: object) -> bytes:
+    return _dump(list(parts))
+
+
+def _load(text: bytes | None) -> Any:
+    try:
+        return json.loads(text or b"null")
+    except ValueError:
+        return None
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -35,7 +35,16 @@ HOOK_S: Final = 60.0
 HOOK_END_S: Final = 5.0
 """How long a hook's processes have to end when they are told to."""
 HOOK_OUTPUT_CHARACTERS: Final = 400
+HEARTBEAT_S: Final = 3.0
+"""Who carries an operation on says so this often."""
+LEASE_S: Final = 15.0
+"""And stops where that could not be said for so long."""
+UNHEARD_S: Final = 20.0
+"""Nobody takes an operation up of whose machine was heard since."""
+JOURNAL_REPLICATION_FACTOR: Final = 3
+"""Of its topic, where the target has as many brokers."""
 
 assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
 assert QUIET_S < DRAIN_TIMEOUT_S
 assert DRAIN_POLL_S < QUIET_S <= LATE_WRITES_S
+assert HEARTBEAT_S * 3 < LEASE_S < UNHEARD_S

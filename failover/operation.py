@@ -1,68 +1,44 @@
-"""The steps of a switchover or failover against living clusters, each announced in the journal before it runs.
+"""A switchover or failover against living clusters: its steps in turn, each announced in the journal before it runs.
 
-Every step may be repeated: draining only waits, fencing again raises the epoch again, a committed offset is committed
-again. An operation that was cut short is finished by starting it anew.
+What one link does in a step is in `link_run.py`. All links of an operation take a step before any takes the next one;
+so what refuses one of them before the fence refuses all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any
 
 from broker.base.documents import to_document
+from broker.base.ending import to_its_end
+from broker.base.errors import FarshoreError, first_of
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError
-from broker.client.groups import commit_offsets
-from broker.client.model import CommittedOffset
+from broker.client.errors import ClientError
 from broker.wire.site_role import SiteStanding
-from broker.wire.vocabulary import TopicPartition
-from failover.contact import BrokerAnswer, SiteFinding, call_site
-from failover.counting import count_losses, with_edges
-from failover.errors import CutShort, GroupsRead, NotDrained, NotMovable, OperationUnderWay
+from failover.errors import CutShort, HookFailed, OperationTakenUp, OperationUnderWay, StillFrozen
 from failover.freezing import Freeze
-from failover.journal import FINISHED, Journal, is_unfinished
-from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, QUIET_S, SOURCE_LOOK_MS, TAKEN_OVER_S
-from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
-from failover.observe import observe
-from failover.plan import (
-    GroupMove,
-    GroupTotal,
-    MoveKind,
-    Operation,
-    OperationPlan,
-    OperationStep,
-    active_at_source,
-    group_totals,
-    not_movable,
-    plan_moves,
-)
+from failover.hooks import run_hook
+from failover.journal import Event
+from failover.journal_log import OperationJournal, load_operations
+from failover.link_run import LinkMove, LinkRun, patiently, stated_losses
+from failover.losses import LossTotal, PartitionLoss, total_loss
+from failover.plan import GroupMove, GroupTotal, MoveKind, group_totals
 from failover.snapshot import Snapshot
-from failover.stranded import StrandedRange, stranded_ranges
-from failover.verification import (
-    VerificationDifference,
-    unfenced,
-    verify_ends,
-    verify_groups,
-    verify_own,
-    verify_readers,
-)
-from mirror.api import Link, MirrorError, promote_link, read_entries
-
-T = TypeVar("T")
-
-BEFORE_FENCE: Final = (OperationStep.FREEZE, OperationStep.DRAIN)
-"""What is undone, or has changed nothing, where the operation is given up."""
+from failover.standing import is_verified
+from failover.steps import BEFORE_FENCE, Operation, OperationStep
+from failover.stranded import StrandedRange
+from failover.verification import VerificationDifference
 
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """How an operation ended. Its exit code says whether it is `verified`, and nothing is `stranded`: what came to the
-    source after the fence, and is only there. `source_role`: what the source's brokers have taken; None: not told.
+    """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
+    came to the source after the fence, and is only there. `source_role`: what the source's brokers have taken; None:
+    not told. `hook_error`: why the after_hook failed, "" where it did not.
     """
 
     operation_id: str
@@ -75,316 +51,224 @@ class OperationResult:
     losses: tuple[PartitionLoss, ...]
     moves: tuple[GroupMove, ...]
     differences: tuple[VerificationDifference, ...]
-    journal: str
     loss: LossTotal
     group_totals: tuple[GroupTotal, ...] = ()
     left_groups: tuple[str, ...] = ()
     """The groups that stayed behind, as was consented to: some of their moves are not known."""
     stranded: tuple[StrandedRange, ...] = ()
     source_role: SiteStanding | None = None
+    hook_error: str = ""
+    takes_writes: bool = False
+    """The source's brokers could refuse writes (both sites' are farshore's own), and were not told to."""
+    moved_topics: tuple[str, ...] = ()
+    """Of the source, as regular expressions, whose roles the move is about; none: all."""
+
+    @property
+    def has_findings(self) -> bool:
+        return bool(self.stranded or self.hook_error)
 
 
 @dataclass(frozen=True, slots=True)
-class Sites:
-    """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
+class Opening:
+    """The first entry of a run: what was planned, or who takes it up."""
 
-    `in_part`: the source was found to be there in part, and is not asked for the whole again.
+    event: Event
+    detail: Mapping[str, Any]
+
+
+async def mark_interrupted(snapshot: Snapshot, target: Cluster) -> Snapshot:
+    """The snapshot, marked where the operation that promoted the link never came to a verified end.
+
+    Raises JournalDamaged, ClientError.
     """
-
-    link: Link
-    source: Cluster | None
-    target: Cluster
-    groups: tuple[str, ...]
-    now_ms: Callable[[], int]
-    answers: tuple[BrokerAnswer, ...] = ()
-    in_part: bool = False
-
-    async def look(self) -> Snapshot:
-        """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
-        return self._with_evidence(
-            await observe(self.link, self.source, self.target, self.groups, self.now_ms()), self.answers
-        )
-
-    async def look_past_source(self) -> Snapshot:
-        """The same for a failover, which a source that answers slowly, in part or not at all does not hold up.
-
-        What a part of it still tells is used; what cannot be read there is a part that does not. It is dead only where
-        none of its brokers answers anything, and in part only where it is the source that left out something. Raises
-        ClientError, MirrorError for what the target does.
-        """
-        answers = self.answers
-        if self.source is not None:
-            if not self.in_part:
-                with suppress(ClientError, MirrorError):  # of either site: the looks that follow tell them apart
-                    if seen := await self._observed(in_part=False):
-                        return self._with_evidence(seen, answers)
-            answers = await call_site(self.source, self.now_ms)
-            if any(answer.answered for answer in answers) and (seen := await self._observed(in_part=True)):
-                return self._with_evidence(seen, answers)
-        return self._with_evidence(await observe(self.link, None, self.target, self.groups, self.now_ms()), answers)
-
-    async def _observed(self, *, in_part: bool) -> Snapshot | None:
-        """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
-                return await observe(self.link, self.source, self.target, self.groups, self.now_ms(), in_part=in_part)
-        return None
-
-    def as_found(self, snapshot: Snapshot) -> Sites:
-        """The sites as the looks that follow may rely on them."""
-        if snapshot.source_finding is SiteFinding.DEAD:
-            return replace(self, source=None)
-        return replace(self, in_part=snapshot.source_finding is SiteFinding.PARTLY_THERE)
-
-    @staticmethod
-    def _with_evidence(snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:
-        """A source of which nothing but a first word came is not dead."""
-        finding = snapshot.source_finding
-        if finding is SiteFinding.DEAD and any(answer.answered for answer in answers):
-            finding = SiteFinding.PARTLY_THERE
-        return replace(snapshot, source_finding=finding, evidence=answers)
+    if snapshot.link_state != "promoted":
+        return snapshot
+    log = (await load_operations(target)).get(snapshot.operation_id)
+    return replace(snapshot, interrupted=log is not None and not is_verified(log.whole()))
 
 
-def mark_interrupted(snapshot: Snapshot, journals: Path) -> Snapshot:
-    """The snapshot, marked where the operation that promoted the link was cut short. Raises JournalDamaged."""
-    promoted = snapshot.link_state == "promoted"
-    return replace(snapshot, interrupted=promoted and is_unfinished(journals, snapshot.operation_id))
+async def carry_out(
+    moves: Sequence[LinkMove],
+    journal: OperationJournal,
+    opening: Opening,
+    drain_timeout_s: float,
+    done: Sequence[OperationStep] = (),
+) -> tuple[OperationResult, ...]:
+    """Run the steps of these links, all from one site to another, but for those that are `done` -> one result per link.
 
-
-async def carry_out(plan: OperationPlan, sites: Sites, journal: Journal, drain_timeout_s: float) -> OperationResult:
-    """Run the plan's steps. Raises GateRefused and ClientError before anything was changed, StillFrozen where all but
-    the freeze is as it was, then CutShort.
+    Raises GateRefused and ClientError before anything was changed, StillFrozen where all but the freeze is as it was,
+    OperationTakenUp and JournalUnanswered when another machine may carry it on, then CutShort.
     """
-    loop = asyncio.get_running_loop()
-    started_s = loop.time()
-    journal.record("planned", to_document(plan))
-    run = _Run(plan, sites, journal, drain_timeout_s)
-    for step in plan.steps:
-        journal.record("started", {"step": step.value})
-        with _told_as_cut_short(step, sites):
-            try:
-                await run.take(step)
-            except BaseException as error:  # whatever it is, it goes on when clients of the source may write again
-                if step in BEFORE_FENCE or isinstance(error, OperationUnderWay):
-                    await run.freeze.undo(error)
-                raise
-        journal.record("done", {"step": step.value})
-    losses = await stated_losses(sites, run.snapshot)
-    result = OperationResult(
-        operation_id=journal.operation_id,
-        operation=plan.operation,
-        link=sites.link.name,
-        source=run.snapshot.source,
-        target=run.snapshot.target,
-        verified=not run.differences,
-        seconds=loop.time() - started_s,
-        losses=losses,
-        moves=run.moves,
-        differences=run.differences,
-        journal=str(journal.path),
-        group_totals=group_totals(run.moves),
-        loss=total_loss(losses, sites.now_ms(), run.snapshot.last_look),
-        left_groups=tuple(sorted({move.group for move in run.moves if move.kind is MoveKind.UNKNOWN})),
-        stranded=run.stranded,
-        source_role=run.source_role,
-    )
-    journal.record(FINISHED, to_document(result))
-    return result
+    run = _Run(moves, journal, drain_timeout_s)
+    try:
+        async with journal.kept():
+            await journal.record(opening.event, opening.detail)
+            return await run.to_the_end([step for step in moves[0].plan.steps if step not in done])
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
 
 
 class _Run:
-    """What the steps of one operation have found so far."""
+    """One process's part in an operation."""
 
-    def __init__(self, plan: OperationPlan, sites: Sites, journal: Journal, drain_timeout_s: float) -> None:
-        self.snapshot = plan.snapshot
-        self.moves: tuple[GroupMove, ...] = plan.moves
-        self.differences: tuple[VerificationDifference, ...] = ()
-        self.stranded: tuple[StrandedRange, ...] = ()
-        self.source_role: SiteStanding | None = None
-        self.freeze = Freeze(plan.freezing, sites.link, (sites.source, sites.target), journal.operation_id)
-        self._plan = plan
-        self._sites = sites
+    def __init__(self, moves: Sequence[LinkMove], journal: OperationJournal, drain_timeout_s: float) -> None:
+        self._links = [LinkRun(move, journal.operation_id, drain_timeout_s) for move in moves]
         self._journal = journal
-        self._drain_timeout_s = drain_timeout_s
-        self._fenced_at_s = 0.0
+        self._plan = moves[0].plan
+        sites = moves[0].sites
+        self._named = replace(sites.link, name=",".join(move.sites.link.name for move in moves))
+        self._freeze = Freeze(self._plan.freezing, self._named, (sites.source, sites.target), journal.operation_id)
+        self._source_role: SiteStanding | None = None
+        self._hook_error = ""
 
-    async def take(self, step: OperationStep) -> None:
-        plan, sites = self._plan, self._sites
-        match step:
-            case OperationStep.FREEZE:
-                await self.freeze.begin()
-                await _patiently(self.freeze.refuse_writes)
-            case OperationStep.DRAIN:
-                self.snapshot = await drain(sites, self._drain_timeout_s)
-                if reading := active_at_source(self.snapshot.groups):
-                    raise GroupsRead([refusal.subject for refusal in reading])
-                if refused := not_movable(plan_moves(self.snapshot, plan.set_back_groups), plan.left_groups):
-                    raise NotMovable([refusal.subject for refusal in refused])
-            case OperationStep.FENCE:
-                await self._fence()
-            case OperationStep.MOVE_GROUPS:
-                if plan.by_offset_map:
-                    self.moves = tuple(plan_moves(self.snapshot, plan.set_back_groups))
-                await move_groups(sites, self.moves)
-            case OperationStep.HAND_OVER:
-                is_lost = plan.operation is Operation.FAILOVER
-                self.source_role = await _patiently(partial(self.freeze.hand_over, even_without_source=is_lost))
-            case OperationStep.VERIFY:
-                verifying = partial(verify, plan, sites, self.snapshot, self.moves, self._journal.operation_id)
-                self.differences = (*self.differences, *await _patiently(verifying))
-                if plan.operation is Operation.SWITCHOVER and sites.source is not None:
-                    await self._watch_late_writes(sites.source)
-
-    async def _fence(self) -> None:
-        plan, sites, journal = self._plan, self._sites, self._journal
-        await _patiently(lambda: _refuse_other(plan, sites))
-        fence = await _patiently(partial(promote_link, sites.link, sites.target, journal.operation_id))
-        self._fenced_at_s = asyncio.get_running_loop().time()
-        self.differences = tuple(
-            unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
-        )
-        if self.differences:
-            reasons = {str(at): str(why) for at, why in fence.left_out.items()}
-            reasons |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
-            journal.record("not_fenced", reasons)
-        self.snapshot = await _patiently(lambda: _look(plan.operation, sites))
-
-    async def _watch_late_writes(self, source: Cluster) -> None:
-        """Where nobody refuses them, they are waited for: who writes now and then was quiet while it was drained."""
-        if not self._plan.freezing.is_enforced:
-            left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
-            await asyncio.sleep(max(0.0, left_s))
-        self.stranded = await _patiently(partial(stranded_ranges, self._sites.link, source, self.snapshot))
-
-
-@contextmanager
-def _told_as_cut_short(step: OperationStep, sites: Sites) -> Iterator[None]:
-    """Before the fence nothing has been changed, and the site's own error says enough."""
-    try:
-        yield
-    except ClientError as error:
-        if step in BEFORE_FENCE:
-            raise
-        raise CutShort(
-            f"the operation was cut short in its step {step}, and {sites.link.name} may be moved in part: {error}",
-            hint=f"when {sites.target.site.name} answers, run the same command again: it finishes what was begun",
-        ) from error
-
-
-async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Asked again while brokers take over from one that went: what may be repeated. Raises ClientError."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + TAKEN_OVER_S
-    while True:
+    async def to_the_end(self, steps: Sequence[OperationStep]) -> tuple[OperationResult, ...]:
+        started_s = asyncio.get_running_loop().time()
+        last = steps[0]
         try:
-            return await ask()
-        except ClientError as error:
-            if not error.retriable or loop.time() > deadline:
-                raise
-        await asyncio.sleep(DRAIN_POLL_S)
-
-
-async def drain(sites: Sites, timeout_s: float) -> Snapshot:
-    """Wait until the mirror has everything and the source has been quiet for QUIET_S.
-
-    A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
-    quiet_since: float | None = None
-    ends: tuple[int | None, ...] = ()
-    while True:
-        try:
-            snapshot = await sites.look()
-        except ClientError as error:
-            if not error.retriable:
-                raise
-            if loop.time() > deadline:
-                text = f"after {timeout_s:.0f} s it is not known whether everything is mirrored: {error}"
-                raise NotDrained(f"{text}; nothing was changed", hint=error.hint) from error
-            quiet_since, ends = None, ()
-            await asyncio.sleep(DRAIN_POLL_S)
-            continue
-        behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
-        now_ends = tuple(view.source_end for view in snapshot.partitions)
-        drained = behind.certainty is Certainty.EXACT and not behind.offsets
-        if now_ends != ends or not drained:
-            quiet_since, ends = None, now_ends
-        elif quiet_since is None:
-            quiet_since = loop.time()
-        if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
-            return snapshot
-        if loop.time() > deadline:
-            raise NotDrained(
-                f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
-                f"after {timeout_s:.0f} s; nothing was changed"
-                if behind.offsets
-                else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
-                hint="stop the producers at the source, see `farshore status`, then try again",
+            for last in steps:
+                with self._told_as_cut_short(last):
+                    await self._take(last)
+            with self._told_as_cut_short(last):
+                results = await self._results(started_s)
+            await self._journal.record(
+                Event.FINISHED,
+                {
+                    "verified": all(result.verified for result in results),
+                    "has_findings": any(result.has_findings for result in results),
+                    "results": [to_document(result) for result in results],
+                },
             )
-        await asyncio.sleep(DRAIN_POLL_S)
+        except BaseException as error:  # whatever it is, it goes on when what is to be undone is undone, and it is told
+            await to_its_end(self._end_early(last, error))
+            raise
+        return results
 
+    async def _take(self, step: OperationStep) -> None:
+        journal = self._journal
+        await journal.record(Event.STARTED, {"step": step.value})
+        match step:
+            case OperationStep.BEFORE_HOOK:
+                await self._run_hook("before_hook", self._plan.freezing.hooks.before)
+            case OperationStep.FREEZE:
+                await self._freeze.begin()
+                await patiently(self._freeze.refuse_writes)
+            case OperationStep.HAND_OVER:
+                is_lost = self._plan.operation is Operation.FAILOVER
+                self._source_role = await patiently(partial(self._freeze.hand_over, even_without_source=is_lost))
+            case OperationStep.AFTER_HOOK:
+                await self._run_after_hook()
+            case _:
+                await self._take_all(step)
+        detail: dict[str, Any] = {"step": step.value}
+        if step in (OperationStep.DRAIN, OperationStep.MOVE_GROUPS):
+            detail["moves"] = {link.sites.link.name: link.moves_document() for link in self._links}
+        await journal.record(Event.DONE, detail)
 
-async def _look(operation: Operation, sites: Sites) -> Snapshot:
-    return await (sites.look_past_source() if operation is Operation.FAILOVER else sites.look())
+    async def _take_all(self, step: OperationStep) -> None:
+        """All links side by side. Raises what the first of them raises."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for link in self._links:
+                    tasks.create_task(link.take(step))
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from None
+        reasons = {f"{link.sites.link.name} {at}": why for link in self._links for at, why in link.unfenced.items()}
+        if step is OperationStep.FENCE and reasons:
+            await self._journal.record(Event.NOT_FENCED, reasons)
 
+    async def _end_early(self, step: OperationStep, error: BaseException) -> None:
+        """Undo the freeze where nothing else was changed, and say how it stands. Raises StillFrozen."""
+        if isinstance(error, OperationTakenUp):  # it is another machine's: whatever is to be undone, too
+            return
+        said = {"step": step.value, "error": str(error) or type(error).__name__}
+        is_before = step in BEFORE_FENCE or isinstance(error, OperationUnderWay)
+        if any(link.is_promoted for link in self._links) or not is_before:
+            with suppress(FarshoreError):  # nobody carries it on then, which the lease will say
+                await self._journal.record(Event.CUT_SHORT, said)
+            return
+        try:
+            await self._journal.record(Event.GIVING_UP, said)
+        except OperationTakenUp:
+            return
+        except FarshoreError as unwritten:
+            if OperationStep.FREEZE not in self._plan.steps:
+                return
+            if not self._journal.is_held:
+                raise StillFrozen(
+                    f"{said['error']}; writes at {self._named.source.name} may be frozen still: {unwritten}",
+                    hint=unwritten.hint,
+                ) from error
+        try:
+            await self._freeze.undo(error)
+        except StillFrozen:
+            with suppress(FarshoreError):
+                await self._journal.record(Event.CUT_SHORT, said)
+            raise
+        with suppress(FarshoreError):
+            await self._journal.record(Event.GIVEN_UP, said)
 
-async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
-    """Commit each group's offsets at the target, all of a group in one request."""
-    by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for move in moves:
-        if move.commits and move.target_offset is not None:
-            at = TopicPartition(move.target_topic, move.partition)
-            by_group.setdefault(move.group, {})[at] = CommittedOffset(move.target_offset, move.metadata)
-    for group, offsets in by_group.items():
-        with suppress(KafkaError):  # a consumer has come, say: the others are moved, and the check finds this one
-            await commit_offsets(sites.target, group, offsets)
+    @contextmanager
+    def _told_as_cut_short(self, step: OperationStep) -> Iterator[None]:
+        """Before the fence nothing has been changed, and the site's own error says enough."""
+        try:
+            yield
+        except ClientError as error:
+            if step in BEFORE_FENCE:
+                raise
+            operation_id, target = self._journal.operation_id, self._named.target.name
+            said = f"{operation_id} was cut short in its step {step}, and {self._named.name} may be moved in part"
+            raise CutShort(
+                f"{said}: {error}",
+                hint=f"when {target} answers, from any machine: `farshore operation resume {operation_id}`",
+            ) from error
 
+    async def _run_after_hook(self) -> None:
+        try:
+            await self._run_hook("after_hook", self._plan.freezing.hooks.after)
+        except HookFailed as error:  # all is moved: it is a finding of the result
+            self._hook_error = f"the after_hook {error.problem}"
 
-async def verify(
-    plan: OperationPlan, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...], operation_id: str
-) -> tuple[VerificationDifference, ...]:
-    """Look again: what was promised must be what is there."""
-    after = await _look(plan.operation, sites)
-    differences = [*verify_own(after, operation_id), *verify_groups(after, moves, plan.left_groups)]
-    if plan.operation is Operation.SWITCHOVER and sites.source is not None:
-        differences += verify_readers(after)
-        was_moved_before = plan.snapshot.link_state == "promoted"
-        differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
-    return tuple(differences)
+    async def _run_hook(self, name: str, command: tuple[str, ...]) -> None:
+        source, target = self._named.source, self._named.target
+        told = {
+            "FARSHORE_OPERATION": self._journal.operation_id,
+            "FARSHORE_VERB": self._plan.operation.value,
+            "FARSHORE_LINK": self._named.name,
+            "FARSHORE_SOURCE": source.name,
+            "FARSHORE_SOURCE_BOOTSTRAP_SERVERS": source.bootstrap_servers,
+            "FARSHORE_TARGET": target.name,
+            "FARSHORE_TARGET_BOOTSTRAP_SERVERS": target.bootstrap_servers,
+            "FARSHORE_VERIFIED": "" if name == "before_hook" else str(self._is_verified).lower(),
+        }
+        await run_hook(name, command, told)
 
+    @property
+    def _is_verified(self) -> bool:
+        return not any(link.differences for link in self._links)
 
-async def _refuse_other(plan: OperationPlan, sites: Sites) -> None:
-    """Raise OperationUnderWay where the link was moved, or resumed, since the plan was made."""
-    run = (await read_entries(sites.link, sites.target)).run
-    state, operation_id = (run.state.value, run.operation_id) if run else ("running", "")
-    if (state, operation_id) != (plan.snapshot.link_state, plan.snapshot.operation_id):
-        raise OperationUnderWay(
-            f"since the plan was made, {operation_id or 'another operation'} set the link {sites.link.name} to {state}",
-            hint="look again with --dry-run",
+    async def _results(self, started_s: float) -> tuple[OperationResult, ...]:
+        seconds = asyncio.get_running_loop().time() - started_s
+        return tuple([await self._result(link, seconds) for link in self._links])
+
+    async def _result(self, link: LinkRun, seconds: float) -> OperationResult:
+        losses = await stated_losses(link.sites, link.snapshot)
+        return OperationResult(
+            operation_id=self._journal.operation_id,
+            operation=link.plan.operation,
+            link=link.sites.link.name,
+            source=link.snapshot.source,
+            target=link.snapshot.target,
+            verified=not link.differences,
+            seconds=seconds,
+            losses=losses,
+            moves=link.moves,
+            differences=link.differences,
+            group_totals=group_totals(link.moves),
+            loss=total_loss(losses, link.sites.now_ms(), link.snapshot.last_look),
+            left_groups=tuple(sorted({move.group for move in link.moves if move.kind is MoveKind.UNKNOWN})),
+            stranded=link.stranded,
+            source_role=self._source_role,
+            hook_error=self._hook_error,
+            takes_writes=link.plan.freezing.target is not None and self._source_role is None,
+            moved_topics=link.plan.freezing.topics,
         )
-
-
-def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:
-    """The target's ends as the mirror left them, where applications may have written there since an earlier run."""
-    if not was_moved_before:
-        return snapshot
-    return replace(
-        snapshot,
-        partitions=tuple(
-            view if view.mirrored_target_next is None else replace(view, target_end=view.mirrored_target_next)
-            for view in snapshot.partitions
-        ),
-    )
-
-
-async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
-    """What the target lacks, counted, and with first and last timestamps, where the source can still be read."""
-    losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
-    if sites.source is None:
-        return losses
-    shared = {TopicPartition(view.topic, view.partition) for view in snapshot.partitions if view.has_local_writers}
-    counted = await count_losses(sites.source, losses, shared)
-    dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
-    edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
-    return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)

@@ -10,26 +10,7 @@ from failover.contact import SiteFinding
 from failover.freezing import UNFROZEN, Freezing
 from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
-
-
-class Operation(StrEnum):
-    """The two verbs: one for a living source, one for a lost one."""
-
-    SWITCHOVER = "switchover"
-    FAILOVER = "failover"
-
-
-class OperationStep(StrEnum):
-    """The steps in the order in which they run; each may be repeated without harm."""
-
-    FREEZE = "freeze"
-    """Clients of the source stop writing; undone where the operation is given up before the fence."""
-    DRAIN = "drain"
-    FENCE = "fence"
-    MOVE_GROUPS = "move_groups"
-    HAND_OVER = "hand_over"
-    """The source becomes the standby site, then the target the active one."""
-    VERIFY = "verify"
+from failover.steps import Operation, OperationStep
 
 
 class RefusalReason(StrEnum):
@@ -168,6 +149,7 @@ def plan_switchover(
         Operation.SWITCHOVER,
         snapshot,
         (
+            *_first(freezing),
             *([OperationStep.FREEZE] if freezing.is_enforced or freezing.hooks.freeze else []),
             OperationStep.DRAIN,
             *_moving(freezing),
@@ -187,10 +169,15 @@ def plan_switchover(
     )
 
 
+def _first(freezing: Freezing) -> list[OperationStep]:
+    return [OperationStep.BEFORE_HOOK] if freezing.hooks.before else []
+
+
 def _moving(freezing: Freezing) -> tuple[OperationStep, ...]:
     """From the fence on, as both verbs do it."""
     hand_over = [OperationStep.HAND_OVER] if freezing.hands_over else []
-    return (OperationStep.FENCE, OperationStep.MOVE_GROUPS, *hand_over, OperationStep.VERIFY)
+    after = [OperationStep.AFTER_HOOK] if freezing.hooks.after else []
+    return (OperationStep.FENCE, OperationStep.MOVE_GROUPS, *hand_over, OperationStep.VERIFY, *after)
 
 
 def plan_failover(
@@ -221,7 +208,7 @@ def plan_failover(
     return OperationPlan(
         Operation.FAILOVER,
         snapshot,
-        _moving(freezing),
+        (*_first(freezing), *_moving(freezing)),
         losses,
         planned,
         (

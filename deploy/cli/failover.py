@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import socket
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
-from broker.client.cluster import Cluster
-from broker.client.fanout import both
 from deploy.cli import failover_tables as display
 from deploy.cli.next_steps import conditions_of, links_back, next_steps
 from deploy.cli.parameters import Duration, GroupName, Moment
@@ -25,13 +21,17 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.contact import CLIENT_ID, reach
-from failover.errors import GroupsRead, HookFailed, NotDrained, NotMovable
-from failover.freezing import Freezing, read_roles
-from failover.journal import Journal, sole_operation
-from failover.operation import Sites, carry_out, mark_interrupted, stated_losses
-from failover.plan import GateRefusal, Operation, OperationPlan, RefusalReason, plan_failover, plan_switchover
-from failover.to_datetime import moves_to
+from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable
+from failover.intent import Intent
+from failover.journal_log import load_operations
+from failover.link_run import LinkMove, stated_losses
+from failover.operation import OperationResult
+from failover.plan import GateRefusal, RefusalReason
+from failover.planning import enter_sites, plan_link, this_process
+from failover.sites import Sites
+from failover.standing import refuse_second
+from failover.steps import Operation
+from failover.taking_up import begin
 from mirror.api import Link
 
 
@@ -66,6 +66,7 @@ def common_options(command: Any) -> Any:
             is_flag=True,
             help="The source refuses writes to all its topics then, not only to those that the link carries.",
         ),
+        click.option("--reason", default="", help="Why; it is kept in the operation's journal."),
         dry_run_option("the plan"),
         yes_option,
         output_option,
@@ -99,6 +100,7 @@ def switchover(
     left_groups: tuple[str, ...],
     set_back_groups: tuple[str, ...],
     whole_site: bool,
+    reason: str,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -111,22 +113,20 @@ def switchover(
     is lost. Exit code: 0 only when everything was verified, 4 when records came to the source after the fence.
     """
     link = app.link(link_name)
-
-    async def main() -> int:
-        async with AsyncExitStack() as stack:
-            if not dry_run:
-                stack.enter_context(sole_operation(_journals(app), link.name, _who()))
-            sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
-            roles = await read_roles(link, sites.source, sites.target, whole_site=whole_site)
-            plan = plan_switchover(
-                mark_interrupted(await sites.look(), _journals(app)),
-                left_groups=left_groups,
-                set_back_groups=set_back_groups,
-                freezing=replace(roles, freezes=freezes, hooks=app.hooks()),
-            )
-            return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=timeout_ms / 1000)
-
-    raise SystemExit(run_async(main()))
+    intent = Intent(
+        Operation.SWITCHOVER,
+        (link.name,),
+        link.source.name,
+        link.target.name,
+        groups=tuple(dict.fromkeys(groups)),
+        left_groups=left_groups,
+        set_back_groups=set_back_groups,
+        freezes=freezes,
+        whole_site=whole_site,
+        drain_timeout_s=timeout_ms / 1000,
+        reason=reason,
+    )
+    raise SystemExit(run_async(_decide(app, intent, dry_run=dry_run, yes=yes, output=output)))
 
 
 @click.command()
@@ -150,6 +150,7 @@ def failover(
     left_groups: tuple[str, ...],
     set_back_groups: tuple[str, ...],
     whole_site: bool,
+    reason: str,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -163,91 +164,80 @@ def failover(
     Groups go on where the mirror had carried them, or at --to-datetime. Exit code: 0 only when everything was verified.
     """
     link = app.link(link_name)
-
-    async def main() -> int:
-        async with AsyncExitStack() as stack:
-            if not dry_run:
-                stack.enter_context(sole_operation(_journals(app), link.name, _who()))
-            sites = await _enter(stack, link, tuple(dict.fromkeys(groups)))
-            snapshot = mark_interrupted(await sites.look_past_source(), _journals(app))
-            sites = sites.as_found(snapshot)
-            plan = plan_failover(
-                snapshot,
-                allow_data_loss=allow_data_loss,
-                even_if_source_answers=even_if_source_answers,
-                even_if_source_partly_there=even_if_source_partly_there,
-                moves=None if timestamp_ms is None else await moves_to(snapshot, sites.target, timestamp_ms),
-                left_groups=left_groups,
-                set_back_groups=set_back_groups,
-                freezing=await _freezing_source(sites, whole_site),
-            )
-            return await _decide(app, plan, sites, dry_run=dry_run, yes=yes, output=output, timeout_s=0.0)
-
-    raise SystemExit(run_async(main()))
+    intent = Intent(
+        Operation.FAILOVER,
+        (link.name,),
+        link.source.name,
+        link.target.name,
+        groups=tuple(dict.fromkeys(groups)),
+        left_groups=left_groups,
+        set_back_groups=set_back_groups,
+        timestamp_ms=timestamp_ms,
+        allow_data_loss=allow_data_loss,
+        even_if_source_answers=even_if_source_answers,
+        even_if_source_partly_there=even_if_source_partly_there,
+        whole_site=whole_site,
+        reason=reason,
+    )
+    raise SystemExit(run_async(_decide(app, intent, dry_run=dry_run, yes=yes, output=output)))
 
 
-async def _freezing_source(sites: Sites, whole_site: bool) -> Freezing:
-    """A source that is left becomes the standby site, as far as it is there."""
-    roles = await read_roles(sites.link, sites.source, sites.target, whole_site=whole_site, even_without_source=True)
-    return replace(roles, freezes=True)
-
-
-async def _enter(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]) -> Sites:
-    """Both clusters, called at the same time; the source is None when none of its brokers lets it be asked."""
-    target = Cluster(link.target, client_id=CLIENT_ID)
-    _, (source, answers) = await both(stack.enter_async_context(target), reach(stack, link.source, _now_ms))
-    return Sites(link, source, target, groups, _now_ms, answers)
-
-
-def _journals(app: AppContext) -> Path:
-    return app.state_dir / "operations"
-
-
-def _who() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now(UTC).isoformat(timespec='seconds')}"
-
-
-def _now_ms() -> int:
-    return round(datetime.now(UTC).timestamp() * 1000)
-
-
-async def _decide(
-    app: AppContext, plan: OperationPlan, sites: Sites, *, dry_run: bool, yes: bool, output: str, timeout_s: float
-) -> int:
+async def _decide(app: AppContext, intent: Intent, *, dry_run: bool, yes: bool, output: str) -> int:
     """Show the plan, get consent, carry it out, show the result."""
-    if dry_run:
-        losses = await stated_losses(sites, plan.snapshot)
-        display.print_plan(replace(plan, losses=losses), output)
-        return ExitCode.REFUSED if plan.refusals else ExitCode.DONE
-    display.show_plan(plan)
-    display.refuse(plan, output)
-    display.ask(plan, yes, output)
-    operation_id = f"{plan.operation.value}-{sites.link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-    journal = Journal(_journals(app), operation_id, lambda: datetime.now(UTC).isoformat())
-    try:
-        result = await carry_out(plan, sites, journal, timeout_s)
-    except NotDrained:
-        display.tell_refused(plan, output, GateRefusal(RefusalReason.NOT_DRAINED, sites.link.name))
-        raise
-    except GroupsRead as refused:
-        named = [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
-        display.tell_refused(plan, output, *named)
-        raise
-    except HookFailed:
-        display.tell_refused(plan, output, GateRefusal(RefusalReason.HOOK_FAILED, sites.link.source.name))
-        raise
-    except NotMovable as refused:
-        named = [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
-        display.tell_refused(plan, output, *named)
-        raise
-    finally:
-        journal.close()
-    back = links_back(sites.link, app.links())
-    conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
-    takes_writes = plan.freezing.target is not None and result.source_role is None  # both are ours, or neither
-    topics = plan.freezing.topics
-    steps = next_steps(result, sites.link, back, conditions, takes_writes=takes_writes, topics=topics)
-    display.print_result(result, steps, output)
-    if not result.verified:
-        return ExitCode.ERROR
-    return ExitCode.FINDINGS if result.stranded else ExitCode.DONE
+    async with AsyncExitStack() as stack:
+        sites = [await enter_sites(stack, app.link(name), intent.groups, now_ms) for name in intent.links]
+        if not dry_run:
+            refuse_second(await load_operations(sites[0].target), (intent.source, intent.target), now_ms())
+        moves = [await plan_link(intent, one, app.hooks()) for one in sites]
+        if dry_run:
+            return await _show_only(moves, output)
+        for move in moves:
+            display.show_plan(move.plan)
+            display.refuse(move.plan, output)
+        display.ask(moves[0].plan, yes, output)
+        operation_id = f"{intent.operation.value}-{intent.links[0]}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        try:
+            results = await begin(moves, intent, operation_id, this_process(), {})
+        except GateRefused as refused:
+            display.tell_refused(moves[0].plan, output, *_refusals(refused, sites[0].link))
+            raise
+        return await tell_results(app, sites, results, output)
+
+
+async def _show_only(moves: Sequence[LinkMove], output: str) -> int:
+    for move in moves:
+        losses = await stated_losses(move.sites, move.plan.snapshot)
+        display.print_plan(replace(move.plan, losses=losses), output)
+    return ExitCode.REFUSED if any(move.plan.refusals for move in moves) else ExitCode.DONE
+
+
+def _refusals(refused: GateRefused, link: Link) -> list[GateRefusal]:
+    """What said no when the plan was being carried out."""
+    match refused:
+        case NotDrained():
+            return [GateRefusal(RefusalReason.NOT_DRAINED, link.name)]
+        case GroupsRead():
+            return [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
+        case HookFailed():
+            return [GateRefusal(RefusalReason.HOOK_FAILED, link.source.name)]
+        case NotMovable():
+            return [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
+    return []
+
+
+async def tell_results(app: AppContext, sites: Sequence[Sites], results: Sequence[OperationResult], output: str) -> int:
+    """The results with what to do next -> the worst exit code."""
+    codes = []
+    for one, result in zip(sites, results, strict=True):
+        back = links_back(one.link, app.links())
+        conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
+        steps = next_steps(result, one.link, back, conditions)
+        display.print_result(result, steps, output)
+        codes.append(
+            ExitCode.ERROR if not result.verified else ExitCode.FINDINGS if result.has_findings else ExitCode.DONE
+        )
+    return ExitCode.ERROR if ExitCode.ERROR in codes else max(codes)
+
+
+def now_ms() -> int:
+    return round(datetime.now(UTC).timestamp() * 1000)

@@ -18,7 +18,8 @@ from failover.contact import SiteFinding
 from failover.errors import GateRefused, leave_options
 from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.operation import OperationResult
-from failover.plan import GateRefusal, MoveKind, Operation, OperationPlan, RefusalReason
+from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason
+from failover.steps import Operation
 from failover.verification import DifferenceKind
 
 LOSS_COLUMNS = (
@@ -329,10 +330,12 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
         click.echo(textwrap.fill(stranded_line(result), WIDTH, subsequent_indent="  "), err=True)
     else:
         tell_loss(result.loss, result.source)
+    if result.hook_error:
+        click.echo(f"{result.hook_error}; all else is done", err=True)
     verdict = "verified" if result.verified else "NOT VERIFIED"
     click.echo(
         f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "
-        f"journal: {result.journal}",
+        f"`farshore operation show {result.operation_id}`",
         err=True,
     )
     for step in steps:

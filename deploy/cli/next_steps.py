@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from failover.operation import OperationResult
-from failover.plan import Operation
+from failover.steps import Operation
 from mirror.api import Link, LinkCondition
 from mirror.offsets.state import read_entries
 from mirror.status import condition_of
@@ -48,25 +48,20 @@ def next_steps(
     link: Link,
     back: Sequence[Link],
     conditions: dict[str, LinkCondition],
-    *,
-    takes_writes: bool = False,
-    topics: Sequence[str] = (),
 ) -> tuple[NextStep, ...]:
-    """`conditions`: of the links back, by their names; `takes_writes`: the source does still, or will when it is back,
-    and its brokers could be told not to, for these `topics` (none: all). Pure.
-    """
+    """`conditions`: of the links back, by their names. Pure."""
     here, there = link.source.name, link.target.name
     if not result.verified:
-        return (NextStep("it was not verified: when what was found is seen to, run the same command again, here"),)
+        return (NextStep("it was not verified: when what was found is seen to, run the same command again"),)
     steps = []
     if result.stranded:
         what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
         steps.append(NextStep(what))
     steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
     lost = result.operation is Operation.FAILOVER
-    if lost and takes_writes:
+    if lost and result.takes_writes:
         what = f"as soon as {here} answers, and before a producer reaches it"
-        of = "".join(f" --topic {shlex.quote(topic)}" for topic in topics)
+        of = "".join(f" --topic {shlex.quote(topic)}" for topic in result.moved_topics)
         steps.append(NextStep(what, f"farshore site standby --site {here}{of}"))
     if lost:
         what = f"when {here} is back, before a producer is: what only it has"

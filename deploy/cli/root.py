@@ -50,6 +50,9 @@ COMMANDS: dict[str, CommandPlace] = {
     "stranded": CommandPlace(
         "deploy.cli.stranded", "stranded_group", "List, export, leave, replay what a lost site has alone."
     ),
+    "operation": CommandPlace(
+        "deploy.cli.operation", "operation_group", "List, show, wait, resume and abort switchovers and failovers."
+    ),
     "drill": CommandPlace("deploy.cli.drill", "drill", "Say what a failover would find if the source died now."),
     "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),
     "monitor": CommandPlace("deploy.cli.monitor", "monitor_group", "Serve metrics to Prometheus."),

@@ -55,6 +55,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     REFUSED = 3
     FINDINGS = 4
+    TIMED_OUT = 5
     INTERRUPTED = 130
 
 
@@ -71,7 +72,7 @@ class AppContext(Protocol):
 
     @property
     def state_dir(self) -> Path:
-        """Where journals and audit results are kept."""
+        """Where audit results are kept."""
         ...
 
     def site(self, name: str) -> Site:

@@ -24,10 +24,11 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
 TYPED = {"README.md", "tutorial-cluster.md"}
 """Whose console blocks are typed by tests, line after line."""
 SITE_COMMANDS = {("site", verb) for verb in ("role", "freeze", "standby", "thaw")}
+OPERATION_COMMANDS = {("operation", verb) for verb in ("list", "show", "wait", "resume", "abort")}
 FLEET_COMMANDS = {("fleet", verb) for verb in ("status", "drain", "rebalance")}
 WAY_BACK = {("failback",), *(("stranded", verb) for verb in ("export", "leave", "replay"))}
-RUN_ELSEWHERE = {("cluster", "start"), ("demo",), *FLEET_COMMANDS, *SITE_COMMANDS, *WAY_BACK}
-"""By the fleet's tests, which have an etcd; by the tutorial's; by those of the demo, of the roles, of the way back."""
+RUN_ELSEWHERE = {("cluster", "start"), ("demo",), *FLEET_COMMANDS, *SITE_COMMANDS, *OPERATION_COMMANDS, *WAY_BACK}
+"""By the fleet's tests, which have an etcd; by the tutorial's; by those of the demo, roles, moves, the way back."""
 
 
 def named_paths() -> Iterator[tuple[str, str]]:

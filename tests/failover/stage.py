@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from broker.client.cluster import Cluster
@@ -15,9 +14,13 @@ from broker.client.log import read_records
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
-from failover.journal import Journal
-from failover.operation import OperationResult, Sites, carry_out
+from failover.intent import Intent
+from failover.journal import Event, OperationLog
+from failover.journal_log import OperationJournal, claim, load_operations
+from failover.link_run import LinkMove
+from failover.operation import Opening, OperationResult, carry_out
 from failover.plan import OperationPlan
+from failover.sites import Sites
 from mirror.link import Link
 from mirror.offsets.state import load_link_state
 from tests.broker.running import running_broker
@@ -44,12 +47,11 @@ def now_ms() -> int:
 
 @dataclass
 class Stage:
-    """Both sites and the folder of the journals. `source` is None once it is gone."""
+    """Both sites. `source` is None once it is gone."""
 
     link: Link
     source: Cluster
     target: Cluster
-    journals: Path
     operations: int = field(default=0)
 
     @property
@@ -60,17 +62,19 @@ class Stage:
     def without_source(self) -> Sites:
         return replace(self.sites, source=None)
 
-    def journal(self) -> Journal:
+    async def journal(self) -> OperationJournal:
         self.operations += 1
-        return Journal(self.journals, f"operation-{self.operations}", lambda: datetime.now(UTC).isoformat())
+        writer, _ = await claim(self.target, (self.link.source.name, self.link.target.name), lambda _: None)
+        return OperationJournal(self.target, f"operation-{self.operations}", "tests", writer)
+
+    async def log(self, operation_id: str) -> OperationLog:
+        return (await load_operations(self.target))[operation_id].whole()
 
     async def run(self, plan: OperationPlan, sites: Sites, drain_timeout_s: float = 20.0) -> OperationResult:
         assert plan.refusals == ()
-        journal = self.journal()
-        try:
-            return await carry_out(plan, sites, journal, drain_timeout_s)
-        finally:
-            journal.close()
+        journal = await self.journal()
+        (result,) = await carry_out([LinkMove(plan, sites)], journal, opening(plan), drain_timeout_s)
+        return result
 
     async def group_at(self, cluster: Cluster) -> dict[TopicPartition, int]:
         return {at: found.offset for at, found in (await committed_offsets(cluster, GROUP)).items()}
@@ -96,7 +100,14 @@ async def two_sites(folder: Path) -> AsyncIterator[Stage]:
             for number, at in enumerate(PARTITIONS):
                 await write(source, at, some_records(number * 1000, RECORDS))
             await commit_group(source, 20, 30)
-            yield Stage(link, source, target, folder / "journals")
+            yield Stage(link, source, target)
+
+
+def opening(plan: OperationPlan) -> Opening:
+    """As the command writes it."""
+    snapshot = plan.snapshot
+    intent = Intent(plan.operation, (snapshot.link,), snapshot.source, snapshot.target)
+    return Opening(Event.PLANNED, {"intent": intent.document(), "who": "tests"})
 
 
 def metadata_of(at: TopicPartition) -> str:

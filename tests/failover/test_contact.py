@@ -20,7 +20,7 @@ from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover import contact
 from failover.contact import SiteFinding, call_brokers, reach
-from failover.operation import Sites
+from failover.sites import Sites
 from failover.snapshot import Snapshot
 from mirror.link import Link
 from tests.broker.running import running_broker

@@ -1,112 +1,133 @@
-"""The journal finds what was changed after it was written."""
+"""The journal as values: what is read back, what is found to be changed, and what was never written whole."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from deploy.cli.terminal import exit_code_of
-from failover.errors import JournalDamaged, OperationUnderWay
-from failover.journal import FINISHED, Journal, is_unfinished, read_journal, sole_operation
+from failover.errors import JournalDamaged
+from failover.journal import (
+    GENESIS_HASH,
+    PART_MAX_BYTES,
+    Event,
+    JournalEntry,
+    Lease,
+    OperationLog,
+    read_operations,
+)
+
+NOW_MS = 1_700_000_000_000
+RecordOf = tuple[bytes, bytes]
 
 
-@pytest.fixture
-def now() -> Callable[[], str]:
-    ticks = iter(range(1000))
-    return lambda: f"2026-01-01T00:00:{next(ticks):02d}Z"
+def written(operation_id: str, details: list[Mapping[str, object]]) -> list[JournalEntry]:
+    entries: list[JournalEntry] = []
+    for number, detail in enumerate(details):
+        before = entries[-1].hash() if entries else GENESIS_HASH
+        entries.append(JournalEntry(number, NOW_MS + number, operation_id, "step", detail, before))
+    return entries
 
 
-def written(directory: Path, now: Callable[[], str]) -> Path:
-    journal = Journal(directory, "op-1", now)
-    for step in range(4):
-        journal.record("step", {"number": step})
-    journal.close()
-    return journal.path
+def records(*operations: list[JournalEntry]) -> list[RecordOf]:
+    return [record for entries in operations for entry in entries for record in entry.records()]
 
 
-def test_reads_back_what_was_recorded(tmp_path: Path, now: Callable[[], str]) -> None:
-    entries = read_journal(written(tmp_path, now))
-    assert [entry.detail["number"] for entry in entries] == [0, 1, 2, 3]
-    assert entries[3].at == "2026-01-01T00:00:03Z"
+ONE = written("one", [{"number": number} for number in range(4)])
 
 
-def test_an_operation_id_is_used_once(tmp_path: Path, now: Callable[[], str]) -> None:
-    written(tmp_path, now)
-    with pytest.raises(FileExistsError):
-        Journal(tmp_path, "op-1", now)
+def read(found: list[RecordOf], operation_id: str = "one") -> OperationLog:
+    return read_operations(found)[operation_id]
 
 
-def test_an_edited_line_is_found(tmp_path: Path, now: Callable[[], str]) -> None:
-    path = written(tmp_path, now)
-    path.write_text(path.read_text().replace('"number":1', '"number":7'))
-    with pytest.raises(JournalDamaged, match="line 3"):
-        read_journal(path)
+def test_reads_back_what_was_recorded_by_operation() -> None:
+    other = written("other", [{"text": "é"}])
+    mixed = [*records(ONE[:2]), *records(other), *records(ONE[2:])]
+    assert list(read_operations(mixed)) == ["one", "other"]
+    assert read(mixed).whole().entries == tuple(ONE)
+    assert read(mixed, "other").whole().entries == tuple(other)
+    assert read(mixed).next_hash == ONE[-1].hash()
 
 
-def test_a_dropped_line_is_found(tmp_path: Path, now: Callable[[], str]) -> None:
-    path = written(tmp_path, now)
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:1] + lines[2:]))
-    with pytest.raises(JournalDamaged):
-        read_journal(path)
-
-
-def test_a_torn_last_line_is_left_out(tmp_path: Path, now: Callable[[], str]) -> None:
-    path = written(tmp_path, now)
-    path.write_bytes(path.read_bytes()[:-9])
-    assert len(read_journal(path)) == 3
-
-
-def test_an_operation_is_unfinished_while_its_journal_is_here_without_an_end(
-    tmp_path: Path, now: Callable[[], str]
-) -> None:
-    assert not is_unfinished(tmp_path, "op-1")
-    journal = Journal(tmp_path / "new" / "folder", "op-1", now)
-    assert is_unfinished(journal.path.parent, "op-1")
-    journal.record("started", {})
-    assert is_unfinished(journal.path.parent, "op-1")
-    journal.record(FINISHED, {"verified": False})
-    assert is_unfinished(journal.path.parent, "op-1")
-    journal.record(FINISHED, {"verified": True})
-    journal.close()
-    assert not is_unfinished(journal.path.parent, "op-1")
-
-
-def test_the_other_operator_is_told_who_moves_the_link(tmp_path: Path) -> None:
-    with sole_operation(tmp_path / "new", "east-west", "process 7 on hill"):
-        with (
-            pytest.raises(OperationUnderWay, match="east-west is under way: process 7 on hill"),
-            sole_operation(tmp_path / "new", "east-west", "process 8"),
-        ):
-            raise AssertionError("both run")
-        with sole_operation(tmp_path / "new", "west-east", "process 9"):
-            pass
-    with sole_operation(tmp_path / "new", "east-west", "p"):
-        pass
-    assert exit_code_of(OperationUnderWay("")) == 3
-
-
-def test_each_line_is_what_was_recorded_and_follows_the_one_before(tmp_path: Path, now: Callable[[], str]) -> None:
-    entries = read_journal(written(tmp_path, now))
-    assert [(entry.sequence, entry.operation_id, entry.event) for entry in entries] == [
-        (number, "op-1", "step") for number in range(4)
-    ]
-    assert entries[0].previous_hash == "0" * 64
-    for before, entry in pairwise(entries):
+def test_each_entry_carries_the_hash_of_the_line_before() -> None:
+    assert ONE[0].previous_hash == "0" * 64
+    for before, entry in pairwise(ONE):
         assert entry.previous_hash == hashlib.sha256(before.line().encode()).hexdigest()
 
 
-def test_damage_is_told_with_its_line(tmp_path: Path, now: Callable[[], str]) -> None:
-    path = written(tmp_path, now)
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([lines[0], "{}\n", *lines[2:]]))
-    with pytest.raises(JournalDamaged, match=f"{path}: line 2 is not a journal entry"):
-        read_journal(path)
-    path.write_text("".join([lines[0], lines[2]]))
-    with pytest.raises(JournalDamaged, match=f"{path}: line 2 does not follow line 1") as damaged:
-        read_journal(path)
-    assert "compare it with a copy" in damaged.value.hint
+@pytest.mark.parametrize("number", range(3))
+def test_an_entry_that_is_edited_or_dropped_is_found_and_those_before_it_stand(number: int) -> None:
+    found = records(ONE)
+    edited = [(key, value.replace(b'"number":%d' % number, b'"number":7')) for key, value in found]
+    for damaged in (edited, found[:number] + found[number + 1 :]):
+        log = read(damaged)
+        with pytest.raises(JournalDamaged, match="the journal of one is damaged: entry"):
+            log.whole()
+        assert log.entries[:number] == tuple(ONE[:number])
+        assert len(log.entries) <= number + 1
+
+
+def test_damage_to_one_operation_is_that_ones() -> None:
+    other = written("other", [{}])
+    found = [*records(ONE)[1:], *records(other)]
+    assert read(found, "other").whole().entries == tuple(other)
+    with pytest.raises(JournalDamaged):
+        read(found).whole()
+
+
+def test_a_long_entry_is_cut_into_parts_and_is_there_only_with_all_of_them() -> None:
+    long = written("one", [{"text": "x" * (2 * PART_MAX_BYTES)}, {"number": 1}])
+    parts = long[0].records()
+    assert len(parts) == 3
+    assert max(len(value) for _, value in parts) == PART_MAX_BYTES
+    assert read(records(long)).whole().entries == tuple(long)
+    torn = [*records(written("one", [{"number": 0}])), *parts[:2]]
+    assert [entry.detail["number"] for entry in read(torn).whole().entries] == [0]
+    with pytest.raises(JournalDamaged, match="no entry"):
+        read(parts[:2]).whole()
+
+
+def test_who_goes_on_behind_a_torn_entry_writes_it_anew() -> None:
+    """Whether it has as many parts as the torn one or not."""
+    first = written("one", [{}])
+    torn = JournalEntry(1, NOW_MS, "one", "step", {"text": "x" * (2 * PART_MAX_BYTES)}, first[0].hash()).records()[:2]
+    for size in (1, 2 * PART_MAX_BYTES):
+        anew = JournalEntry(1, NOW_MS, "one", "step", {"text": "y" * size}, first[0].hash())
+        log = read([*records(first), *torn, *anew.records()])
+        assert log.whole().entries == (*first, anew)
+
+
+def test_a_lease_is_no_entry_and_the_newest_one_counts() -> None:
+    early, late = Lease("process 7 on hill", NOW_MS), Lease("process 8 on dale", NOW_MS + 5)
+    log = read([*records(ONE), early.record("one"), late.record("one")])
+    assert log.lease == late
+    assert log.whole().entries == tuple(ONE)
+    assert "one" not in read_operations([late.record("one")])
+
+
+def test_records_of_nobody_are_passed_over() -> None:
+    strange: list[tuple[bytes | None, bytes | None]] = [
+        (None, b"x"),
+        (b"not json", b"{}"),
+        (b'["one"]', b"{}"),
+        (b'["one","lease"]', b"not json"),
+        (b'["two",0,0,1]', None),
+    ]
+    found = read_operations([*strange, *records(ONE)])
+    assert found["one"].whole().entries == tuple(ONE)
+
+
+def test_another_version_is_not_guessed_at() -> None:
+    key, value = ONE[0].records()[0]
+    newer = json.dumps({**json.loads(value), "v": 2}).encode()
+    with pytest.raises(JournalDamaged):
+        read([(key, newer)]).whole()
+
+
+def test_an_operation_has_ended_only_with_an_end() -> None:
+    for event in Event:
+        log = OperationLog("one", (JournalEntry(0, NOW_MS, "one", event, {}, GENESIS_HASH),))
+        assert log.is_ended == (event in (Event.FINISHED, Event.GIVEN_UP, Event.ABORTED))

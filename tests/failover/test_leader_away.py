@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +15,31 @@ from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import CutShort, NotDrained
-from failover.journal import Journal, JournalEntry
+from failover.journal import Event, JournalEntry
+from failover.journal_log import OperationJournal, claim
+from failover.link_run import LinkMove
 from failover.operation import OperationResult, carry_out, mark_interrupted
-from failover.plan import OperationStep, plan_switchover
+from failover.plan import plan_switchover
+from failover.steps import OperationStep
 from mirror.link import Link
 from tests.broker.faults import Faults, injected
 from tests.broker.running import running_server
-from tests.failover.stage import PARTITIONS, TOPIC, Stage
+from tests.failover.stage import PARTITIONS, TOPIC, Stage, opening
 from tests.mirror.harness import make_topic, running, some_records, wait_for_records, write
 
 AWAY_S = 4.5
 """Longer than the client waits for a leader by itself."""
 
 
-class WatchedJournal(Journal):
+class WatchedJournal(OperationJournal):
     """Says when a step begins."""
 
-    def __init__(self, directory: Path, operation_id: str, begun: Callable[[str], None]) -> None:
-        super().__init__(directory, operation_id, lambda: datetime.now(UTC).isoformat())
-        self._begun = begun
+    begun: Callable[[str], None]
 
-    def record(self, event: str, detail: Any) -> JournalEntry:
-        if event == "started":
-            self._begun(detail["step"])
-        return super().record(event, detail)
+    async def record(self, event: str, detail: Any) -> JournalEntry:
+        if event == Event.STARTED:
+            self.begun(detail["step"])
+        return await super().record(event, detail)
 
 
 @dataclass
@@ -63,17 +63,15 @@ class Scene:
         self, at: OperationStep, happens: Callable[[], None], drain_timeout_s: float = 30.0
     ) -> OperationResult:
         """It happens when that step begins."""
-        snapshot = mark_interrupted(await self.stage.sites.look(), self.stage.journals)
-        plan = plan_switchover(snapshot)
+        stage = self.stage
+        plan = plan_switchover(await mark_interrupted(await stage.sites.look(), stage.target))
         assert plan.refusals == ()
-        self.stage.operations += 1
-        journal = WatchedJournal(
-            self.stage.journals, f"o-{self.stage.operations}", lambda step: happens() if step == at else None
-        )
-        try:
-            return await carry_out(plan, self.stage.sites, journal, drain_timeout_s)
-        finally:
-            journal.close()
+        stage.operations += 1
+        writer, _ = await claim(stage.target, ("east", "west"), lambda _: None)
+        journal = WatchedJournal(stage.target, f"o-{stage.operations}", "tests", writer)
+        journal.begun = lambda step: happens() if step == at else None
+        (result,) = await carry_out([LinkMove(plan, stage.sites)], journal, opening(plan), drain_timeout_s)
+        return result
 
 
 @pytest.fixture
@@ -94,7 +92,7 @@ async def _mirrored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
                     for where in PARTITIONS:
                         await write(source, where, some_records(0, 5))
                         await wait_for_records(target, where, 5)
-                    yield Scene(Stage(link, source, target, folder / "journals"), east, west)
+                    yield Scene(Stage(link, source, target), east, west)
 
 
 @pytest.mark.parametrize("step", [OperationStep.DRAIN, OperationStep.VERIFY])
@@ -116,10 +114,10 @@ async def test_a_drain_that_nobody_can_follow_is_refused_with_nothing_changed(sc
 
 
 async def test_one_that_is_cut_short_says_so_and_goes_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("failover.operation.TAKEN_OVER_S", 0.0)
+    monkeypatch.setattr("failover.link_run.TAKEN_OVER_S", 0.0)
     with pytest.raises(CutShort, match="cut short in its step verify") as cut:
         await scene.switchover(OperationStep.VERIFY, scene.leader_goes)
-    assert "the same command again" in cut.value.hint
+    assert "farshore operation resume o-1" in cut.value.hint
     scene.east.heal()
     again = await scene.switchover(OperationStep.DRAIN, lambda: None)
     assert again.verified, again.differences

@@ -9,7 +9,6 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
-from failover.journal import read_journal
 from failover.plan import plan_failover
 from failover.verification import DifferenceKind, VerificationDifference
 from mirror.link import Link
@@ -36,16 +35,17 @@ async def test_a_partition_that_takes_no_marker_is_not_verified(
                     for where in PARTITIONS:
                         await write(source, where, some_records(0, 5))
                         await wait_for_records(target, where, 5)
-                stage = Stage(link, source, target, tmp_path / "journals")
+                stage = Stage(link, source, target)
                 plan = plan_failover(
                     await stage.without_source.look(), allow_data_loss=True, even_if_source_answers=False
                 )
                 west.short_isr.add(PARTITIONS[1])
                 result = await stage.run(plan, stage.without_source)
+                entries = (await stage.log(result.operation_id)).entries
     assert result.differences == (VerificationDifference(DifferenceKind.NOT_FENCED, TOPIC, 1, None, None),)
     assert not result.verified
-    (told,) = [entry for entry in read_journal(Path(result.journal)) if entry.event == "not_fenced"]
-    assert "NOT_ENOUGH_REPLICAS" in told.detail[str(PARTITIONS[1])]
+    (told,) = [entry for entry in entries if entry.event == "not_fenced"]
+    assert "NOT_ENOUGH_REPLICAS" in told.detail[f"east-west {PARTITIONS[1]}"]
     assert len(told.detail) == 1
 
 
@@ -67,13 +67,14 @@ async def test_groups_that_cannot_be_fenced_hold_up_neither_records_nor_a_failov
                     for where in PARTITIONS:
                         await write(source, where, some_records(0, 5))
                         await wait_for_records(target, where, 5)
-                stage = Stage(link, source, target, tmp_path / "journals")
+                stage = Stage(link, source, target)
                 plan = plan_failover(
                     await stage.without_source.look(), allow_data_loss=True, even_if_source_answers=False
                 )
                 result = await stage.run(plan, stage.without_source)
+                entries = (await stage.log(result.operation_id)).entries
     subject = "groups of link east-west"
     assert result.differences == (VerificationDifference(DifferenceKind.GROUPS_NOT_FENCED, subject, -1, None, None),)
-    (told,) = [entry for entry in read_journal(Path(result.journal)) if entry.event == "not_fenced"]
-    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in told.detail["groups"]
+    (told,) = [entry for entry in entries if entry.event == "not_fenced"]
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in told.detail["east-west groups"]
     assert len(told.detail) == 1

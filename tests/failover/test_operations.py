@@ -19,19 +19,14 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import exit_code_of
 from failover.errors import FailoverError, GroupsRead, NotDrained, OperationUnderWay
-from failover.journal import FINISHED, is_unfinished, read_journal
+from failover.journal import Event
 from failover.last_seen import last_seen
+from failover.link_run import verify
 from failover.losses import Certainty
-from failover.operation import mark_interrupted, verify
-from failover.plan import (
-    GateRefusal,
-    MoveKind,
-    OperationPlan,
-    OperationStep,
-    RefusalReason,
-    plan_failover,
-    plan_switchover,
-)
+from failover.operation import mark_interrupted
+from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason, plan_failover, plan_switchover
+from failover.standing import OperationState, standing_of
+from failover.steps import OperationStep
 from failover.to_datetime import moves_to, parse_datetime
 from failover.verification import DifferenceKind
 from mirror.offsets.operations import promote_link
@@ -48,6 +43,7 @@ from tests.failover.stage import (
     metadata_of,
     mirrored,
     now_ms,
+    opening,
     two_sites,
 )
 from tests.mirror.harness import contents, read_all, some_records, write
@@ -87,13 +83,14 @@ async def test_a_switchover_moves_everything_and_proves_it(tmp_path: Path) -> No
 async def test_the_journal_has_every_step_and_fits_its_own_hashes(tmp_path: Path) -> None:
     async with two_sites(tmp_path) as stage, mirrored(stage):
         result = await stage.run(plan_switchover(await stage.sites.look()), stage.sites)
-    entries = read_journal(Path(result.journal))
+        log = await stage.log(result.operation_id)
     steps = [OperationStep.DRAIN, OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY]
     told = [(event, step.value) for step in steps for event in ("started", "done")]
-    assert [entry.event for entry in entries] == ["planned", *(event for event, _ in told), FINISHED]
-    assert [entry.detail["step"] for entry in entries[1:-1]] == [step for _, step in told]
-    assert entries[-1].detail["verified"] is True
-    assert not is_unfinished(stage.journals, result.operation_id)
+    assert [entry.event for entry in log.entries] == ["planned", *(event for event, _ in told), "finished"]
+    assert [entry.detail["step"] for entry in log.entries[1:-1]] == [step for _, step in told]
+    assert log.entries[-1].detail["verified"] is True
+    standing = standing_of(log, now_ms())
+    assert (standing.state, [step.step for step in standing.steps]) == (OperationState.VERIFIED, steps)
 
 
 async def test_a_switchover_waits_for_the_mirror(tmp_path: Path) -> None:
@@ -268,20 +265,19 @@ async def test_an_operation_cut_before_the_groups_moved_is_gone_on_with(tmp_path
         async with mirrored(stage):
             pass
         await commit_group(stage.source, 41, 42)
-        cut = stage.journal()
-        cut.record("planned", {})
-        cut.record("started", {"step": OperationStep.FENCE.value})
+        cut = await stage.journal()
+        snapshot = await stage.sites.look()
+        await cut.record(Event.PLANNED, opening(plan_switchover(snapshot)).detail)
+        await cut.record(Event.STARTED, {"step": OperationStep.FENCE.value})
         await promote_link(stage.link, stage.target, cut.operation_id)
-        cut.close()
-        assert is_unfinished(stage.journals, cut.operation_id)
 
         snapshot = await stage.sites.look()
         assert reasons(plan_switchover(snapshot)) == {RefusalReason.LINK_NOT_RUNNING}
-        again = await stage.run(plan_switchover(mark_interrupted(snapshot, stage.journals)), stage.sites)
+        again = await stage.run(plan_switchover(await mark_interrupted(snapshot, stage.target)), stage.sites)
         assert again.verified, again.differences
         for at in PARTITIONS:
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
-        after = mark_interrupted(await stage.sites.look(), stage.journals)
+        after = await mark_interrupted(await stage.sites.look(), stage.target)
         assert reasons(plan_switchover(after)) == {RefusalReason.LINK_NOT_RUNNING}
 
 
@@ -322,11 +318,11 @@ async def test_an_operation_that_was_not_verified_is_gone_on_with(tmp_path: Path
         first = await stage.run(plan, stage.sites)
         assert not first.verified
         await commit_group(stage.source, 20, 30)
-        snapshot = mark_interrupted(await stage.sites.look(), stage.journals)
+        snapshot = await mark_interrupted(await stage.sites.look(), stage.target)
         again = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True)
         second = await stage.run(again, stage.sites)
         assert second.verified, second.differences
-        assert not mark_interrupted(await stage.sites.look(), stage.journals).interrupted
+        assert not (await mark_interrupted(await stage.sites.look(), stage.target)).interrupted
 
 
 async def test_of_two_operations_at_once_one_is_refused_or_not_verified(tmp_path: Path) -> None:

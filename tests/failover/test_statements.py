@@ -10,18 +10,9 @@ from hypothesis import strategies as st
 
 from failover.contact import SiteFinding
 from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
-from failover.plan import (
-    GateRefusal,
-    GroupMove,
-    GroupTotal,
-    MoveKind,
-    Operation,
-    OperationStep,
-    RefusalReason,
-    plan_failover,
-    plan_switchover,
-)
+from failover.plan import GateRefusal, GroupMove, GroupTotal, MoveKind, RefusalReason, plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+from failover.steps import Operation, OperationStep
 
 NOW_MS = 1_700_000_000_000
 SEEN_MS = NOW_MS - 9

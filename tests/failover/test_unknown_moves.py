@@ -12,8 +12,9 @@ from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.errors import NotMovable
-from failover.plan import GateRefusal, MoveKind, Operation, RefusalReason, plan_failover, plan_switchover
+from failover.plan import GateRefusal, MoveKind, RefusalReason, plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+from failover.steps import Operation
 from failover.verification import DifferenceKind
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, TOPIC, Stage, commit_group, mirrored, two_sites
 from tests.mirror.harness import make_topic, some_records, write

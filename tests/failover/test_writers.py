@@ -25,8 +25,11 @@ from broker.wire.vocabulary import TopicPartition
 from failover.errors import HookFailed, NotDrained, OperationUnderWay, StillFrozen
 from failover.freezing import Freezing, read_roles
 from failover.hooks import Hooks
+from failover.journal import Event
+from failover.journal_log import load_operations
 from failover.operation import OperationResult
-from failover.plan import OperationPlan, OperationStep, plan_failover, plan_switchover
+from failover.plan import OperationPlan, plan_failover, plan_switchover
+from failover.steps import OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
 from tests.failover.stage import PARTITIONS, RECORDS, Stage, mirrored, two_sites
 from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, wait_for_records, write
@@ -133,10 +136,9 @@ async def test_without_it_what_came_too_late_is_named_to_the_offset(tmp_path: Pa
 async def test_a_record_behind_the_fence_is_found_within_the_patience(tmp_path: Path) -> None:
     async with two_sites(tmp_path) as stage, mirrored(stage):
         plan = plan_switchover(await stage.sites.look())
-        journals = stage.journals
 
         async def write_late() -> None:
-            await eventually(lambda: _is_done(journals, OperationStep.FENCE), "the fence")
+            await eventually(lambda: _is_done(stage, OperationStep.FENCE), "the fence")
             await write(stage.source, PARTITIONS[1], some_records(7_000, 3))
             await make_topic(stage.source, "unmirrored", 1)
 
@@ -147,9 +149,9 @@ async def test_a_record_behind_the_fence_is_found_within_the_patience(tmp_path: 
         assert result.stranded == (StrandedRange(*PARTITIONS[1], RECORDS, RECORDS + 3, 3),)
 
 
-async def _is_done(journals: Path, step: OperationStep) -> bool:
-    lines = [line for journal in journals.glob("*.jsonl") for line in journal.read_text().splitlines()]
-    return any(f'"step":"{step}"' in line and '"event":"done"' in line for line in lines)
+async def _is_done(stage: Stage, step: OperationStep) -> bool:
+    logs = (await load_operations(stage.target)).values()
+    return any(entry.event == Event.DONE and entry.detail["step"] == step for log in logs for entry in log.entries)
 
 
 async def test_of_what_came_only_committed_records_count(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from broker.client.topics import NewTopic, create_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
-from failover.journal import read_journal
 from tests.interop.servers import ROOT, KafkaServer, wait_until
 from tests.ports import free_port
 
@@ -124,7 +123,7 @@ def test_switchover_between_two_kafkas_is_verified(cli: Cli) -> None:
     assert move["source_offset"] == READ
     translated = cli.json(f"offsets translate --topic {move['topic']} --partition 0 --offset {READ}")
     assert move["target_offset"] == translated["target_offset"]
-    events = [entry.event for entry in read_journal(Path(result["journal"]))]
+    events = [entry["event"] for entry in cli.json(f"operation show {result['operation_id']}")["entries"]]
     assert events[0] == "planned"
     assert events[-1] == "finished"
     again = cli.run("switchover --yes", 3)
@@ -164,11 +163,10 @@ def test_what_comes_behind_the_fence_is_exit_code_4_and_a_hook_keeps_it_out(cli:
 
 def write_behind_the_fence(cli: Cli, bootstrap: str) -> str:
     """Two records, as soon as the operation says that it has fenced -> their topic."""
-    journals = cli.folder / "var" / "operations"
 
     def is_fenced() -> bool:
-        lines = [line for journal in journals.glob("*.jsonl") for line in journal.read_text().splitlines()]
-        return any('"event":"done"' in line and '"step":"fence"' in line for line in lines)
+        running = cli.json("operation list --open")["items"]
+        return any(step["step"] == "fence" and step["done_at"] for one in running for step in one["steps"])
 
     wait_until(is_fenced, 60, "the fence")
     topic = (cli.folder / "farshore.toml").read_text().split('topics = ["')[1].split('"')[0]

@@ -9,11 +9,11 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,8 +113,12 @@ class Shell:
             os.close(terminal)
 
     @property
-    def journals(self) -> list[Path]:
-        return sorted((self.folder / "state" / "operations").glob("*.jsonl"))
+    def operations(self) -> list[str]:
+        found = json.loads(self.run("operation list -o json", ExitCode.DONE).stdout)["items"]
+        return [one["operation_id"] for one in found]
+
+    def shown(self, operation_id: str) -> Any:
+        return json.loads(self.run(f"operation show {operation_id} -o json", ExitCode.DONE).stdout)
 
 
 @pytest.fixture(scope="module")
@@ -174,16 +178,16 @@ def test_a_wrong_use_is_exit_code_2(shell: Shell) -> None:
 
 
 def test_a_dry_run_prints_a_plan_and_changes_nothing(shell: Shell) -> None:
-    before = shell.journals
+    before = shell.operations
     plan = json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)
     assert plan["operation"] == "switchover"
     assert plan["steps"] == ["freeze", "drain", "fence", "move_groups", "hand_over", "verify"]
     assert plan["refusals"] == []
-    assert shell.journals == before
+    assert shell.operations == before
 
 
 def test_a_refusal_is_exit_code_3_with_its_reason_and_hint(shell: Shell) -> None:
-    before = shell.journals
+    before = shell.operations
     refused = shell.run("failover --allow-data-loss --yes", ExitCode.REFUSED)
     assert "error: the source site east answers" in refused.stderr
     assert "hint: run `farshore switchover`" in refused.stderr
@@ -192,7 +196,7 @@ def test_a_refusal_is_exit_code_3_with_its_reason_and_hint(shell: Shell) -> None
     assert [refusal["reason"] for refusal in told["refusals"]] == ["source_answers"]
     dry = json.loads(shell.run("failover --allow-data-loss --dry-run -o json", ExitCode.REFUSED).stdout)
     assert [refusal["reason"] for refusal in dry["refusals"]] == ["source_answers"]
-    assert shell.journals == before
+    assert shell.operations == before
 
 
 def test_a_drill_is_ready_where_all_is_carried_and_names_what_is_not(shell: Shell) -> None:
@@ -201,7 +205,7 @@ def test_a_drill_is_ready_where_all_is_carried_and_names_what_is_not(shell: Shel
         process.communicate(timeout=DEADLINE_S)
         return process.returncode == ExitCode.DONE
 
-    before = shell.journals
+    before = shell.operations
     wait_until(ready, DEADLINE_S, "a drill without findings")
     (found,) = json.loads(shell.run("drill -o json", ExitCode.DONE).stdout)["items"]
     assert (found["link"], found["is_ready"], found["findings"]) == ("east-west", True, [])
@@ -212,11 +216,11 @@ def test_a_drill_is_ready_where_all_is_carried_and_names_what_is_not(shell: Shel
     assert max(map(len, told.splitlines())) <= 120
     assert "there is no such link" in shell.run("drill --from west", ExitCode.USAGE).stderr
     assert "no site" in shell.run("drill --to nowhere", ExitCode.USAGE).stderr
-    assert shell.journals == before
+    assert shell.operations == before
 
 
 def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
-    before = shell.journals
+    before = shell.operations
     refused = shell.run("switchover -o json", ExitCode.REFUSED)
     assert "--yes" in refused.stderr
     document = json.loads(refused.stdout)
@@ -235,39 +239,39 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
         "unanswered_at": None,
         "fastest_per_s": None,
     }
-    assert shell.journals == before
+    assert shell.operations == before
 
 
 def test_a_no_at_the_terminal_changes_nothing(shell: Shell) -> None:
-    before = shell.journals
+    before = shell.operations
     assert shell.answered("switchover", b"n\n") == ExitCode.REFUSED
-    assert shell.journals == before
+    assert shell.operations == before
 
 
 def test_a_group_that_is_not_there_is_refused_and_an_empty_name_is_a_wrong_use(shell: Shell) -> None:
-    before = shell.journals
+    before = shell.operations
     refused = shell.run("switchover --group nope --yes", ExitCode.REFUSED)
     assert "the group nope has no committed offset" in refused.stderr
     assert "farshore group list" in refused.stderr
     for option in ("--group", "--leave-group"):
         wrong = shell.run(f"switchover {option}= --yes", ExitCode.USAGE)
         assert "no name of a group" in wrong.stderr
-    assert shell.journals == before
+    assert shell.operations == before
 
 
 def test_a_datetime_without_a_zone_is_refused(shell: Shell) -> None:
-    before = shell.journals
+    before = shell.operations
     refused = shell.run(
         "failover --to-datetime 2013-06-01T00:00:00 --allow-data-loss --even-if-source-answers --yes", ExitCode.USAGE
     )
     assert "names no time zone" in refused.stderr
     for text in ("", "1960-01-01T00:00:00Z"):
         shell.run(f"failover --to-datetime={text} --dry-run", ExitCode.USAGE)
-    assert shell.journals == before
+    assert shell.operations == before
 
 
 def test_ctrl_c_while_it_drains_is_exit_code_130_and_leaves_the_link_running(shell: Shell) -> None:
-    before = shell.journals
+    before = shell.operations
     operation = shell.start("switchover --yes")
     wait_until(lambda: _draining(shell, before), DEADLINE_S, "the drain to start")
     operation.send_signal(signal.SIGINT)
@@ -282,32 +286,80 @@ def role_of_east(shell: Shell) -> tuple[str, int]:
     return row["role"], row["epoch"]
 
 
-def test_a_switchover_that_is_killed_while_it_drains_leaves_a_freeze_that_is_said(own_shell: Shell) -> None:
-    operation = own_shell.start("switchover --yes")
-    wait_until(lambda: _draining(own_shell, []), DEADLINE_S, "the drain to start")
+def kill_while_it_drains(shell: Shell) -> str:
+    """-> the operation, which nobody carries on."""
+    before = shell.operations
+    operation = shell.start("switchover --yes --reason maintenance")
+    wait_until(lambda: _draining(shell, before), DEADLINE_S, "the drain to start")
     operation.kill()
     operation.communicate(timeout=DEADLINE_S)
+    (operation_id,) = [one for one in shell.operations if one not in before]
+    return operation_id
+
+
+def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_another_folder(own_shell: Shell) -> None:
+    operation_id = kill_while_it_drains(own_shell)
     assert role_of_east(own_shell) == ("frozen", 1)
     said = own_shell.run("switchover --dry-run", ExitCode.DONE).stdout
     assert "east is frozen already, since switchover-east-west-" in " ".join(said.split())
-    own_shell.run("site thaw --site east --yes", ExitCode.DONE)
+    refused = own_shell.run("switchover --yes", ExitCode.REFUSED)
+    assert operation_id in refused.stderr
+    assert "nothing was changed" in refused.stderr
+    told = own_shell.run(f"operation show {operation_id}", ExitCode.DONE).stdout
+    assert "reason: maintenance" in told
+    assert max(map(len, told.splitlines())) <= 80
+    config = own_shell.folder / "farshore.toml"
+    config.write_text(config.read_text().replace('state_dir = "state"', 'state_dir = "elsewhere"'))
+    waited = own_shell.run(f"operation wait {operation_id}", ExitCode.ERROR)
+    assert f"farshore operation resume {operation_id}" in waited.stderr
+    own_shell.run(f"operation resume {operation_id} --dry-run", ExitCode.DONE)
+    result = json.loads(own_shell.run(f"operation resume {operation_id} --yes -o json", ExitCode.DONE).stdout)
+    assert (result["operation_id"], result["verified"]) == (operation_id, True)
+    assert own_shell.operations == [operation_id]
+    events = [entry["event"] for entry in own_shell.shown(operation_id)["entries"]]
+    assert (events[0], events[-1], events.count("taken_up")) == ("planned", "finished", 1)
+
+
+def test_a_switchover_that_is_killed_while_it_drains_is_aborted(own_shell: Shell) -> None:
+    operation_id = kill_while_it_drains(own_shell)
+    planned = json.loads(own_shell.run(f"operation abort {operation_id} --dry-run -o json", ExitCode.DONE).stdout)
+    assert role_of_east(own_shell) == ("frozen", 1)
+    done = json.loads(own_shell.run(f"operation abort {operation_id} --yes -o json", ExitCode.DONE).stdout)
+    assert done == planned
+    assert [(one["kind"], one["stays"]) for one in done["items"]] == [("link_runs", False), ("source_thawed", False)]
     assert role_of_east(own_shell) == ("active", 2)
+    own_shell.run(f"operation wait {operation_id}", ExitCode.REFUSED)
+    own_shell.run("switchover --yes", ExitCode.DONE)
 
 
-def _draining(shell: Shell, before: list[Path]) -> bool:
-    return any('"step":"drain"' in journal.read_text() for journal in shell.journals if journal not in before)
+def _draining(shell: Shell, before: list[str]) -> bool:
+    return any(shell.shown(one)["step"] == "drain" for one in shell.operations if one not in before)
 
 
 def test_a_switchover_that_is_verified_is_exit_code_0_with_its_document(own_shell: Shell) -> None:
-    started = time.time()
     result = json.loads(own_shell.run("switchover --yes -o json", ExitCode.DONE).stdout)
     assert result["verified"] is True
     assert result["differences"] == []
     assert (result["stranded"], result["source_role"]["role"]) == ([], "standby")
     assert [(loss["certainty"], loss["records"]) for loss in result["losses"]] == [("exact", 0)]
-    journal = own_shell.folder / result["journal"]
-    assert journal in own_shell.journals
-    assert journal.stat().st_mtime >= started - 1
+    assert own_shell.operations == [result["operation_id"]]
+    shown = own_shell.shown(result["operation_id"])
+    assert (shown["state"], shown["source"], shown["target"], shown["links"]) == (
+        "verified",
+        "east",
+        "west",
+        ["east-west"],
+    )
+    assert [step["step"] for step in shown["steps"]] == [
+        "freeze",
+        "drain",
+        "fence",
+        "move_groups",
+        "hand_over",
+        "verify",
+    ]
+    own_shell.run(f"operation wait {result['operation_id']} --timeout 5s", ExitCode.DONE)
+    assert "has ended" in own_shell.run(f"operation resume {result['operation_id']} --yes", ExitCode.REFUSED).stderr
     again = own_shell.run("switchover --yes --link east-west", ExitCode.REFUSED)
     assert "already moved" in again.stderr
     assert "farshore link resume" in again.stderr

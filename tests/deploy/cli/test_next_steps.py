@@ -12,7 +12,7 @@ from deploy.cli.failover_tables import headline, stranded_line, summary
 from deploy.cli.next_steps import links_back, next_steps
 from failover.losses import Certainty, LossTotal
 from failover.operation import OperationResult
-from failover.plan import Operation
+from failover.steps import Operation
 from failover.stranded import StrandedRange
 from mirror.link import Link
 from mirror.status import LinkCondition
@@ -20,7 +20,7 @@ from mirror.status import LinkCondition
 LINK = Link("there", Site("east", "e:1"), Site("west", "w:1"), ("flights", r"a\.b"), groups=(".*",))
 BACK = replace(LINK, name="back", source=LINK.target, target=LINK.source)
 LOSS = LossTotal(0, 0, 0, Certainty.EXACT)
-MOVED = OperationResult("op", Operation.SWITCHOVER, LINK.name, "east", "west", True, 1.0, (), (), (), "op.jsonl", LOSS)
+MOVED = OperationResult("op", Operation.SWITCHOVER, LINK.name, "east", "west", True, 1.0, (), (), (), LOSS)
 LOST = replace(MOVED, operation=Operation.FAILOVER)
 RESUME = "link resume --link there"
 SEEN_AT_MS = 1_700_000_000_000
@@ -41,11 +41,12 @@ def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
 
 
 def test_a_lost_source_that_could_refuse_writes_is_to_do_so_before_a_producer_comes() -> None:
-    steps = next_steps(LOST, LINK, (BACK,), {}, takes_writes=True)
+    steps = next_steps(replace(LOST, takes_writes=True), LINK, (BACK,), {})
     assert steps[1].command == "farshore site standby --site east"
-    of_some = next_steps(LOST, LINK, (BACK,), {}, takes_writes=True, topics=["flights", "o-.*"])
+    of_some = next_steps(replace(LOST, takes_writes=True, moved_topics=("flights", "o-.*")), LINK, (BACK,), {})
     assert "farshore site standby --site east --topic flights --topic 'o-.*'" in [step.command for step in of_some]
-    assert all("standby" not in step.command for step in next_steps(MOVED, LINK, (BACK,), {}, takes_writes=True))
+    moved = next_steps(replace(MOVED, takes_writes=True), LINK, (BACK,), {})
+    assert all("standby" not in step.command for step in moved)
 
 
 def test_what_is_stranded_is_told_before_anything_is_started() -> None:

@@ -1,0 +1,260 @@
+"""`farshore operation`: switchovers and failovers, as the journals at their targets have them, from any machine."""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from broker.base.clock import SystemClock
+from broker.base.documents import iso_time, to_document
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from deploy.cli.failover import now_ms, tell_results
+from deploy.cli.failover_tables import WIDTH
+from deploy.cli.parameters import Duration
+from deploy.cli.terminal import (
+    AppContext,
+    CommandRefused,
+    ExitCode,
+    Output,
+    confirm_plan,
+    dry_run_option,
+    emit,
+    output_option,
+    run_async,
+    yes_option,
+)
+from failover.contact import CLIENT_ID
+from failover.errors import FailoverError
+from failover.journal import OperationLog
+from failover.journal_log import load_operations
+from failover.planning import enter_sites, this_process
+from failover.sites import Sites
+from failover.standing import (
+    OPEN_STATES,
+    OperationStanding,
+    OperationState,
+    intent_of,
+    results_of,
+    standing_of,
+    told_standing,
+    way_on,
+)
+from failover.taking_up import AbortFinding, abort, plan_abort, resume
+from mirror.api import STATUS_LIMITS
+
+LIST_COLUMNS = ("operation_id", "state", "step", "started_at", "who")
+STEP_COLUMNS = ("step", "started_at", "done_at")
+FINDING_COLUMNS = ("kind", "subject", "stays", "command")
+LOOK_AGAIN_S = 1.0
+EXIT_CODES: Mapping[OperationState, ExitCode] = {
+    OperationState.VERIFIED: ExitCode.DONE,
+    OperationState.STRANDED: ExitCode.FINDINGS,
+    OperationState.GIVEN_UP: ExitCode.REFUSED,
+    OperationState.ABORTED: ExitCode.REFUSED,
+}
+"""Of an operation that has ended; of any other end: 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An operation, and the site whose journal has it."""
+
+    site: Site
+    log: OperationLog
+
+    def standing(self) -> OperationStanding:
+        return standing_of(self.log, now_ms())
+
+
+@click.group("operation")
+def operation_group() -> None:
+    """Switchovers and failovers: list, show, wait, resume, abort; from any machine."""
+
+
+def _one(command: Any) -> Any:
+    for option in (click.pass_obj, output_option, click.argument("operation_id", metavar="OPERATION")):
+        command = option(command)
+    return command
+
+
+@operation_group.command("list")
+@click.option("--site", "names", multiple=True, metavar="SITE", help="Only those to this site; may be given again.")
+@click.option("--open", "only_open", is_flag=True, help="Only those that have not ended.")
+@output_option
+@click.pass_obj
+def list_command(context: AppContext, names: Sequence[str], only_open: bool, output: str) -> None:
+    """All operations that the sites of the file know of, the newest first."""
+    found = run_async(_search([context.site(name) for name in names] or _targets(context)))
+    standings = sorted((one.standing() for one in found), key=lambda one: one.started_at_ms, reverse=True)
+    emit([one for one in standings if one.state in OPEN_STATES or not only_open], output, columns=LIST_COLUMNS)
+
+
+@operation_group.command("show")
+@_one
+def show_command(context: AppContext, operation_id: str, output: str) -> None:
+    """What was asked for, by whom, which steps were taken when, and how it ended."""
+    _show(run_async(_find(context, operation_id)), output)
+
+
+@operation_group.command("wait")
+@click.option("--timeout", "timeout_ms", type=Duration(1_000), help="How long, at most; then exit code 5.")
+@_one
+def wait_command(context: AppContext, operation_id: str, timeout_ms: int | None, output: str) -> None:
+    """Wait until an operation has ended, and show it.
+
+    Exit code: that of the operation; 3 where it was given up or aborted; 1 where nobody carries it on; 5 when the time
+    is over and it is under way still.
+    """
+    found = run_async(_wait(context, operation_id, timeout_ms))
+    _show(found, output)
+    standing = found.standing()
+    if standing.state in OPEN_STATES:
+        click.echo(f"hint: {way_on(standing)}", err=True)
+    if standing.state is OperationState.UNDER_WAY:
+        raise SystemExit(ExitCode.TIMED_OUT)
+    raise SystemExit(EXIT_CODES.get(standing.state, ExitCode.ERROR))
+
+
+@operation_group.command("resume")
+@yes_option
+@dry_run_option("how it stands")
+@_one
+def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: bool, output: str) -> None:
+    """Bring an operation to its end that was cut short, on whichever machine. Exit code: as of the command itself."""
+
+    async def main() -> int:
+        async with AsyncExitStack() as stack:
+            found = await _find(context, operation_id)
+            if dry_run:
+                _show(found, output)
+                return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
+            sites = await _enter(stack, context, found.log)
+            confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Go on with it?")
+            results = await resume(found.log, sites, context.hooks(), this_process())
+            return await tell_results(context, sites, results, output)
+
+    raise SystemExit(run_async(main()))
+
+
+@operation_group.command("abort")
+@yes_option
+@dry_run_option("what would be undone, and what would stay")
+@_one
+def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bool, output: str) -> None:
+    """End an operation that was cut short, undo what can be undone, and list what stays changed.
+
+    Exit code 0: nothing stays changed. 4: something does.
+    """
+
+    async def main() -> int:
+        async with AsyncExitStack() as stack:
+            found = await _find(context, operation_id)
+            sites = await _enter(stack, context, found.log)
+            findings = await plan_abort(found.log, sites)
+            if not dry_run:
+                _tell_findings(findings)
+                confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Abort it?")
+                findings = await abort(found.log, sites, context.hooks(), this_process())
+            emit(list(findings), output, columns=FINDING_COLUMNS, title="would be" if dry_run else operation_id)
+            return ExitCode.FINDINGS if any(finding.stays for finding in findings) else ExitCode.DONE
+
+    raise SystemExit(run_async(main()))
+
+
+def _tell_findings(findings: Iterable[AbortFinding]) -> None:
+    for finding in findings:
+        stays = "stays" if finding.stays else "undone, or never done"
+        click.echo(f"{finding.kind} {finding.subject}: {stays}", err=True)
+
+
+def _targets(context: AppContext) -> list[Site]:
+    return list({link.target.name: link.target for link in context.links()}.values())
+
+
+async def _search(sites: Sequence[Site]) -> list[Found]:
+    """All that these sites keep; one that does not answer is noted on stderr."""
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(_of_site(site)) for site in sites]
+    answers = [task.result() for task in asked]
+    failures = [answer for answer in answers if isinstance(answer, FarshoreError)]
+    for failure in failures:
+        click.echo(f"note: its operations are not known: {failure}", err=True)
+    if failures and len(failures) == len(sites):
+        raise failures[0]
+    return [found for answer in answers if isinstance(answer, list) for found in answer]
+
+
+async def _of_site(site: Site) -> list[Found] | FarshoreError:
+    try:
+        async with Cluster(site, client_id=CLIENT_ID, limits=STATUS_LIMITS) as target:
+            return [Found(site, log) for log in (await load_operations(target)).values()]
+    except FarshoreError as error:
+        return error
+
+
+async def _find(context: AppContext, operation_id: str) -> Found:
+    for found in await _search(_targets(context)):
+        if found.log.operation_id == operation_id:
+            return found
+    raise CommandRefused(
+        f"no site that answers knows the operation {operation_id}", "`farshore operation list`", ExitCode.USAGE
+    )
+
+
+async def _wait(context: AppContext, operation_id: str, timeout_ms: int | None) -> Found:
+    clock = SystemClock()
+    deadline_s = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
+    while True:
+        found = await _find(context, operation_id)
+        is_over = deadline_s is not None and clock.monotonic() >= deadline_s
+        if found.standing().state is not OperationState.UNDER_WAY or is_over:
+            return found
+        await clock.sleep(LOOK_AGAIN_S)
+
+
+async def _enter(stack: AsyncExitStack, context: AppContext, log: OperationLog) -> list[Sites]:
+    """Both sites of each of its links, as this machine's file has them. Raises FailoverError where it has others."""
+    intent = intent_of(log)
+    links = [context.link(name) for name in intent.links]
+    for link in links:
+        if (link.source.name, link.target.name) != (intent.source, intent.target):
+            here = f"{link.source.name} to {link.target.name}"
+            raise FailoverError(
+                f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
+                hint="use the file that the operation was begun with",
+            )
+    return [await enter_sites(stack, link, intent.groups, now_ms) for link in links]
+
+
+def _show(found: Found, output: str) -> None:
+    standing, log = found.standing(), found.log
+    if output != Output.TABLE:
+        entries = [
+            {"at_ms": entry.at_ms, "event": entry.event, "detail": entry.detail, "hash": entry.hash()}
+            for entry in log.entries
+        ]
+        emit({**to_document(standing), "step": standing.step, "site": found.site.name, "entries": entries}, output)
+        return
+    lines = [
+        f"{standing.operation_id}: {standing.state.value.replace('_', ' ')}",
+        f"{standing.operation} of {', '.join(standing.links)}: {standing.source} -> {standing.target}",
+        f"by {standing.who}, begun {iso_time(standing.started_at_ms)}, last heard of {iso_time(standing.heard_at_ms)}",
+    ]
+    lines += [f"reason: {standing.reason}"] if standing.reason else []
+    lines += [f"error: {standing.error}"] if standing.error else []
+    for result in results_of(log):
+        verdict = "verified" if result["verified"] else f"NOT VERIFIED, {len(result['differences'])} differences"
+        lines.append(f"{result['link']}: {verdict}; {len(result['moves'])} offsets of groups")
+    for line in lines:
+        click.echo(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False))
+    emit(list(standing.steps), output, columns=STEP_COLUMNS)
+    if standing.state in OPEN_STATES:
+        click.echo(textwrap.fill(f"next: {way_on(standing)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False))

@@ -1,0 +1,49 @@
+"""What an operator asked for, as a value that another machine can take up: verb, links, choices, consents, reason."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from failover.limits import DRAIN_TIMEOUT_S
+from failover.steps import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """`links`: by name, in the order of the file. `groups`: only these; empty: all that the links select.
+
+    `timestamp_ms` (Unix time): groups go on there, instead of by the offset map. `freezes`: writes at the source stop
+    before the drain, which takes `drain_timeout_s` at most; a failover has neither. `whole_site`: to all its topics.
+    """
+
+    operation: Operation
+    links: tuple[str, ...]
+    source: str
+    target: str
+    groups: tuple[str, ...] = ()
+    left_groups: tuple[str, ...] = ()
+    set_back_groups: tuple[str, ...] = ()
+    timestamp_ms: int | None = None
+    allow_data_loss: bool = False
+    even_if_source_answers: bool = False
+    even_if_source_partly_there: bool = False
+    freezes: bool = True
+    whole_site: bool = False
+    drain_timeout_s: float = DRAIN_TIMEOUT_S
+    reason: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it; `read_intent` reads it."""
+        return dataclasses.asdict(self)
+
+
+def read_intent(document: Mapping[str, Any]) -> Intent:
+    """Raises KeyError, TypeError, ValueError where it is none."""
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+    }
+    values["operation"] = Operation(values["operation"])
+    return Intent(**values)

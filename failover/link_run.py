@@ -1,0 +1,240 @@
+"""The steps of a switchover or failover that each of its links takes. Every one may be repeated: draining only waits,
+fencing again raises the epoch again, a committed offset is committed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError, KafkaError
+from broker.client.groups import commit_offsets
+from broker.client.model import CommittedOffset
+from broker.wire.vocabulary import TopicPartition
+from failover.counting import count_losses, with_edges
+from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
+from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, QUIET_S, TAKEN_OVER_S
+from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
+from failover.plan import GroupMove, OperationPlan, active_at_source, not_movable, plan_moves
+from failover.sites import Sites
+from failover.snapshot import Snapshot
+from failover.steps import Operation, OperationStep
+from failover.stranded import StrandedRange, stranded_ranges
+from failover.verification import (
+    VerificationDifference,
+    unfenced,
+    verify_ends,
+    verify_groups,
+    verify_own,
+    verify_readers,
+)
+from mirror.api import promote_link, read_entries
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMove:
+    """One link that is to be moved, and how. `moves`: those of its groups that an earlier run of the operation has
+    decided on, after a drain or for good; `are_moved`: and made.
+    """
+
+    plan: OperationPlan
+    sites: Sites
+    moves: tuple[GroupMove, ...] | None = None
+    are_moved: bool = False
+
+
+class LinkRun:
+    """What the steps of one link have found so far."""
+
+    def __init__(self, move: LinkMove, operation_id: str, drain_timeout_s: float) -> None:
+        self.plan = move.plan
+        self.sites = move.sites
+        self.snapshot = move.plan.snapshot
+        self.moves: tuple[GroupMove, ...] = move.plan.moves if move.moves is None else move.moves
+        self.differences: tuple[VerificationDifference, ...] = ()
+        self.stranded: tuple[StrandedRange, ...] = ()
+        self.unfenced: dict[str, str] = {}
+        self._move = move
+        self._operation_id = operation_id
+        self._drain_timeout_s = drain_timeout_s
+        self._fenced_at_s = 0.0
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether an earlier run of this operation fenced the link."""
+        seen = self.plan.snapshot
+        return (seen.link_state, seen.operation_id) == ("promoted", self._operation_id)
+
+    async def take(self, step: OperationStep) -> None:
+        plan = self.plan
+        match step:
+            case OperationStep.DRAIN if self.is_promoted:  # it was drained before that
+                return
+            case OperationStep.DRAIN:
+                self.snapshot = await drain(self.sites, self._drain_timeout_s)
+                if reading := active_at_source(self.snapshot.groups):
+                    raise GroupsRead([refusal.subject for refusal in reading])
+                self.moves = tuple(plan_moves(self.snapshot, plan.set_back_groups))
+                if refused := not_movable(self.moves, plan.left_groups):
+                    raise NotMovable([refusal.subject for refusal in refused])
+            case OperationStep.FENCE:
+                await self._fence()
+            case OperationStep.MOVE_GROUPS:
+                if plan.by_offset_map and self._move.moves is None:
+                    self.moves = tuple(plan_moves(self.snapshot, plan.set_back_groups))
+                if not self._move.are_moved:
+                    await move_groups(self.sites, self.moves)
+            case OperationStep.VERIFY:
+                verifying = partial(verify, plan, self.sites, self.snapshot, self.moves, self._operation_id)
+                self.differences = (*self.differences, *await patiently(verifying))
+                if plan.operation is Operation.SWITCHOVER and self.sites.source is not None:
+                    await self._watch_late_writes(self.sites.source)
+
+    def moves_document(self) -> list[dict[str, Any]]:
+        """For the journal: what another machine goes on with."""
+        return [asdict(move) for move in self.moves]
+
+    async def _fence(self) -> None:
+        plan, sites = self.plan, self.sites
+        await patiently(lambda: _refuse_other(plan, sites))
+        fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id))
+        self._fenced_at_s = asyncio.get_running_loop().time()
+        self.differences = tuple(
+            unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
+        )
+        self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
+        self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
+        self.snapshot = await patiently(lambda: _look(plan.operation, sites))
+
+    async def _watch_late_writes(self, source: Cluster) -> None:
+        """Where nobody refuses them, they are waited for: who writes now and then was quiet while it was drained."""
+        if not self.plan.freezing.is_enforced:
+            left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
+            await asyncio.sleep(max(0.0, left_s))
+        self.stranded = await patiently(partial(stranded_ranges, self.sites.link, source, self.snapshot))
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Asked again while brokers take over from one that went: what may be repeated. Raises ClientError."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + TAKEN_OVER_S
+    while True:
+        try:
+            return await ask()
+        except ClientError as error:
+            if not error.retriable or loop.time() > deadline:
+                raise
+        await asyncio.sleep(DRAIN_POLL_S)
+
+
+async def drain(sites: Sites, timeout_s: float) -> Snapshot:
+    """Wait until the mirror has everything and the source has been quiet for QUIET_S.
+
+    A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    quiet_since: float | None = None
+    ends: tuple[int | None, ...] = ()
+    while True:
+        try:
+            snapshot = await sites.look()
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            if loop.time() > deadline:
+                text = f"after {timeout_s:.0f} s it is not known whether everything is mirrored: {error}"
+                raise NotDrained(f"{text}; nothing was changed", hint=error.hint) from error
+            quiet_since, ends = None, ()
+            await asyncio.sleep(DRAIN_POLL_S)
+            continue
+        behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+        now_ends = tuple(view.source_end for view in snapshot.partitions)
+        drained = behind.certainty is Certainty.EXACT and not behind.offsets
+        if now_ends != ends or not drained:
+            quiet_since, ends = None, now_ends
+        elif quiet_since is None:
+            quiet_since = loop.time()
+        if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
+            return snapshot
+        if loop.time() > deadline:
+            raise NotDrained(
+                f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
+                f"after {timeout_s:.0f} s; nothing was changed"
+                if behind.offsets
+                else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
+                hint="stop the producers at the source, see `farshore status`, then try again",
+            )
+        await asyncio.sleep(DRAIN_POLL_S)
+
+
+async def _look(operation: Operation, sites: Sites) -> Snapshot:
+    return await (sites.look_past_source() if operation is Operation.FAILOVER else sites.look())
+
+
+async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
+    """Commit each group's offsets at the target, all of a group in one request."""
+    by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for move in moves:
+        if move.commits and move.target_offset is not None:
+            at = TopicPartition(move.target_topic, move.partition)
+            by_group.setdefault(move.group, {})[at] = CommittedOffset(move.target_offset, move.metadata)
+    for group, offsets in by_group.items():
+        with suppress(KafkaError):  # a consumer has come, say: the others are moved, and the check finds this one
+            await commit_offsets(sites.target, group, offsets)
+
+
+async def verify(
+    plan: OperationPlan, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...], operation_id: str
+) -> tuple[VerificationDifference, ...]:
+    """Look again: what was promised must be what is there."""
+    after = await _look(plan.operation, sites)
+    differences = [*verify_own(after, operation_id), *verify_groups(after, moves, plan.left_groups)]
+    if plan.operation is Operation.SWITCHOVER and sites.source is not None:
+        differences += verify_readers(after)
+        was_moved_before = plan.snapshot.link_state == "promoted"
+        differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
+    return tuple(differences)
+
+
+async def _refuse_other(plan: OperationPlan, sites: Sites) -> None:
+    """Raise OperationUnderWay where the link was moved, or resumed, since the plan was made."""
+    run = (await read_entries(sites.link, sites.target)).run
+    state, operation_id = (run.state.value, run.operation_id) if run else ("running", "")
+    if (state, operation_id) != (plan.snapshot.link_state, plan.snapshot.operation_id):
+        raise OperationUnderWay(
+            f"since the plan was made, {operation_id or 'another operation'} set the link {sites.link.name} to {state}",
+            hint="look again with --dry-run",
+        )
+
+
+def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:
+    """The target's ends as the mirror left them, where applications may have written there since an earlier run."""
+    if not was_moved_before:
+        return snapshot
+    return replace(
+        snapshot,
+        partitions=tuple(
+            view if view.mirrored_target_next is None else replace(view, target_end=view.mirrored_target_next)
+            for view in snapshot.partitions
+        ),
+    )
+
+
+async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+    """What the target lacks, counted, and with first and last timestamps, where the source can still be read."""
+    losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+    if sites.source is None:
+        return losses
+    shared = {TopicPartition(view.topic, view.partition) for view in snapshot.partitions if view.has_local_writers}
+    counted = await count_losses(sites.source, losses, shared)
+    dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
+    edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
+    return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)

@@ -1,0 +1,75 @@
+"""From what was asked for to a plan per link: both sites called, looked at, and judged."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from broker.client.cluster import Cluster
+from broker.client.fanout import both
+from failover.contact import CLIENT_ID, reach
+from failover.freezing import Freezing, read_roles
+from failover.hooks import Hooks
+from failover.intent import Intent
+from failover.link_run import LinkMove
+from failover.operation import mark_interrupted
+from failover.plan import plan_failover, plan_switchover
+from failover.sites import Sites
+from failover.steps import Operation
+from failover.to_datetime import moves_to
+from mirror.api import Link
+
+
+def this_process() -> str:
+    """Who carries an operation on, as other operators are told."""
+    return f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
+
+
+async def enter_sites(stack: AsyncExitStack, link: Link, groups: tuple[str, ...], now_ms: Callable[[], int]) -> Sites:
+    """Both clusters, called at the same time; the source is None when none of its brokers lets it be asked.
+
+    Raises ClientError where the target does not answer: nothing can be planned then, nor any journal be read.
+    """
+    target = Cluster(link.target, client_id=CLIENT_ID)
+    _, (source, answers) = await both(stack.enter_async_context(target), reach(stack, link.source, now_ms))
+    return Sites(link, source, target, groups, now_ms, answers)
+
+
+async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
+    """Look, and say what would be done. Raises ClientError, MirrorError, JournalDamaged."""
+    if intent.operation is Operation.SWITCHOVER:
+        freezing = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
+        snapshot = await mark_interrupted(await sites.look(), sites.target)
+        plan = plan_switchover(
+            snapshot,
+            left_groups=intent.left_groups,
+            set_back_groups=intent.set_back_groups,
+            freezing=replace(freezing, freezes=intent.freezes, hooks=hooks),
+        )
+        return LinkMove(plan, sites)
+    snapshot = await mark_interrupted(await sites.look_past_source(), sites.target)
+    sites = sites.as_found(snapshot)
+    moves = None
+    if intent.timestamp_ms is not None:
+        moves = await moves_to(snapshot, sites.target, intent.timestamp_ms)
+    plan = plan_failover(
+        snapshot,
+        allow_data_loss=intent.allow_data_loss,
+        even_if_source_answers=intent.even_if_source_answers,
+        even_if_source_partly_there=intent.even_if_source_partly_there,
+        moves=moves,
+        left_groups=intent.left_groups,
+        set_back_groups=intent.set_back_groups,
+        freezing=await _freezing_source(sites, hooks, intent.whole_site),
+    )
+    return LinkMove(plan, sites)
+
+
+async def _freezing_source(sites: Sites, hooks: Hooks, whole_site: bool) -> Freezing:
+    """A source that is left becomes the standby site, as far as it is there."""
+    roles = await read_roles(sites.link, sites.source, sites.target, whole_site=whole_site, even_without_source=True)
+    return replace(roles, freezes=True, hooks=replace(hooks, freeze=(), thaw=()))

@@ -1,0 +1,186 @@
+"""How an operation stands, as its journal says it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from broker.wire.site_role import SiteStanding
+from failover.errors import OperationUnderWay
+from failover.intent import Intent, read_intent
+from failover.journal import Event, OperationLog
+from failover.limits import UNHEARD_S
+from failover.plan import GroupMove, MoveKind
+from failover.steps import BEFORE_FENCE, OperationStep
+
+
+class OperationState(StrEnum):
+    """Of the first two nobody knows yet how they end; the others are for good."""
+
+    UNDER_WAY = "under_way"
+    CUT_SHORT = "cut_short"
+    """Nobody carries it on: it is to be resumed, or aborted."""
+    VERIFIED = "verified"
+    STRANDED = "stranded"
+    """Verified, and records came to the source after the fence; or a hook failed behind it."""
+    NOT_VERIFIED = "not_verified"
+    GIVEN_UP = "given_up"
+    ABORTED = "aborted"
+    DAMAGED = "damaged"
+
+
+OPEN_STATES = frozenset({OperationState.UNDER_WAY, OperationState.CUT_SHORT})
+
+
+@dataclass(frozen=True, slots=True)
+class StepStanding:
+    """One step, as it was last begun; `done_at_ms` None: it has not ended."""
+
+    step: str
+    started_at_ms: int
+    done_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationStanding:
+    """`who` carries it on, or did so last, and was heard of at `heard_at_ms` (that machine's clock). `error`: why it
+    was cut short or given up.
+    """
+
+    operation_id: str
+    state: OperationState
+    operation: str
+    links: tuple[str, ...]
+    source: str
+    target: str
+    who: str
+    reason: str
+    started_at_ms: int
+    heard_at_ms: int
+    ended_at_ms: int | None
+    steps: tuple[StepStanding, ...]
+    error: str = ""
+
+    @property
+    def step(self) -> str:
+        """The last one that was begun."""
+        return self.steps[-1].step if self.steps else ""
+
+
+def intent_of(log: OperationLog) -> Intent:
+    """What was asked for. Raises JournalDamaged."""
+    return read_intent(log.whole().entries[0].detail["intent"])
+
+
+def role_before(log: OperationLog) -> SiteStanding | None:
+    """The source's role when the operation began; None: it had none, or nobody could tell."""
+    configs = log.entries[0].detail.get("role_before")
+    return None if configs is None else SiteStanding.of(configs)
+
+
+def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
+    """`now_ms`: this machine's clock; a lease is heard of by two clocks, so that only a long silence says something."""
+    events = [entry.event for entry in log.entries]
+    details = [entry.detail for entry in log.entries]
+    intent = read_intent(details[0]["intent"]) if details and "intent" in details[0] else None
+    who = next((str(detail["who"]) for detail in reversed(details) if "who" in detail), "")
+    heard_at_ms = max(log.entries[-1].at_ms if log.entries else 0, log.lease.at_ms if log.lease else 0)
+    error = next((str(detail["error"]) for detail in reversed(details) if "error" in detail), "")
+    state = _state(log, events, is_heard=now_ms - heard_at_ms < UNHEARD_S * 1000)
+    return OperationStanding(
+        operation_id=log.operation_id,
+        state=state,
+        operation=intent.operation.value if intent else "",
+        links=intent.links if intent else (),
+        source=intent.source if intent else "",
+        target=intent.target if intent else "",
+        who=who,
+        reason=intent.reason if intent else "",
+        started_at_ms=log.entries[0].at_ms if log.entries else 0,
+        heard_at_ms=heard_at_ms,
+        ended_at_ms=log.entries[-1].at_ms if state not in OPEN_STATES and log.entries else None,
+        steps=_steps(log),
+        error=log.damage or (error if state in (OperationState.CUT_SHORT, OperationState.GIVEN_UP) else ""),
+    )
+
+
+def _state(log: OperationLog, events: list[str], *, is_heard: bool) -> OperationState:
+    if log.damage or not events:
+        return OperationState.DAMAGED
+    if Event.FINISHED in events:
+        detail = log.entries[events.index(Event.FINISHED)].detail
+        if not detail["verified"]:
+            return OperationState.NOT_VERIFIED
+        return OperationState.STRANDED if detail["has_findings"] else OperationState.VERIFIED
+    if Event.ABORTED in events:
+        return OperationState.ABORTED
+    if Event.GIVEN_UP in events:
+        return OperationState.GIVEN_UP
+    return OperationState.UNDER_WAY if is_heard and events[-1] != Event.CUT_SHORT else OperationState.CUT_SHORT
+
+
+def _steps(log: OperationLog) -> tuple[StepStanding, ...]:
+    found: dict[str, StepStanding] = {}
+    for entry in log.entries:
+        if entry.event == Event.STARTED:
+            found.pop(step := str(entry.detail["step"]), None)
+            found[step] = StepStanding(step, entry.at_ms, None)
+        elif entry.event == Event.DONE and (begun := found.get(str(entry.detail["step"]))):
+            found[begun.step] = StepStanding(begun.step, begun.started_at_ms, entry.at_ms)
+    return tuple(found.values())
+
+
+def is_verified(log: OperationLog) -> bool:
+    """Whether it ran to its end, and that was as it should be."""
+    return any(entry.event == Event.FINISHED and entry.detail["verified"] for entry in log.entries)
+
+
+def is_behind_fence(log: OperationLog) -> bool:
+    """Whether the fence was begun, so that the links may be moved."""
+    before = {step.value for step in BEFORE_FENCE}
+    return any(entry.event == Event.STARTED and entry.detail["step"] not in before for entry in log.entries)
+
+
+def done_moves(log: OperationLog, step: OperationStep) -> dict[str, tuple[GroupMove, ...]] | None:
+    """Per link the moves that this step ended with; None where it did not."""
+    for entry in reversed(log.entries):
+        if entry.event == Event.DONE and entry.detail["step"] == step.value and "moves" in entry.detail:
+            return {
+                link: tuple(GroupMove(**{**move, "kind": MoveKind(move["kind"])}) for move in moves)
+                for link, moves in entry.detail["moves"].items()
+            }
+    return None
+
+
+def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str], now_ms: int) -> None:
+    """Raises OperationUnderWay where one from the first of these sites to the second has not ended."""
+    for log in operations.values():
+        standing = standing_of(log, now_ms)
+        if standing.state not in OPEN_STATES or (standing.source, standing.target) != sites:
+            continue
+        raise OperationUnderWay(f"{told_standing(standing, now_ms)}; nothing was changed", hint=way_on(standing))
+
+
+def told_standing(standing: OperationStanding, now_ms: int) -> str:
+    """Who, when and where, in a sentence."""
+    heard_s = max(0.0, (now_ms - standing.heard_at_ms) / 1000)
+    names = ", ".join(standing.links)
+    what = f"{standing.operation_id} moves {names}" if names else standing.operation_id
+    if standing.state is OperationState.UNDER_WAY:
+        return f"{what}: {standing.who}, heard of {heard_s:.0f} s ago, in its step {standing.step or 'planned'}"
+    return f"{what} and was cut short in its step {standing.step or 'planned'}: {standing.who}, {heard_s:.0f} s ago"
+
+
+def way_on(standing: OperationStanding) -> str:
+    """What can be done about one that has not ended."""
+    operation_id = standing.operation_id
+    if standing.state is OperationState.UNDER_WAY:
+        return f"`farshore operation wait {operation_id}` says how it ends"
+    return f"`farshore operation resume {operation_id}` goes on, `farshore operation abort {operation_id}` gives it up"
+
+
+def results_of(log: OperationLog) -> list[Mapping[str, Any]]:
+    """The documents that it ended with, one per link; none where it did not run to its end."""
+    return next((list(entry.detail["results"]) for entry in log.entries if entry.event == Event.FINISHED), [])

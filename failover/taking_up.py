@@ -1,0 +1,271 @@
+"""Beginning an operation, and taking up one that another process left: resumed, or aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from broker.base.documents import to_document
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from failover.contact import SiteFinding
+from failover.errors import GateRefused, OperationEnded, OperationUnderWay, StillFrozen
+from failover.freezing import Freeze, read_roles
+from failover.hooks import Hooks
+from failover.intent import Intent
+from failover.journal import Event, OperationLog
+from failover.journal_log import OperationJournal, claim, load_operations
+from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, UNHEARD_S
+from failover.link_run import LinkMove
+from failover.operation import Opening, OperationResult, carry_out
+from failover.planning import plan_link
+from failover.sites import Sites
+from failover.standing import (
+    OPEN_STATES,
+    OperationState,
+    done_moves,
+    intent_of,
+    refuse_second,
+    role_before,
+    standing_of,
+    told_standing,
+    way_on,
+)
+from failover.steps import Operation, OperationStep
+from mirror.api import RunState, read_entries
+
+
+async def begin(
+    moves: Sequence[LinkMove], intent: Intent, operation_id: str, who: str, extra: Mapping[str, Any]
+) -> tuple[OperationResult, ...]:
+    """Carry out plans that were consented to, as a new operation; `extra` is noted beside them.
+
+    Raises OperationUnderWay where another one between these sites has not ended, and what `carry_out` raises.
+    """
+    sites = moves[0].sites
+    check = partial(refuse_second, sites=(intent.source, intent.target), now_ms=sites.now_ms())
+    writer, _ = await claim(sites.target, (intent.source, intent.target), check)
+    journal = OperationJournal(sites.target, operation_id, who, writer)
+    role = moves[0].plan.freezing.source
+    detail = {
+        "intent": intent.document(),
+        "who": who,
+        "role_before": None if role is None else role.configs(),
+        **extra,
+        "plans": [to_document(move.plan) for move in moves],
+    }
+    return await carry_out(moves, journal, Opening(Event.PLANNED, detail), intent.drain_timeout_s)
+
+
+async def find_operation(target: Cluster, operation_id: str) -> OperationLog | None:
+    """What the target keeps of it; None: nothing. Raises ClientError."""
+    return (await load_operations(target)).get(operation_id)
+
+
+async def resume(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: str) -> tuple[OperationResult, ...]:
+    """Take up an operation that nobody carries on, and bring it to its end; `sites` per link, as its intent has them.
+
+    Raises OperationEnded, OperationUnderWay, GateRefused where what was not fenced yet is refused by now (then it can
+    be tried again, or aborted), and what `carry_out` raises.
+    """
+    intent = intent_of(log)
+    await _until_unheard(log, sites[0])
+    moves = [await _move_again(log, intent, one, hooks) for one in sites]
+    if refused := [refusal for move in moves for refusal in _refusals(move, log.operation_id)]:
+        said = ", ".join(f"{reason} ({subject})" for reason, subject in dict.fromkeys(refused))
+        raise GateRefused(
+            f"{log.operation_id} cannot go on: {said}; nothing more was changed",
+            hint=f"`farshore {intent.operation} --link {intent.links[0]} --dry-run` says more; "
+            f"`farshore operation abort {log.operation_id}` gives it up",
+        )
+    target = sites[0].target
+    writer, log = await claim(target, (intent.source, intent.target), partial(_still, log))
+    journal = OperationJournal(target, log.operation_id, who, writer, log)
+    opening = Opening(Event.TAKEN_UP, {"who": who})
+    return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves))
+
+
+def _refusals(move: LinkMove, operation_id: str) -> list[tuple[str, str]]:
+    """Of a link that is moved already nothing is refused any more: what is not as it should be, the end will say."""
+    if _is_promoted(move, operation_id):
+        return []
+    return [(refusal.reason.value, refusal.subject) for refusal in move.plan.refusals]
+
+
+def _is_promoted(move: LinkMove, operation_id: str) -> bool:
+    snapshot = move.plan.snapshot
+    return (snapshot.link_state, snapshot.operation_id) == (RunState.PROMOTED.value, operation_id)
+
+
+def _done(log: OperationLog, moves: Sequence[LinkMove]) -> list[OperationStep]:
+    """What is not taken again. The rest may be; each step looks at its own effect."""
+    done = {entry.detail["step"] for entry in log.entries if entry.event == Event.DONE}
+    skipped = {OperationStep.BEFORE_HOOK} & done
+    if all(_is_promoted(move, log.operation_id) for move in moves):
+        skipped |= {OperationStep.BEFORE_HOOK, OperationStep.FREEZE, OperationStep.DRAIN}
+    return [step for step in OperationStep if step in skipped]
+
+
+async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
+    """The link as it is now, with what is known of its groups' moves."""
+    name = sites.link.name
+    run = (await read_entries(sites.link, sites.target)).run
+    is_moved = run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, log.operation_id)
+    if is_moved and intent.operation is Operation.SWITCHOVER:
+        found = await sites.look_past_source()  # it may have died since it was drained
+        sites = sites.as_found(found)
+        if found.source_finding is SiteFinding.PARTLY_THERE:
+            sites = replace(sites, source=None)
+    move = await plan_link(intent, sites, hooks)
+    freezing = replace(move.plan.freezing, before=role_before(log))
+    move = replace(move, plan=replace(move.plan, freezing=freezing))
+    made = done_moves(log, OperationStep.MOVE_GROUPS)
+    if made is not None and name in made:
+        return replace(move, moves=made[name], are_moved=True)
+    drained = done_moves(log, OperationStep.DRAIN)
+    if is_moved and drained is not None and name in drained and move.sites.source is None:
+        return replace(move, moves=drained[name])
+    return move
+
+
+def _still(before: OperationLog, operations: Mapping[str, OperationLog]) -> OperationLog:
+    """The operation, which nobody has taken up since it was looked at. Raises OperationUnderWay, JournalDamaged."""
+    now = operations.get(before.operation_id, before).whole()
+    if (now.entries, now.lease) != (before.entries, before.lease):
+        raise OperationUnderWay(
+            f"{before.operation_id} is carried on elsewhere just now",
+            hint=f"`farshore operation wait {before.operation_id}` says how it ends",
+        )
+    return now
+
+
+async def _until_unheard(log: OperationLog, sites: Sites) -> None:
+    """Two clocks tell nothing for certain: a machine that lives is heard again while one waits.
+
+    Raises OperationEnded, OperationUnderWay, JournalDamaged.
+    """
+    standing = standing_of(log.whole(), sites.now_ms())
+    if standing.state not in OPEN_STATES:
+        raise OperationEnded(
+            f"{log.operation_id} has ended: {standing.state.value}",
+            hint=f"`farshore operation show {log.operation_id}`; what is left to be moved, a new operation moves",
+        )
+    if log.entries[-1].event == Event.CUT_SHORT:
+        return
+    clock = sites.target.clock
+    silent_s = max(0.0, (sites.now_ms() - standing.heard_at_ms) / 1000)
+    until_s = clock.boottime() + max(2 * HEARTBEAT_S, UNHEARD_S - silent_s)
+    while clock.boottime() < until_s:
+        await clock.sleep(DRAIN_POLL_S * 4)
+        try:
+            _still(log, await load_operations(sites.target))
+        except OperationUnderWay as heard:
+            now = replace(standing, state=OperationState.UNDER_WAY, heard_at_ms=sites.now_ms())
+            raise OperationUnderWay(told_standing(now, sites.now_ms()), hint=way_on(now)) from heard
+
+
+class AbortKind(StrEnum):
+    """What an abort undoes, and what it leaves."""
+
+    SOURCE_THAWED = "source_thawed"
+    LINK_RUNS = "link_runs"
+    """It was not fenced: its mirror goes on as before."""
+    LINK_PROMOTED = "link_promoted"
+    GROUPS_MOVED = "groups_moved"
+    """They, or some of them, were set at the target, and stay there."""
+    SOURCE_REFUSES_WRITES = "source_refuses_writes"
+    SOURCE_UNKNOWN = "source_unknown"
+    """It does not answer: whether it still refuses writes is not known."""
+
+
+STAYS = frozenset(
+    {AbortKind.LINK_PROMOTED, AbortKind.GROUPS_MOVED, AbortKind.SOURCE_REFUSES_WRITES, AbortKind.SOURCE_UNKNOWN}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortFinding:
+    """One thing that an abort undoes, or leaves changed (`stays`); `command` changes it, "" where none does."""
+
+    kind: AbortKind
+    subject: str
+    stays: bool
+    command: str = ""
+
+
+async def plan_abort(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
+    """What it would undo and leave. Raises OperationEnded, OperationUnderWay, JournalDamaged, ClientError."""
+    await _until_unheard(log, sites[0])
+    return await _findings(log, sites)
+
+
+async def _findings(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
+    found = []
+    for one in sites:
+        name, run = one.link.name, (await read_entries(one.link, one.target)).run
+        if run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, log.operation_id):
+            found.append(_stays(AbortKind.LINK_PROMOTED, name, f"farshore link resume --link {name}"))
+        else:
+            found.append(AbortFinding(AbortKind.LINK_RUNS, name, stays=False))
+    is_promoted = any(finding.stays for finding in found)
+    begun = {entry.detail["step"] for entry in log.entries if entry.event == Event.STARTED}
+    if OperationStep.MOVE_GROUPS in begun:
+        found.append(
+            _stays(
+                AbortKind.GROUPS_MOVED,
+                sites[0].link.target.name,
+                "farshore group list --site " + sites[0].link.target.name,
+            )
+        )
+    if OperationStep.FREEZE in begun:
+        found.append(await _role_finding(log.operation_id, sites[0], is_promoted=is_promoted))
+    return tuple(found)
+
+
+async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -> AbortFinding:
+    """Behind the fence the source is not thawed: what it took would be carried nowhere."""
+    name = sites.link.source.name
+    thaw = f"farshore site thaw --site {name}"
+    try:
+        roles = await read_roles(sites.link, sites.source, sites.target)
+    except ClientError:
+        return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
+    if sites.source is None:
+        return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
+    role = roles.source
+    if role is not None and not role.takes_writes and (is_promoted or role.reason != operation_id):
+        return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
+    return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
+
+
+def _stays(kind: AbortKind, subject: str, command: str) -> AbortFinding:
+    return AbortFinding(kind, subject, stays=True, command=command)
+
+
+async def abort(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: str) -> tuple[AbortFinding, ...]:
+    """End an operation that nobody carries on -> what was undone, and what stays changed.
+
+    Before the fence the source's clients write again; behind it everything stays as it is. Raises OperationEnded,
+    OperationUnderWay, StillFrozen, ClientError.
+    """
+    intent, first = intent_of(log), sites[0]
+    writer, log = await claim(first.target, (intent.source, intent.target), partial(_still, log))
+    journal = OperationJournal(first.target, log.operation_id, who, writer, log)
+    async with journal.kept():
+        await journal.record(Event.TAKEN_UP, {"who": who})
+        found = await _findings(log, sites)
+        if any(finding.kind is AbortKind.SOURCE_THAWED for finding in found):
+            roles = await read_roles(first.link, first.source, first.target)
+            freezing = replace(roles, freezes=True, hooks=hooks, before=role_before(log))
+            freeze = Freeze(freezing, first.link, (first.source, first.target), log.operation_id)
+            freeze.take_up()
+            try:
+                await freeze.undo(OperationEnded(f"{log.operation_id} was aborted"))
+            except StillFrozen as error:
+                await journal.record(Event.CUT_SHORT, {"step": OperationStep.FREEZE.value, "error": str(error)})
+                raise
+        await journal.record(Event.ABORTED, {"who": who, "findings": [to_document(finding) for finding in found]})
+    return found

@@ -1,0 +1,124 @@
+"""Machines that carry operations on: each has connections of its own, and one of them dies when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.connection import Connection
+from broker.wire.schema import Message
+from failover.hooks import Hooks
+from failover.intent import Intent
+from failover.operation import OperationResult
+from failover.planning import plan_link
+from failover.sites import Sites
+from failover.taking_up import begin
+from mirror.link import Link
+from tests.failover.stage import Stage, now_ms
+
+VICTIM = "farshore-victim"
+HEIR = "farshore-heir"
+
+
+class Died(BaseException):
+    """The machine is gone: nothing that it would still do is done."""
+
+
+@dataclass
+class Death:
+    """Comes at the request `at` (from 1) of the victim: before it is sent, or (`answered`) when its answer is there.
+
+    `at` 0: never; then only counted.
+    """
+
+    at: int = 0
+    answered: bool = False
+    requests: int = 0
+    is_dead: bool = field(default=False)
+
+    async def send(self, real: Callable[[], Awaitable[Awaitable[Any]]]) -> Awaitable[Any]:
+        self.requests += 1
+        is_last = self.requests == self.at
+        self.is_dead |= is_last and not self.answered
+        if self.is_dead:
+            raise Died
+        answer = await real()
+        return self._lost(answer) if is_last else answer
+
+    async def _lost(self, answer: Awaitable[Any]) -> Any:
+        await answer
+        self.is_dead = True
+        raise Died
+
+
+@contextmanager
+def mortal(monkeypatch: pytest.MonkeyPatch, death: Death) -> Iterator[Death]:
+    """The victim's requests pass by `death`."""
+    real = Connection.send
+
+    async def send(
+        self: Connection, message: Message, version: int | None = None, *, timeout_ms: int | None = None
+    ) -> Awaitable[Any]:
+        if self._client_id != VICTIM:
+            return await real(self, message, version, timeout_ms=timeout_ms)
+        return await death.send(lambda: real(self, message, version, timeout_ms=timeout_ms))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "send", send)
+        yield death
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether it comes from the machine's end, however deep."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_death(one) for one in error.exceptions)
+    return isinstance(error, Died) or (error.__context__ is not None and is_death(error.__context__))
+
+
+@asynccontextmanager
+async def machine(client_id: str, *links: Link) -> AsyncIterator[list[Sites]]:
+    """Sites as a machine of this name sees them."""
+    async with AsyncExitStack() as stack:
+        yield [
+            Sites(
+                link,
+                await stack.enter_async_context(Cluster(link.source, client_id=client_id)),
+                await stack.enter_async_context(Cluster(link.target, client_id=client_id)),
+                (),
+                now_ms,
+            )
+            for link in links
+        ]
+
+
+async def operate(
+    intent: Intent, sites: list[Sites], operation_id: str, hooks: Hooks | None = None
+) -> tuple[OperationResult, ...]:
+    """As the command does it, from the look to the end."""
+    intent = replace(intent, links=tuple(one.link.name for one in sites))
+    moves = [await plan_link(intent, one, hooks or Hooks()) for one in sites]
+    assert [refusal for move in moves for refusal in move.plan.refusals] == []
+    return await begin(moves, intent, operation_id, "a victim", {})
+
+
+async def until_death(intent: Intent, stage: Stage, operation_id: str, hooks: Hooks | None = None) -> None:
+    """Begin the operation on the mortal machine, and return when that is dead."""
+    async with machine(VICTIM, stage.link) as sites:
+        try:
+            await operate(intent, sites, operation_id, hooks)
+        except BaseException as error:  # a death is no Exception, so that nothing in between handles it
+            if not is_death(error):
+                raise
+
+
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter waits, as on a machine with a short patience."""
+    for name, seconds in (("QUIET_S", 0.2), ("LATE_WRITES_S", 0.3), ("DRAIN_POLL_S", 0.05)):
+        monkeypatch.setattr(f"failover.link_run.{name}", seconds)
+    monkeypatch.setattr("failover.taking_up.HEARTBEAT_S", 0.2)
+    monkeypatch.setattr("failover.taking_up.UNHEARD_S", 0.5)
