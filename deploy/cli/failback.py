@@ -38,7 +38,8 @@ from failover.failback.carrying import SetBack, await_carried, set_groups
 from failover.failback.export import export_stranded
 from failover.failback.plan import BackLink, FailbackPlan, FailbackRefusal, FailbackStep, plan_failback
 from failover.failback.stranding import leave_at_source, look_for_stranded, read_stranded
-from failover.journal import is_unfinished
+from failover.journal_log import load_operations
+from failover.standing import is_verified
 from mirror.api import Link, read_entries, resume_link
 from mirror.heartbeat import judge_heartbeat
 from mirror.status import condition_now
@@ -60,7 +61,7 @@ _WORDS = {
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where records that only the lost site has are saved (default: a folder beside the journals).",
+    help="Where records that only the lost site has are saved (default: a folder in state_dir).",
 )
 @click.option(
     "--timeout",
@@ -114,7 +115,7 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
             return None
         run = (await read_entries(link, target)).run
         found = await look_for_stranded(link, source, target)
-        seen = tuple([await _back(back, source, app.state_dir / "operations") for back in backs])
+        seen = tuple([await _back(back, source) for back in backs])
         return plan_failback(found, run, seen, str(folder), same_names=link.topic_names == "same")
 
     plan = run_async(with_both_sites(link, look))
@@ -123,10 +124,11 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
     return plan
 
 
-async def _back(back: Link, source: Cluster, journals: Path) -> BackLink:
+async def _back(back: Link, source: Cluster) -> BackLink:
     entries = await read_entries(back, source)
     heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
-    unfinished = entries.run is not None and is_unfinished(journals, entries.run.operation_id)
+    log = (await load_operations(source)).get(entries.run.operation_id) if entries.run is not None else None
+    unfinished = log is not None and not is_verified(log.whole())
     return BackLink(back.name, condition_now(entries, heartbeat), entries.run, unfinished)
 
 

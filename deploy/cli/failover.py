@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -27,6 +29,7 @@ from failover.journal_log import load_operations
 from failover.link_run import LinkMove, stated_losses
 from failover.operation import OperationResult
 from failover.plan import GateRefusal, RefusalReason
+from failover.plan_file import PlanFile, check_holds, write_plan
 from failover.planning import enter_sites, plan_link, this_process
 from failover.sites import Sites
 from failover.standing import refuse_second
@@ -67,6 +70,13 @@ def common_options(command: Any) -> Any:
             help="The source refuses writes to all its topics then, not only to those that the link carries.",
         ),
         click.option("--reason", default="", help="Why; it is kept in the operation's journal."),
+        click.option(
+            "--out",
+            "out_file",
+            type=click.Path(path_type=Path, dir_okay=False, writable=True),
+            metavar="FILE",
+            help="Write the plan there and change nothing: `farshore apply FILE` carries it out.",
+        ),
         dry_run_option("the plan"),
         yes_option,
         output_option,
@@ -101,6 +111,7 @@ def switchover(
     set_back_groups: tuple[str, ...],
     whole_site: bool,
     reason: str,
+    out_file: Path | None,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -126,7 +137,7 @@ def switchover(
         drain_timeout_s=timeout_ms / 1000,
         reason=reason,
     )
-    raise SystemExit(run_async(_decide(app, intent, dry_run=dry_run, yes=yes, output=output)))
+    raise SystemExit(run_async(decide(app, intent, dry_run=dry_run, yes=yes, output=output, out_file=out_file)))
 
 
 @click.command()
@@ -151,6 +162,7 @@ def failover(
     set_back_groups: tuple[str, ...],
     whole_site: bool,
     reason: str,
+    out_file: Path | None,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -179,25 +191,45 @@ def failover(
         whole_site=whole_site,
         reason=reason,
     )
-    raise SystemExit(run_async(_decide(app, intent, dry_run=dry_run, yes=yes, output=output)))
+    raise SystemExit(run_async(decide(app, intent, dry_run=dry_run, yes=yes, output=output, out_file=out_file)))
 
 
-async def _decide(app: AppContext, intent: Intent, *, dry_run: bool, yes: bool, output: str) -> int:
-    """Show the plan, get consent, carry it out, show the result."""
+async def decide(
+    app: AppContext,
+    intent: Intent,
+    *,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    out_file: Path | None = None,
+    applied: PlanFile | None = None,
+) -> int:
+    """Show the plan, get consent, carry it out, show the result; or, with `out_file`, write it there.
+
+    `applied`: the plan that was written before, and must still hold.
+    """
     async with AsyncExitStack() as stack:
         sites = [await enter_sites(stack, app.link(name), intent.groups, now_ms) for name in intent.links]
-        if not dry_run:
+        only_plans = dry_run or out_file is not None
+        if not only_plans:
             refuse_second(await load_operations(sites[0].target), (intent.source, intent.target), now_ms())
         moves = [await plan_link(intent, one, app.hooks()) for one in sites]
-        if dry_run:
-            return await _show_only(moves, output)
+        if applied is not None:
+            check_holds(applied, moves)
+        if only_plans:
+            code = await _show_only(moves, output)
+            if out_file is not None and code == ExitCode.DONE:
+                write_plan(out_file, intent, moves)
+                click.echo(f"next: farshore apply {shlex.quote(str(out_file))}", err=True)
+            return code
         for move in moves:
             display.show_plan(move.plan)
             display.refuse(move.plan, output)
         display.ask(moves[0].plan, yes, output)
         operation_id = f"{intent.operation.value}-{intent.links[0]}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        extra = {} if applied is None else {"plan_digest": applied.digest}
         try:
-            results = await begin(moves, intent, operation_id, this_process(), {})
+            results = await begin(moves, intent, operation_id, this_process(), extra)
         except GateRefused as refused:
             display.tell_refused(moves[0].plan, output, *_refusals(refused, sites[0].link))
             raise

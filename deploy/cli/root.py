@@ -50,6 +50,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "stranded": CommandPlace(
         "deploy.cli.stranded", "stranded_group", "List, export, leave, replay what a lost site has alone."
     ),
+    "apply": CommandPlace("deploy.cli.apply", "apply", "Carry out a plan that --out wrote, if it still holds."),
     "operation": CommandPlace(
         "deploy.cli.operation", "operation_group", "List, show, wait, resume and abort switchovers and failovers."
     ),

@@ -24,7 +24,7 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
 TYPED = {"README.md", "tutorial-cluster.md"}
 """Whose console blocks are typed by tests, line after line."""
 SITE_COMMANDS = {("site", verb) for verb in ("role", "freeze", "standby", "thaw")}
-OPERATION_COMMANDS = {("operation", verb) for verb in ("list", "show", "wait", "resume", "abort")}
+OPERATION_COMMANDS = {("operation", verb) for verb in ("list", "show", "wait", "resume", "abort")} | {("apply",)}
 FLEET_COMMANDS = {("fleet", verb) for verb in ("status", "drain", "rebalance")}
 WAY_BACK = {("failback",), *(("stranded", verb) for verb in ("export", "leave", "replay"))}
 RUN_ELSEWHERE = {("cluster", "start"), ("demo",), *FLEET_COMMANDS, *SITE_COMMANDS, *OPERATION_COMMANDS, *WAY_BACK}

@@ -34,10 +34,12 @@ def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_an
     operation_id = kill_while_it_drains(own_shell)
     assert role_of_east(own_shell) == ("frozen", 1)
     said = own_shell.run("switchover --dry-run", ExitCode.DONE).stdout
-    assert "east is frozen already, since switchover-east-west-" in " ".join(said.split())
+    assert "east is frozen already for flights, since switchover-east-west-" in " ".join(said.split())
     refused = own_shell.run("switchover --yes", ExitCode.REFUSED)
     assert operation_id in refused.stderr
     assert "nothing was changed" in refused.stderr
+    listed = json.loads(own_shell.run("operation list --open -o json", ExitCode.DONE).stdout)["items"]
+    assert [(one["operation_id"], one["links"]) for one in listed] == [(operation_id, ["east-west"])]
     told = own_shell.run(f"operation show {operation_id}", ExitCode.DONE).stdout
     assert "reason: maintenance" in told
     assert max(map(len, told.splitlines())) <= 80
