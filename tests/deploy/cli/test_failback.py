@@ -129,6 +129,11 @@ async def _is_owned(back: Link) -> bool:
 
 
 def test_back_with_everything_and_each_group_at_its_very_record(operator: Operator) -> None:
+    come_back(operator)
+
+
+def come_back(operator: Operator) -> None:
+    """Lose east, go on at west, come back by the command."""
     asyncio.run(lose_and_go_on(operator))
     at_west, expected = asyncio.run(look_at_west(operator.link))
     silent = operator.run("failback --link east-west --yes", ExitCode.REFUSED).stderr
