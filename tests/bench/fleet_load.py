@@ -33,10 +33,10 @@ class Load(threading.Thread):
         self.acknowledged: set[int] = set()
         self.failures: list[str] = []
         self.stop = threading.Event()
-        self._bootstrap, self._partitions = bootstrap, partitions
+        self._servers, self._partitions = bootstrap, partitions
 
     def run(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "linger.ms": 2})
+        producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 2})
         every_s = 1 / (RATE_PER_PARTITION_S * len(self._partitions))
         due_s = time.monotonic()
         for number in itertools.count():
