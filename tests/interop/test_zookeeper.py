@@ -16,7 +16,7 @@ from broker.base.clock import SystemClock
 from broker.cluster.zookeeper import kazoo_session
 from broker.cluster.zookeeper.errors import ConnectionLost, SessionExpired, ZooKeeperUnreachable
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
-from broker.cluster.zookeeper.session import WatchKind, ZooKeeper
+from broker.cluster.zookeeper.session import WatchEvent, WatchKind, ZooKeeper
 from tests.broker.cluster.zookeeper_contract import Connect, Seen, ZooKeeperContract
 from tests.interop.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.ports import free_port
@@ -47,6 +47,20 @@ async def sessions(servers: str) -> AsyncIterator[Connect]:
 
 class TestKazoo(ZooKeeperContract):
     pass
+
+
+async def test_kazoo_keeps_one_function_for_all_that_watch_a_znode(connect: Connect) -> None:
+    zk = await connect()
+    assert isinstance(zk, KazooZooKeeper)
+    await zk.create("/a")
+    seen = [Seen() for _ in range(100)]
+    for one in seen:
+        await zk.get("/a", one)
+        await zk.children("/a", one)
+    kept = [*zk._client._data_watchers.values(), *zk._client._child_watchers.values()]
+    assert sum(map(len, kept)) == 2
+    await zk.set("/a", b"1")
+    assert [await one.next() for one in seen] == [WatchEvent(WatchKind.CHANGED, "/a")] * len(seen)
 
 
 async def test_heartbeats_put_the_deadline_off(connect: Connect) -> None:

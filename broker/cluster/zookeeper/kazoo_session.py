@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ from broker.cluster.zookeeper.session import (
     WatchKind,
     catch_up,
 )
+from broker.cluster.zookeeper.watches import Watches
 
 log = logging.getLogger(__name__)
 kazoos_log = logging.getLogger(f"{__name__}.kazoo")
@@ -106,6 +107,7 @@ class KazooZooKeeper:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._watches = Watches()
         self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
         self._connected = asyncio.Event()
         self._over = asyncio.Event()
@@ -184,15 +186,18 @@ class KazooZooKeeper:
             raise SessionExpired("the ZooKeeper session is over")
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        data, stat = await self._ask(self._client.get_async, path, watch=self._watch(watch))
+        data, stat = await self._read(self._client.get_async, path, watch)
         return data or b"", _stat(stat)
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        stat = await self._ask(self._client.exists_async, path, watch=self._watch(watch))
+        stat = await self._read(self._client.exists_async, path, watch)
         return None if stat is None else _stat(stat)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        return sorted(await self._ask(self._client.get_children_async, path, watch=self._watch(watch)))
+        return sorted(await self._read(self._client.get_children_async, path, watch, children=True))
+
+    def unwatch(self, watches: Collection[Watch]) -> None:
+        self._watches.remove(watches)
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -324,15 +329,19 @@ class KazooZooKeeper:
             if not future.done():
                 future.set_exception(kazoo_errors.SessionExpiredError())
 
-    def _watch(self, watch: Watch | None) -> Callable[[Any], None] | None:
+    async def _read(self, method: Callable[..., Any], path: str, watch: Watch | None, *, children: bool = False) -> Any:
         if watch is None:
-            return None
+            return await self._ask(method, path)
+        self._watches.add(path, watch, children=children)
+        try:
+            return await self._ask(method, path, watch=self._seen_in_thread)
+        except BaseException:  # whatever it was, who asked does not count on it
+            self._watches.take_back(path, watch, children=children)
+            raise
 
-        def seen_in_thread(event: Any) -> None:
-            path = self._unchrooted(event.path) if event.path else ""
-            self._in_loop(watch, WatchEvent(_WATCH_KINDS[event.type], path))
-
-        return seen_in_thread
+    def _seen_in_thread(self, event: Any) -> None:
+        path = self._unchrooted(event.path) if event.path else ""
+        self._in_loop(self._watches.tell, WatchEvent(_WATCH_KINDS[event.type], path))
 
     def _chrooted(self, path: str) -> str:
         return (self._chroot + path).rstrip("/") or "/"

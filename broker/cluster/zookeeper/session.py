@@ -7,7 +7,7 @@ zookeeper_contract.py` holds every implementation to what is said here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
@@ -48,7 +48,9 @@ class WatchEvent(NamedTuple):
 
 
 Watch = Callable[[WatchEvent], None]
-"""Called once, in the event loop; it must not raise. The newest state is read after it, never taken from it."""
+"""Called once, in the event loop; it must not raise. The newest state is read after it, never taken from it, and who
+still wants to know then watches again: it may be told a little too early.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,10 @@ class ZooKeeper(Protocol):
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """Names, sorted. The watch sees children come and go, and the node's deletion. Raises NoNode."""
+        ...
+
+    def unwatch(self, watches: Collection[Watch]) -> None:
+        """These are told no more."""
         ...
 
     async def create(

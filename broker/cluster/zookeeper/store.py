@@ -294,12 +294,13 @@ class ZooKeeperMetadataStore:
     @contextlib.asynccontextmanager
     async def watch(self, *kinds: ChangeKind) -> AsyncIterator[AsyncIterator[Change]]:
         changes = Changes(self._session, self._mended, kinds)
-        await changes.begin()
-        self._watching[changes] = None
         try:
+            await changes.begin()
+            self._watching[changes] = None
             yield changes
         finally:
-            del self._watching[changes]
+            self._watching.pop(changes, None)
+            changes.end(self._zk)
 
     # -- membership ------------------------------------------------------------------------------------------
 

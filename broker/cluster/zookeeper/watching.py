@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Changes(AsyncIterator[Change]):
-    """`begin` first. Meant for one reader."""
+    """`begin` first, `end` last. Meant for one reader."""
 
     def __init__(self, session: Session, mend: Mend, kinds: Collection[ChangeKind]) -> None:
         self._session = session
@@ -47,7 +47,7 @@ class Changes(AsyncIterator[Change]):
         self._ready: deque[Change] = deque()
         # Watches that have told, by what they watch, and changes that are told from outside.
         self._fired: asyncio.Queue[Change] = asyncio.Queue()
-        self._newest: dict[Change, object] = {}
+        self._newest: dict[Change, Watch] = {}
         self._watched_topics: set[str] = set()
         self._watched_brokers: set[str] = set()
         self._last_config_change = ""
@@ -61,6 +61,10 @@ class Changes(AsyncIterator[Change]):
     def tell(self, change: Change) -> None:
         if change.kind in self._kinds:
             self._fired.put_nowait(change)
+
+    def end(self, zk: ZooKeeper) -> None:
+        """Of the session that is open now; with one that is over its watches went."""
+        zk.unwatch(frozenset(self._newest.values()))
 
     async def __anext__(self) -> Change:
         while not self._ready:
@@ -152,11 +156,11 @@ class Changes(AsyncIterator[Change]):
         """Of several watches of one key only the newest tells: where a broken connection has one set again that was
         there, both would go on being set again for ever.
         """
-        newest = self._newest[key] = object()
 
         def seen(_event: WatchEvent) -> None:
-            if self._newest.get(key) is newest:
+            if self._newest.get(key) is seen:
                 del self._newest[key]
                 self._fired.put_nowait(key)
 
+        self._newest[key] = seen
         return seen

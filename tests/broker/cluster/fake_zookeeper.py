@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -37,6 +37,7 @@ from broker.cluster.zookeeper.session import (
     WatchEvent,
     WatchKind,
 )
+from broker.cluster.zookeeper.watches import Watches
 
 T = TypeVar("T")
 
@@ -217,7 +218,7 @@ class FakeSession:
         self._connected = asyncio.Event()
         self._connected.set()
         self._over = asyncio.Event()
-        self._watches: dict[tuple[str, bool], list[Watch]] = {}
+        self.watches = Watches()
         self._told: deque[tuple[Watch, WatchEvent]] = deque()
         self._lagging: dict[str, _Node] | None = None
 
@@ -253,10 +254,7 @@ class FakeSession:
     def cut(self) -> None:
         self._is_cut = True
         self._connected.clear()
-        lost = [watch for watches in self._watches.values() for watch in watches]
-        self._watches.clear()
-        for watch in lost:
-            self._tell(watch, WatchEvent(WatchKind.LOST, ""))
+        self.tell(WatchEvent(WatchKind.LOST, ""))
 
     def mend(self) -> None:
         self._is_cut = False
@@ -268,18 +266,12 @@ class FakeSession:
         self.expired = True
         self._deadline.ended()
         self._over.set()
-        for watches in self._watches.values():
-            for watch in watches:
-                self._tell(watch, WatchEvent(WatchKind.LOST, ""))
-        self._watches.clear()
+        self.tell(WatchEvent(WatchKind.LOST, ""))
         self._connected.set()
 
     def tell(self, event: WatchEvent) -> None:
-        of_children = event.kind is WatchKind.CHILDREN
-        kinds = (True, False) if event.kind is WatchKind.DELETED else (of_children,)
-        for kind in kinds:
-            for watch in self._watches.pop((event.path, kind), []):
-                self._tell(watch, event)
+        for watch in self.watches.take(event):
+            self._tell(watch, event)
 
     def _tell(self, watch: Watch, event: WatchEvent) -> None:
         """Not within the write that caused it, but before anything that is asked later is answered."""
@@ -358,9 +350,12 @@ class FakeSession:
             self._server.expire(self)
         self.end()
 
+    def unwatch(self, watches: Collection[Watch]) -> None:
+        self.watches.remove(watches)
+
     def _add_watch(self, path: str, watch: Watch | None, *, children: bool) -> None:
         if watch is not None:
-            self._watches.setdefault((path, children), []).append(watch)
+            self.watches.add(path, watch, children=children)
 
     async def _carried(self, request: str, path: str, act: Callable[[], T]) -> T:
         loss = self._server.losses(self, request, path)

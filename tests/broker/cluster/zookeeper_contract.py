@@ -145,6 +145,31 @@ class ZooKeeperContract:
         assert created.events.empty()
         assert children.events.empty()
 
+    async def test_who_does_not_watch_any_more_is_not_told(self, connect: Connect) -> None:
+        zk, other = await connect(), await connect()
+        gone, seen = Seen(), Seen()
+        await zk.create("/a")
+        for watch in (gone, seen):
+            await zk.get("/a", watch)
+            await zk.children("/a", watch)
+        zk.unwatch([gone])
+        await other.set("/a", b"1")
+        assert await seen.next() == WatchEvent(WatchKind.CHANGED, "/a")
+        await other.create("/a/b")
+        assert await seen.next() == WatchEvent(WatchKind.CHILDREN, "/a")
+        assert gone.events.empty()
+
+    async def test_a_read_that_fails_leaves_what_else_the_same_one_watches(self, connect: Connect) -> None:
+        zk, other = await connect(), await connect()
+        seen = Seen()
+        await zk.create("/a")
+        await zk.get("/a", seen)
+        with pytest.raises(NoNode):
+            await zk.get("/b", seen)
+        await other.create("/b")
+        await other.set("/a", b"1")
+        assert await seen.next() == WatchEvent(WatchKind.CHANGED, "/a")
+
     async def test_whoever_is_told_reads_what_is_new(self, connect: Connect) -> None:
         zk, other = await connect(), await connect()
         await zk.create("/n", b"0")
