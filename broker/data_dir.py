@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from broker.cluster.embedded import FILE_NAME as METADATA_FILE
 from broker.errors import BrokerError
 from broker.log.disk import OS_DISK, Disk
 from broker.topics.folders import PartitionFolders
@@ -76,15 +77,15 @@ class DataDirectory:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def check_metadata(self, file_name: str) -> None:
+    def check_metadata(self) -> None:
         """Refuse to start on partitions without any metadata: they would be set aside, as no topic's.
 
         Raises DataDirectoryError.
         """
-        if not (self.path / file_name).exists() and (found := self.folders.existing()):
+        if not (self.path / METADATA_FILE).exists() and (found := self.folders.existing()):
             raise DataDirectoryError(
-                f"data directory {self.path} holds partitions ({found[0].name}...) but no {file_name}",
-                hint=f"restore {file_name} from a backup, or move the partitions' folders away",
+                f"data directory {self.path} holds partitions ({found[0].name}...) but no {METADATA_FILE}",
+                hint=f"restore {METADATA_FILE} from a backup, or move the partitions' folders away",
             )
 
     @property
@@ -99,19 +100,19 @@ class DataDirectory:
         Raises DataDirectoryError.
         """
         ours = {"version": "0", "cluster.id": cluster_id, "broker.id": str(node_id)}
+        lines = [f"{name}={value}" for name, value in ours.items()]
         path = self.path / OWNER_FILE
         try:
             if path.exists():
-                lines = path.read_text(errors="replace").splitlines()
-                theirs = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+                found_lines = path.read_text(errors="replace").splitlines()
+                theirs = dict(line.split("=", 1) for line in found_lines if "=" in line and not line.startswith("#"))
             elif found := self.folders.existing():
                 raise DataDirectoryError(
                     f"data directory {self.path} holds partitions ({found[0].name}...) but no {OWNER_FILE}",
-                    hint="give an empty data directory: what was kept without ZooKeeper is brought over by a mirror",
+                    hint=self._way_to_own(lines),
                 )
             else:
-                text = "".join(f"{name}={value}\n" for name, value in ours.items())
-                self.folders.disk.write_file(path, text.encode(), durable=True)
+                self.folders.disk.write_file(path, "".join(f"{line}\n" for line in lines).encode(), durable=True)
                 return
         except OSError as error:
             raise DataDirectoryError(f"data directory {self.path} cannot be used: {error}") from error
@@ -121,3 +122,11 @@ class DataDirectory:
                     f"data directory {self.path} belongs to {name} {theirs.get(name)}, not to {ours[name]}",
                     hint=f"check data_dir, node_id and zookeeper of this broker against {path}",
                 )
+
+    def _way_to_own(self, lines: list[str]) -> str:
+        if (self.path / METADATA_FILE).exists():
+            return "give an empty data directory: what was kept without ZooKeeper is brought over by a mirror"
+        return (
+            f"are they this broker's, write {OWNER_FILE} again, of these lines: {', '.join(lines)}; "
+            "are they not, give an empty data directory: replicas are copied anew from others in sync"
+        )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from broker.base.clock import Clock
-from broker.cluster.embedded import FILE_NAME, EmbeddedMetadataStore
+from broker.cluster.embedded import EmbeddedMetadataStore
 from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
 from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
 from broker.cluster.zookeeper.seen import Seen
@@ -44,7 +44,7 @@ async def when_back(clock: Clock, step: Callable[[], Awaitable[T]]) -> T:
 async def open_store(config: BrokerConfig, outside: Outside, data: DataDirectory) -> MetadataStore:
     """Raises DataDirectoryError, MetadataUnreadable, LogStorageError, ZooKeeperError."""
     if config.zookeeper is None:
-        data.check_metadata(FILE_NAME)
+        data.check_metadata()
         return EmbeddedMetadataStore.open(config.data_dir, config.cluster_id)
     timeout_ms, connect_ms = config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
     clock = outside.clock

@@ -15,6 +15,9 @@ from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable
 from broker.errors import LogStorageError
 from broker.log.disk import OsDisk
 from tests.broker.cluster.contract import MetadataStoreContract, Open, elected, next_change, topic
+from tests.broker.running import running_server
+from tests.broker.running_cluster import until
+from tests.broker.wire_client import batch_of, connect, values_in
 
 
 class TestEmbedded(MetadataStoreContract):
@@ -151,3 +154,31 @@ def test_a_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 def test_a_new_cluster_id_looks_like_kafkas(tmp_path: Path) -> None:
     assert len(EmbeddedMetadataStore.open(tmp_path).cluster_id) == 22
+
+
+async def test_a_broker_whose_metadata_were_put_back_leads_above_its_own_log(tmp_path: Path) -> None:
+    """A leader epoch of the older copy's day would be given out a second time, to other records."""
+    file, epochs = tmp_path / FILE_NAME, list[int]()
+
+    async def written(value: str) -> list[str]:
+        async with running_server(tmp_path) as server, connect(server.address) as client:
+            if value == "a":
+                await client.create_topic("t")
+
+            async def taken() -> bool:
+                return (await client.produce("t", batch_of(value))).error_code == 0
+
+            await until(taken)
+            partition = server.broker.topics["t"].partitions[0]
+            assert partition.leader_epoch == partition.log.leader_epoch
+            epochs.append(partition.leader_epoch)
+            return values_in(await client.fetch("t", 0))
+
+    await written("a")
+    older = file.read_bytes()
+    await written("b")
+    assert await written("c") == ["a", "b", "c"]
+    file.write_bytes(older)
+    assert await written("d") == ["a", "b", "c", "d"]
+    assert await written("e") == ["a", "b", "c", "d", "e"]
+    assert epochs == sorted(set(epochs))

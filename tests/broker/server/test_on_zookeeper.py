@@ -16,7 +16,7 @@ from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import ConnectionLost, ZooKeeperUnreachable
 from broker.config import BrokerConfig
 from broker.controller.requests import NewTopic
-from broker.data_dir import DataDirectoryError
+from broker.data_dir import OWNER_FILE, DataDirectoryError
 from broker.outside import Outside
 from broker.server import serving
 from broker.topics.errors import InvalidPartitions, TopicExists
@@ -217,10 +217,27 @@ async def test_a_data_directory_of_another_cluster_or_broker_is_refused(tmp_path
 async def test_what_was_kept_without_zookeeper_is_not_taken_for_leftovers(tmp_path: Path, world: World) -> None:
     async with serving(BrokerConfig(tmp_path, listen_port=0)) as server, connect(server.address) as client:
         await client.create_topic("t")
-    with pytest.raises(DataDirectoryError, match=r"no meta\.properties"):
+    with pytest.raises(DataDirectoryError, match=r"no meta\.properties") as refused:
         async with world.broker(tmp_path):
             pass
+    assert "brought over by a mirror" in refused.value.hint
     assert (tmp_path / "t-0").exists()
+
+
+async def test_who_lost_the_file_that_says_whose_it_is_is_told_what_stood_in_it(tmp_path: Path, world: World) -> None:
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        await client.create_topic("t")
+        assert (await client.produce("t", batch_of("a"))).error_code == 0
+    lost = (tmp_path / OWNER_FILE).read_text().splitlines()
+    (tmp_path / OWNER_FILE).unlink()
+    with pytest.raises(DataDirectoryError, match=r"no meta\.properties") as refused:
+        async with world.broker(tmp_path):
+            pass
+    named = refused.value.hint.partition("of these lines: ")[2].partition(";")[0].split(", ")
+    assert named == lost
+    (tmp_path / OWNER_FILE).write_text("\n".join(named))
+    async with world.broker(tmp_path) as server, connect(server.address) as client:
+        assert values_in(await client.fetch("t", 0)) == ["a"]
 
 
 async def test_a_deletion_that_a_crash_cut_short_is_completed(tmp_path: Path, world: World) -> None:
