@@ -328,13 +328,8 @@ class Cluster:
     def elections_without_failed(self, wheres: Collection[TopicPartition]) -> States:
         return self.elections({w: state for w in wheres if (state := self.elected_state(w)) is not None})
 
-    def failed_leaders(self, node: int, wheres: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Those that it still is to lead, and could not: nobody else can."""
-        return [
-            where
-            for where in wheres
-            if node in self.failed.get(where, ()) and (state := self.state(where)) and state.leader == node
-        ]
+    def still_failed(self, node: int, wheres: Collection[TopicPartition]) -> list[TopicPartition]:
+        return [where for where in wheres if node in self.failed.get(where, ())]
 
     # -- metadata that are older than the logs --------------------------------------------------------------------
 

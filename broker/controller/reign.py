@@ -67,7 +67,7 @@ REFUSED_PAUSE_S: Final = 0.5
 """Before a broker that refused an order is asked again; doubled with each refusal."""
 REFUSED_PAUSE_MAX_S: Final = 10.0
 FAILED_PAUSE_S: Final = 5.0
-"""Before a leader whose disk failed, and that nobody can replace, is asked to lead again."""
+"""Before a broker whose disk failed is asked to lead and follow again: it may have been full."""
 
 OrdersTo = Callable[[LiveBroker], BrokerOrders]
 
@@ -287,7 +287,7 @@ class Reign:
                     self.queues[node].put(renewed)
 
     async def _failed(self, node: int, damaged: Collection[TopicPartition]) -> None:
-        """Replicas that could not be opened, or led: another one leads, if one is in sync; else it is asked again."""
+        """Replicas that could not be opened, or led: others lead, if one is in sync, and the broker is asked again."""
         try:
             async with self.turn_to_write():
                 self.announce(await self.write(self.cluster.elections_without_failed(damaged)))
@@ -296,7 +296,7 @@ class Reign:
         except BrokerError as error:
             log.warning("no leader was elected in place of broker %d: %s", node, error)
         await self._clock.sleep(FAILED_PAUSE_S)
-        self.order(self.cluster.failed_leaders(node, damaged), but=self.queues.keys() - {node})
+        self.order(self.cluster.still_failed(node, damaged), but=self.queues.keys() - {node})
 
     async def _on_isr_changes(self) -> None:
         told = await self.store.take_isr_changes(self.controller)

@@ -26,6 +26,12 @@ DISK_GONE: Final = (
 log = logging.getLogger(__name__)
 
 
+def may_pass(error: BaseException) -> bool:
+    """Whether time alone may mend what a disk refused."""
+    refused = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(refused, OSError) and refused.errno not in DISK_GONE
+
+
 class StorageGuard:
     """`release` lets go of the files. `damage_listeners` are called once: the log has ended then. `failure_listeners`
     are called each time that the disk fails in a way that time alone does not mend.

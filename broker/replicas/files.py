@@ -14,6 +14,7 @@ from broker.base.clock import Clock, steady_ms
 from broker.cluster.metadata import PartitionState, TopicState
 from broker.errors import BrokerError, LogStorageError
 from broker.log.config import LogConfig
+from broker.log.guard import may_pass
 from broker.log.partition_log import PartitionLog
 from broker.replication.checkpoint import HighWatermarks
 from broker.topics.configs import log_config
@@ -45,6 +46,8 @@ class PartitionFiles:
         """`high_watermarks` are those that were noted before the start: each is for the first opening of its log."""
         self._folders = folders
         self._high_watermarks = dict(high_watermarks)
+        self._waiting: set[tuple[uuid.UUID, int]] = set()
+        """Partitions that could not be opened for a reason that may pass, which was said."""
         self._clock = clock
         self._node_id = node_id
         self.defaults: Mapping[str, str] = {}
@@ -102,17 +105,27 @@ class PartitionFiles:
             else:
                 # Nobody counts on what is here: all of it may come from the leader.
                 (path,) = self._folders.prepare(topic.name, [index], topic.topic_id)
-            noted = self._high_watermarks.pop((topic.topic_id, index), 0)
-            return self._opened(path, topic, index, state, config, high_watermark=noted)
+            noted = self._high_watermarks.get((topic.topic_id, index), 0)
+            opened = self._opened(path, topic, index, state, config, high_watermark=noted)
         except (BrokerError, OSError, WireError) as error:
             return self._offline(topic, index, state, error)
         except Exception as error:  # whatever damaged files make the opening raise concerns this partition alone
             log.exception("%s-%d is offline", topic.name, index)
             return Partition(topic.name, index, PartitionOffline(repr(error)), state)
+        self._high_watermarks.pop((topic.topic_id, index), None)
+        if (topic.topic_id, index) in self._waiting:
+            self._waiting.remove((topic.topic_id, index))
+            log.warning("%s-%d is open: its disk takes records again", topic.name, index)
+        return opened
 
     def _offline(self, topic: TopicState, index: int, state: PartitionState, error: Exception) -> Partition:
-        log.error("%s-%d is offline: %s", topic.name, index, error)
-        return Partition(topic.name, index, PartitionOffline(str(error)), state)
+        offline = PartitionOffline(str(error))
+        offline.may_pass = may_pass(error)
+        if (topic.topic_id, index) not in self._waiting:
+            log.error("%s-%d is offline: %s", topic.name, index, error)
+        if offline.may_pass:
+            self._waiting.add((topic.topic_id, index))
+        return Partition(topic.name, index, offline, state)
 
     def _opened(
         self,
@@ -127,7 +140,8 @@ class PartitionFiles:
         opened = PartitionLog.open(path, config, self._clock, self._folders.disk)
         partition = Partition(topic.name, index, opened, state, high_watermark)
         if state.leader == self._node_id:
-            with suppress(MetadataBehind):  # who orders it to lead is told
+            # Who orders it to lead is told. A disk that takes nothing now may do so when that is ordered again.
+            with suppress(MetadataBehind, LogStorageError):
                 partition.lead(state, steady_ms(self._clock))
         return partition
 

@@ -250,7 +250,12 @@ class ReplicaManager:
 
     def _missing(self, order: LeaderAndIsr) -> bool:
         """Whether any of the order's partitions is not open yet."""
-        return any(self._find(where, order.topics[where.topic].topic_id) is None for where in order.partitions)
+        return any(self._to_open(where, order.topics[where.topic].topic_id) for where in order.partitions)
+
+    def _to_open(self, where: TopicPartition, topic_id: uuid.UUID) -> bool:
+        """Also what could not be opened for a reason that may have passed."""
+        found = self._find(where, topic_id)
+        return found is None or (found.offline is not None and found.offline.may_pass)
 
     async def _remove_others(self, order: LeaderAndIsr) -> None:
         """Topics of the same names that are gone, and in a complete order everything that it does not name."""
@@ -278,13 +283,14 @@ class ReplicaManager:
             if topic is None:
                 topic = self.topics[name] = Topic(told, {}, name in INTERNAL_TOPICS)
             topic.state = with_newest_configs(told, topic.state)
-            missing = [where for where in wheres if where.partition not in topic.partitions]
+            missing = [where for where in wheres if self._to_open(where, told.topic_id)]
             prepared = [found for where in missing if (found := self._prepared_of(where, told.topic_id)) is not None]
             known = {each.partition.index for each in prepared}
             wanted = [(w.partition, order.partitions[w]) for w in missing if w.partition not in known]
             opened = await asyncio.to_thread(self._files.load, topic.state, wanted) if wanted else []
             self._files.configure(topic.state, [each.partition for each in prepared])
             for partition in [*(each.partition for each in prepared), *opened]:
+                self._cease(TopicPartition(name, partition.index))  # who keeps something in it loads it then
                 topic.partitions[partition.index] = partition
                 partition.offline_listeners = self.damage_listeners
 

@@ -52,11 +52,12 @@ class InvalidTopicRequest(TopicError):
 
 
 class PartitionOffline(TopicError):
-    """The partition's files could not be opened; the others are served."""
+    """The partition's files could not be opened; the others are served. `may_pass`: as of a full disk."""
 
     error_code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
     hint = "see the broker's log for the file; restore it, or delete and mirror the topic again, and restart the broker"
+    may_pass = False
 
 
 class LeaderEpochMismatch(TopicError):

@@ -125,3 +125,20 @@ class StatesPutBack(Story):
             if node_id != away:
                 self.world.start(node_id)
                 await asyncio.sleep(self.rng.uniform(0.0, 0.5))
+
+
+class DisksFull(Story):
+    """Brokers die and stand still, so that others lead, whose disks take nothing just then."""
+
+    async def _disturb(self) -> None:
+        world, rng = self.world, self.rng
+        while True:
+            await asyncio.sleep(rng.uniform(0.2, 0.6))
+            full = rng.sample(list(world.nodes), rng.choice([1, 2, len(world.nodes)]))
+            for node in full:
+                world.fill(node)
+            await asyncio.sleep(rng.uniform(0.0, 0.3))
+            self._fault(rng.choice(["kill", "pause", "stop"]), rng.choice(list(world.nodes)))
+            await asyncio.sleep(rng.uniform(0.2, OVER_S + 1.0))
+            for node in full:
+                world.make_room(node)

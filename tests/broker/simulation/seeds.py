@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from tests.broker.simulation.aimed import ControllersDeposed, SessionsEnd, StatesPutBack
+from tests.broker.simulation.aimed import ControllersDeposed, DisksFull, SessionsEnd, StatesPutBack
 from tests.broker.simulation.story import Story
 from tests.broker.worlds import Worlds
 
@@ -29,8 +29,13 @@ def _states_put_back(seed: int, folder: Path) -> Story:
     return _story(seed, folder, StatesPutBack)
 
 
+def _disks_full(seed: int, folder: Path) -> Story:
+    return _story(seed, folder, DisksFull)
+
+
 TESTS: Final = "tests/broker/simulation"
 WORLDS: Final = Worlds("CLUSTER", _story, TESTS)
 SESSIONS_END: Final = Worlds("CLUSTER_SESSIONS", _sessions_end, TESTS)
 CONTROLLERS_DEPOSED: Final = Worlds("CLUSTER_CONTROLLERS", _controllers_deposed, TESTS)
 STATES_PUT_BACK: Final = Worlds("CLUSTER_STATES", _states_put_back, TESTS)
+DISKS_FULL: Final = Worlds("CLUSTER_DISKS", _disks_full, TESTS)

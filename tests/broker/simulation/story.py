@@ -32,7 +32,7 @@ CHAOS_S: Final = 8.0
 SETTLED_S: Final = 90.0
 LOOK_S: Final = 0.2
 HOUR_MS: Final = 3_600_000
-FAULTS: Final = ("kill", "kill", "torn", "pause", "pause", "cut", "cut", "cut", "reset", "stop", "clock")
+FAULTS: Final = ("kill", "kill", "torn", "pause", "pause", "cut", "cut", "cut", "reset", "stop", "clock", "full")
 
 
 class Story:
@@ -159,6 +159,9 @@ class Story:
         elif what == "pause":
             world.pause(node_id)
             loop.call_later(rng.choice([0.1, 0.6, 2.0, 4.0]), world.go_on, node_id)
+        elif what == "full":
+            world.fill(node_id)
+            loop.call_later(rng.uniform(0.2, 3.0), world.make_room, node_id)
         elif what == "stop":
             world.note(f"{node_id} is stopped")
             node.stop.set()

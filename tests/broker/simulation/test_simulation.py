@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, SESSIONS_END, STATES_PUT_BACK, WORLDS
+from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, DISKS_FULL, SESSIONS_END, STATES_PUT_BACK, WORLDS
 from tests.broker.worlds import Worlds
 
 SEEDS = 100
@@ -12,11 +12,12 @@ SEEDS_OF_AIMED = 10
 REPLAYED = (3, 14)
 OFTEN = {
     "acknowledged": 50, "read": 50, "commits": 10, "offsets told": 10, "crashes": 2, "torn": 0.5, "pauses": 1,
-    "cuts": 2, "clocks": 0.5, "move": 0.5, "elect": 0.2, "make": 0.2, "delete": 0.2,
+    "cuts": 2, "clocks": 0.5, "full": 0.5, "move": 0.5, "elect": 0.2, "make": 0.2, "delete": 0.2,
 }  # fmt: skip
 """What the seeds are for, and how often in each it happens at least."""
 OFTEN_IN_AIMED = {"acknowledged": 50, "read": 50, "commits": 10, "offsets told": 10, "cuts": 2}
 OFTEN_WHERE_STATES_ARE_PUT_BACK = {"acknowledged": 20, "read": 20, "put": 4, "crashes": 6}
+OFTEN_WHERE_DISKS_ARE_FULL = {"acknowledged": 20, "read": 20, "full": 4}
 
 
 @pytest.mark.timeout(7200)
@@ -27,8 +28,9 @@ OFTEN_WHERE_STATES_ARE_PUT_BACK = {"acknowledged": 20, "read": 20, "put": 4, "cr
         (SESSIONS_END, SEEDS_OF_AIMED, OFTEN_IN_AIMED),
         (CONTROLLERS_DEPOSED, SEEDS_OF_AIMED, OFTEN_IN_AIMED),
         (STATES_PUT_BACK, SEEDS_OF_AIMED, OFTEN_WHERE_STATES_ARE_PUT_BACK),
+        (DISKS_FULL, SEEDS_OF_AIMED, OFTEN_WHERE_DISKS_ARE_FULL),
     ],
-    ids=["all", "sessions end", "controllers deposed", "states put back"],
+    ids=["all", "sessions end", "controllers deposed", "states put back", "disks full"],
 )
 def test_what_clients_were_told_holds_whatever_happens(worlds: Worlds, count: int, often: dict[str, float]) -> None:
     if worlds.alone is not None:

@@ -8,6 +8,7 @@ broker may die or stand still at any await. Everything that happens follows from
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import random
@@ -30,6 +31,7 @@ from broker.log.partition_log import PartitionLog
 from broker.outside import Outside
 from broker.server import Server, serving
 from broker.topics.partition import Partition
+from broker.wire.buffers import Buffer
 from tests.broker.controller.checked_zookeeper import Judge as StateJudge
 from tests.broker.log.crashing import CrashingDisk
 from tests.broker.replication.simulation.judge import Found, Judge
@@ -55,12 +57,25 @@ class NodeClock(SimulatedClock):
 
 
 class SimDisk(CrashingDisk):
-    """That of one life."""
+    """That of one life. `host` says whether it has room."""
 
-    def __init__(self, world: World, life: Life) -> None:
+    def __init__(self, world: World, host: SimNode, life: Life) -> None:
         super().__init__()
         self._world = world
+        self._host = host
         self._life = life
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> int:
+        self._check_room()
+        return super().pwrite(fd, data, position)
+
+    def write_file(self, path: Path, data: bytes, *, durable: bool) -> None:
+        self._check_room()
+        super().write_file(path, data, durable=durable)
+
+    def _check_room(self) -> None:
+        if self._host.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _change(self) -> bool:
         dies = super()._change()
@@ -97,6 +112,8 @@ class SimNode:
         self.disk: SimDisk | None = None
         self.server: Server | None = None
         self.stop = asyncio.Event()
+        self.is_full = False
+        """Its disk takes nothing."""
         self.seen: dict[int, tuple[object, ...]] = {}
 
     @property
@@ -135,7 +152,7 @@ class World:
         if not node.life.dead:
             return
         life = node.life = Life(node_id, next(self._lives))
-        disk = node.disk = SimDisk(self, life)
+        disk = node.disk = SimDisk(self, node, life)
         node.server, node.stop = None, asyncio.Event()
         self.note(f"{node_id} starts")
         outside = Outside(node.clock, self._open_session(node), disk, random.Random(self.rng.random()))
@@ -224,6 +241,16 @@ class World:
         self.counts["clocks"] += 1
         self.nodes[node_id].clock.wrong_ms = wrong_ms
 
+    def fill(self, node_id: int) -> None:
+        self.note(f"the disk of {node_id} is full")
+        self.counts["full"] += 1
+        self.nodes[node_id].is_full = True
+
+    def make_room(self, node_id: int) -> None:
+        if self.nodes[node_id].is_full:
+            self.note(f"the disk of {node_id} has room")
+            self.nodes[node_id].is_full = False
+
     def cut(self, here: str, there: str) -> None:
         self.network.cut(here, there)
         for session in self._sessions_between(here, there):
@@ -303,6 +330,7 @@ class World:
             self.mend(*way)
         for node_id, node in self.nodes.items():
             self.go_on(node_id)
+            self.make_room(node_id)
             if node.disk is not None and not node.life.dead:
                 node.disk.dies_at = None
             self.start(node_id)
