@@ -117,13 +117,17 @@ async def test_an_older_copy_of_which_nobody_knows_is_led_above_all_logs_when_al
             behind = await cluster.led("t")
             assert (await clients[behind].produce("t", batch_of("a"))).error_code == 0
         await until(lambda: ends(cluster) == {(0, 1, 1)})
-        await cluster.kill_all()
-        older = deepcopy(cluster.zookeeper.copy())
         state = layout.partition_state(TopicPartition("t", 0))
+        whole = cluster.zookeeper.read(state).data
+        await cluster.kill_all()
+        # Who dies last may be alone in sync by now.
+        cluster.zookeeper.write(cluster.zookeeper.connect(), [SetData(state, whole)])
+        older = deepcopy(cluster.zookeeper.copy())
         later = json.loads(cluster.zookeeper.read(state).data) | {"leader_epoch": 50}
         cluster.zookeeper.write(cluster.zookeeper.connect(), [SetData(state, json.dumps(later).encode())])
         others = [node for node in NODES if node != behind]
         await cluster.start(*others)
+        await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == set(others))
         async with cluster.clients() as clients:
             assert (await clients[await cluster.led("t")].produce("t", batch_of("b"))).error_code == 0
         await cluster.kill_all()
