@@ -8,7 +8,6 @@ broker may die or stand still at any await. Everything that happens follows from
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import os
 import random
@@ -31,10 +30,9 @@ from broker.log.partition_log import PartitionLog
 from broker.outside import Outside
 from broker.server import Server, serving
 from broker.topics.partition import Partition
-from broker.wire.buffers import Buffer
 from tests.broker.controller.checked_zookeeper import Judge as StateJudge
-from tests.broker.log.crashing import CrashingDisk
 from tests.broker.replication.simulation.judge import Found, Judge
+from tests.broker.simulation.host import NodeClock, SimDisk
 from tests.broker.simulation.loop import NOBODY, ClusterLoop, Life, context_of
 from tests.broker.simulation.network import CLIENTS, Network, name_of
 from tests.broker.simulation.zookeeper import ZOOKEEPER, SimSession, SimZooKeeper
@@ -45,47 +43,6 @@ TICK_S: Final = 0.1
 LAG_MS: Final = 800
 CONNECT_S: Final = 2.0
 LOCK_FILE: Final = ".lock"
-
-
-class NodeClock(SimulatedClock):
-    """Of one host: somebody may set its wall clock."""
-
-    wrong_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.wrong_ms
-
-
-class SimDisk(CrashingDisk):
-    """That of one life. `host` says whether it has room."""
-
-    def __init__(self, world: World, host: SimNode, life: Life) -> None:
-        super().__init__()
-        self._world = world
-        self._host = host
-        self._life = life
-
-    def pwrite(self, fd: int, data: Buffer, position: int) -> int:
-        self._check_room()
-        return super().pwrite(fd, data, position)
-
-    def write_file(self, path: Path, data: bytes, *, durable: bool) -> None:
-        self._check_room()
-        super().write_file(path, data, durable=durable)
-
-    def _check_room(self) -> None:
-        if self._host.is_full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def _change(self) -> bool:
-        dies = super()._change()
-        if dies and not self._life.dead:
-            self._world.counts["torn"] += 1
-            self._world.kill(self._life.node_id)
-        return dies
-
-    def sync_all(self) -> None:
-        """As `fsync`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +109,7 @@ class World:
         if not node.life.dead:
             return
         life = node.life = Life(node_id, next(self._lives))
-        disk = node.disk = SimDisk(self, node, life)
+        disk = node.disk = SimDisk(lambda: self._torn(life), lambda: node.is_full)
         node.server, node.stop = None, asyncio.Event()
         self.note(f"{node_id} starts")
         outside = Outside(node.clock, self._open_session(node), disk, random.Random(self.rng.random()))
@@ -212,6 +169,11 @@ class World:
         self.note(f"{node_id} dies")
         self.counts["crashes"] += 1
         self._bury(node)
+
+    def _torn(self, life: Life) -> None:
+        if not life.dead:
+            self.counts["torn"] += 1
+            self.kill(life.node_id)
 
     def _bury(self, node: SimNode) -> None:
         node.life.dead = True
