@@ -38,6 +38,17 @@ def test_worlds() -> None:
     assert counts["writes"] > 0
 
 
+def make_cut_world(seed: int, _folder: Path) -> World:
+    """One link, cut into as many units as the others have links."""
+    return World(seed, FAULTS, units=1, cut=7)
+
+
+def test_worlds_of_one_link_of_several_units() -> None:
+    counts = Worlds("FLEET_UNITS", make_cut_world, "tests/mirror/fleet/test_simulation.py").run_seeds(range(12))
+    assert counts["openings"] > 0
+    assert counts["writes"] > 0
+
+
 def never_asks_who_holds(patch: pytest.MonkeyPatch) -> None:
     def holds(self: Belief, unit: Unit) -> bool:
         return self.view is not None and unit in self.view.held and self.view.planned.get(unit) == self.name

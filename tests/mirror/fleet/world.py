@@ -21,7 +21,7 @@ from mirror.coordinator.current import Current
 from mirror.coordinator.model import Meter, Unit, UnitNotHeld
 from mirror.coordinator.serving import serve_shares
 from mirror.errors import LinkFenced
-from mirror.fleet.keys import FleetKeys, read_holder
+from mirror.fleet.keys import FleetKeys, OfferedLink, read_holder
 from mirror.fleet.member import FleetCoordinator, FleetMember
 from mirror.fleet.settings import FleetSettings
 from mirror.fleet.store import Changes, Commit, Put
@@ -69,7 +69,7 @@ class Worker:
         self.task = asyncio.ensure_future(self.run())
 
     async def run(self) -> None:
-        clock, offer = _Sleepy(self), Current(offer_of(self.world.links))
+        clock, offer = _Sleepy(self), Current(offer_of(self.world.links, units=self.world.cut))
         coordinator = FleetCoordinator(self.store, self.name, offer, clock, untold, SETTINGS, lambda: self.cpu_s)
         async with coordinator.member() as member:
             assert isinstance(member, FleetMember)
@@ -205,13 +205,18 @@ class Judge:
 
 
 class World:
-    def __init__(self, seed: int, faults: tuple[str, ...] = FAULTS, workers: int = 3, units: int = 7) -> None:
+    def __init__(
+        self, seed: int, faults: tuple[str, ...] = FAULTS, workers: int = 3, units: int = 7, cut: int = 0
+    ) -> None:
+        """`units` links, each `cut` into so many units, if not 0."""
         self.loop = SimulatedLoop()
         self.clock = SimulatedClock(self.loop)
         self.chance = random.Random(seed)
         self.faults = faults
         self.links = [f"link-{n}" for n in range(units)]
-        self.units = [Unit(link) for link in self.links]
+        self.cut = cut
+        offered = OfferedLink(target="", declared="", units=cut)
+        self.units = [unit for link in self.links for unit in offered.units_of(link)]
         self.target = Target()
         self.rates: dict[Unit, float] = {}
         """Of units in MiB per second."""

@@ -15,7 +15,7 @@ from broker.client.model import CommittedOffset
 from broker.client.topics import delete_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
-from mirror.errors import LinkInvalid, OffsetNotMirrored
+from mirror.errors import LinkInvalid, OffsetDeclined
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.cutting import agree_on_units
@@ -159,9 +159,10 @@ async def test_a_gap_of_one_unit_is_accepted_and_no_other_session_ends(link: Lin
         await write_all(source, topic, 0, 5)
         async with running(link, limits=LIMITS) as told:
             await told.wait_for(Event.PARTITION_STOPPED)
+            await told.wait_for(Event.STARTED, UNITS)
             (gap,) = (await read_entries(link, target)).open_gaps().values()
             assert (gap.topic, gap.partition) == occupied
-            with pytest.raises(OffsetNotMirrored):
+            with pytest.raises(OffsetDeclined):
                 translate_offset(link, await load_link_state(link, target), *occupied, 3, reverse=False)
             await resume_link(link, target, "resume-1", [gap])
             found = await wait_for_records(target, occupied, 6)
