@@ -19,6 +19,7 @@ from broker.client.configs import ConfigEntry, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.model import ClusterMetadata, Node, Partition, read_metadata
 from broker.client.offsets import list_each_offset
+from broker.client.throttles import throttles_left
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 from broker.wire.messages.metadata import MetadataRequest
@@ -47,6 +48,7 @@ class ClusterFindingKind(StrEnum):
     STRAY = "stray"
     """Records that farshore's own broker set aside, because the metadata does not have their topic id there."""
     LOG_DIR_UNREADABLE = "log_dir_unreadable"
+    THROTTLE_LEFT = "throttle_left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +208,20 @@ async def _findings(cluster: Cluster, node_ids: Collection[int]) -> list[Cluster
     answers = await list_each_offset(cluster, led)
     refused = {where: answer for where, answer in answers.items() if isinstance(answer, ClientError)}
     configs = await describe_topic_configs(cluster, look.metadata.topics)
-    wanted = {name: _min_insync(entries) for name, entries in configs.items() if not isinstance(entries, KafkaError)}
+    readable = {name: entries for name, entries in configs.items() if not isinstance(entries, KafkaError)}
+    wanted = {name: _min_insync(entries) for name, entries in readable.items()}
     heard = [node_id for node_id, told in look.told.items() if not isinstance(told, ClientError)]
     dirs = await _log_dirs(cluster, heard)
-    return [*broker_findings(look, node_ids), *partition_findings(look, refused, wanted), *disk_findings(look, dirs)]
+    throttles = [
+        ClusterFinding(ClusterFindingKind.THROTTLE_LEFT, topic, None, None, detail)
+        for topic, detail in (await throttles_left(cluster, readable)).items()
+    ]
+    return [
+        *broker_findings(look, node_ids),
+        *partition_findings(look, refused, wanted),
+        *disk_findings(look, dirs),
+        *throttles,
+    ]
 
 
 async def _log_dirs(cluster: Cluster, node_ids: Iterable[int]) -> LogDirs:

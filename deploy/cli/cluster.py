@@ -117,7 +117,8 @@ def controller_command(context: AppContext, site_name: str, output: str) -> None
 @click.pass_obj
 def verify_command(context: AppContext, site_name: str, output: str) -> None:
     """Check that every broker of the file is there, answers and tells the same, every partition has a leader that
-    answers, every replica is in sync, and no broker has others, or records that it set aside.
+    answers, every replica is in sync, no broker has others, or records that it set aside, and no topic is still
+    throttled when its partitions have moved.
 
     What is found is looked for again two seconds later, and told if it is still there. Exit code 4 when it is.
     """

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.cluster_description import ClusterFindingKind, verify_cluster
+from broker.client.site import Site
+from broker.client.throttles import THROTTLED_REPLICAS
 from broker.cluster.metadata import PartitionState
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.alter_partition_reassignments import (
@@ -172,3 +176,28 @@ async def test_a_move_that_is_held_back_goes_on_when_the_rate_is_raised(tmp_path
             default=False, change=lambda _: {rate: "1000000"}
         )
         await settled(cluster, (3, 1))
+
+
+async def test_throttles_are_found_when_a_move_left_them_and_not_while_it_is_under_way(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, *NODES) as cluster, cluster.clients() as clients:
+        await create(clients[1], [1])
+        await cluster.led("t")
+        lists = {name: f"0:{node}" for node, name in zip((1, 3), THROTTLED_REPLICAS, strict=True)}
+        await cluster.broker(2).topic_configs.alter("t", lambda _: lists)
+        await until(
+            lambda: all(lists.items() <= cluster.broker(node).view.topics["t"].configs.items() for node in NODES)
+        )
+        (tmp_path / "3" / "t-0").write_text("no folder can be made here")
+        assert await reassign(clients[2], {0: [3]}) == [0]
+        site = Site("east", ",".join(server.address for server in cluster.servers.values()))
+        async with Cluster(site) as client:
+            found = {each.kind for each in await verify_cluster(client)}
+            assert found
+            assert ClusterFindingKind.THROTTLE_LEFT not in found
+            assert await reassign(clients[2], {0: None}) == [0]
+            await settled(cluster, (1,))
+            (left,) = await verify_cluster(client)
+        assert (left.kind, left.topic) == (ClusterFindingKind.THROTTLE_LEFT, "t")
+        assert "no partition of it moves" in left.detail
+        assert left.detail.endswith(f"--entity-name t --delete-config {','.join(lists)}")
+        assert all(f"{name}={value}" in left.detail for name, value in lists.items())
