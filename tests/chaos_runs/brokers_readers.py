@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as Place
 from broker.wire.vocabulary import TopicPartition
 from chaos.cluster.history import ClusterHistory, EndTold, Log, Seen
 from tests.chaos_runs.brokers_writers import Names, Workload
+from tests.chaos_runs.hanging import leaving
 
 POLL_S: Final = 0.2
 WAITED_S: Final = 0.3
@@ -92,7 +93,7 @@ class Member(Reader):
                 "heartbeat_interval_ms": 500,
                 "auto_offset_reset": "earliest",
             }
-            with closing(Consumer(reading(self.workload, self.isolation, **settings))) as consumer:
+            with leaving(Consumer(reading(self.workload, self.isolation, **settings))) as consumer:
                 names = self.workload.names
                 consumer.subscribe([names.plain, names.mixed, names.made], on_assign=self._assigned)
                 self._live(consumer)

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as Place
 from broker.wire.vocabulary import TopicPartition
 from chaos.cluster.history import ClusterHistory, Ending, Send
 from chaos.history import Outcome
+from tests.chaos_runs.hanging import leaving
 
 PARTITIONS: Final = 3
 FLUSH_S: Final = 60.0
@@ -273,7 +274,7 @@ class Maker:
         for life, producer in enumerate(self._transactions.producers()):
             try:
                 while not self.until.is_set():
-                    with closing(self._consumer()) as consumer:
+                    with leaving(self._consumer()) as consumer:
                         self._live(producer, consumer, f"{self.name}.{life}")
             except ProducerLost:
                 continue

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
+import time
+from collections.abc import Iterator
 from types import FrameType
 from typing import Final
+
+from confluent_kafka import Consumer, KafkaException
+
+LEAVING_S: Final = 5.0
+GIVEN_BACK_S: Final = 0.1
 
 KNOWN_HANGS: Final = {
     # It takes no notice of its own time-out, and waits for a broker that is not in the metadata any more.
@@ -16,3 +24,19 @@ def known_hang(frame: FrameType) -> str | None:
     """Which known fault a thread stands in, by the call that it stands at; None: what it waits for is not known."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return next((fault for call, fault in KNOWN_HANGS.items() if call in line), None)
+
+
+@contextlib.contextmanager
+def leaving(consumer: Consumer) -> Iterator[Consumer]:
+    """Closes it once it has given its partitions back: to give them back amid `close` may never end (librdkafka's issue
+    4884), and it holds the interpreter's lock meanwhile, so that the whole process stands still.
+    """
+    try:
+        yield consumer
+        with contextlib.suppress(KafkaException):
+            consumer.unsubscribe()
+            give_up_s = time.monotonic() + LEAVING_S
+            while consumer.assignment() and time.monotonic() < give_up_s:
+                consumer.poll(GIVEN_BACK_S)
+    finally:
+        consumer.close()
