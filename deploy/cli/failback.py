@@ -17,6 +17,7 @@ from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
 from deploy.cli.failover import switchover
 from deploy.cli.next_steps import links_back, table_back
+from deploy.cli.operation import resume_command
 from deploy.cli.parameters import Duration
 from deploy.cli.stranded import no_answer
 from deploy.cli.tables import counted, print_table
@@ -39,7 +40,7 @@ from failover.failback.export import export_stranded
 from failover.failback.plan import BackLink, FailbackPlan, FailbackRefusal, FailbackStep, plan_failback
 from failover.failback.stranding import leave_at_source, look_for_stranded, read_stranded
 from failover.journal_log import load_operations
-from failover.standing import is_verified
+from failover.standing import OPEN_STATES, is_verified, standing_of
 from mirror.api import Link, read_entries, resume_link
 from mirror.heartbeat import judge_heartbeat
 from mirror.status import condition_now
@@ -207,13 +208,24 @@ async def _carry(back: Link, source: Cluster | None, target: Cluster, patience_s
 def _switch_over(click_context: click.Context, back: Link) -> tuple[int, Any]:
     """The same command that a person would give, consented to by this one's plan -> its exit code, its document."""
     said = io.StringIO()
+    cut_short = run_async(_cut_short(back))
     try:
         with contextlib.redirect_stdout(said):
+            if cut_short is not None:
+                click_context.invoke(resume_command, operation_id=cut_short, yes=True, output=Output.JSON.value)
             click_context.invoke(switchover, link_name=back.name, yes=True, output=Output.JSON.value)
     except SystemExit as ended:
         code = int(ended.code or 0)
         return code, json.loads(said.getvalue() or "null")
     return ExitCode.DONE, json.loads(said.getvalue() or "null")
+
+
+async def _cut_short(back: Link) -> str | None:
+    """The operation of an earlier failback that has not ended."""
+    async with Cluster(back.target, client_id="farshore-cli") as target:
+        standings = [standing_of(log, target.clock.now_ms()) for log in (await load_operations(target)).values()]
+    found = (one for one in standings if one.state in OPEN_STATES and one.links == (back.name,))
+    return next((one.operation_id for one in found), None)
 
 
 async def _resume(link: Link) -> None:
