@@ -19,7 +19,7 @@ from deploy.cli.failover import switchover
 from deploy.cli.next_steps import links_back, table_back
 from deploy.cli.operation import resume_command
 from deploy.cli.parameters import Duration
-from deploy.cli.stranded import no_answer
+from deploy.cli.stranded import no_answer, reading_shown
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import (
     LINK_HELP,
@@ -188,7 +188,8 @@ async def _save(link: Link, source: Cluster | None, target: Cluster, folder: Pat
     """The files are on the disk before the link's state says anything of the records."""
     if source is None:
         raise no_answer(link)
-    reader, found = await read_stranded(link, source, target)
+    with reading_shown(link) as report:
+        reader, found = await read_stranded(link, source, target, report)
     await export_stranded(reader, found.undecided, folder, target.clock.now_ms())
     await leave_at_source(link, target, found.undecided, f"saved to {folder.name} by a failback")
 

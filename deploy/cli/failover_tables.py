@@ -120,7 +120,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "stop the producers at the source, see `farshore status`, then try again",
     ),
     RefusalReason.HOOK_FAILED: (
-        "the freeze_hook did not keep the clients of {subject} from writing",
+        "a hook failed or said no, and nothing was moved from {subject}",
         "run it by hand, or see [failover] in farshore.toml",
     ),
     RefusalReason.NO_CONSENT: ("nobody consented to moving {subject}", "add --yes to go on"),

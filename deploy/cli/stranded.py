@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from deploy.cli.terminal import (
 )
 from failover.failback.export import Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
-from failover.failback.stranding import Stranded, check_settled, leave_at_source, look_for_stranded, read_stranded
+from failover.failback.stranding import Report, Stranded, check_settled, leave_at_source, read_stranded
 from mirror.api import StrandedTail
 from mirror.link import Link
 from mirror.offsets.state import read_entries
@@ -90,7 +91,8 @@ def export(link: Link, folder: Path) -> Manifest:
     async def job(source: Cluster | None, target: Cluster) -> Manifest | None:
         if source is None:
             return None
-        reader, found = await read_stranded(link, source, target)
+        with reading_shown(link) as report:
+            reader, found = await read_stranded(link, source, target, report)
         return await export_stranded(reader, found.tails, folder, target.clock.now_ms())
 
     manifest = run_async(with_both_sites(link, job))
@@ -172,12 +174,23 @@ def look(link: Link) -> Stranded:
     """What only the source has. Raises CommandRefused where it does not answer."""
 
     async def job(source: Cluster | None, target: Cluster) -> Stranded | None:
-        return await look_for_stranded(link, source, target) if source is not None else None
+        if source is None:
+            return None
+        with reading_shown(link) as report:
+            return (await read_stranded(link, source, target, report))[1]
 
     found = run_async(with_both_sites(link, job))
     if found is None:
         raise no_answer(link)
     return found
+
+
+@contextmanager
+def reading_shown(link: Link) -> Iterator[Report]:
+    """What is read at the source, as it goes on."""
+    with progress() as bars:
+        bar = bars.add_task(f"read at {link.source.name}", total=None)
+        yield lambda read, there: bars.update(bar, total=there, completed=read)
 
 
 def no_answer(link: Link) -> CommandRefused:

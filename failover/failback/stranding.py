@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from failover.errors import StrandedUnknown
 from mirror.api import Link, StrandedTail, TailReader, leave_stranded
+
+Report: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,19 @@ class Stranded:
 
 
 async def look_for_stranded(link: Link, source: Cluster, target: Cluster) -> Stranded:
-    """Read what stands behind the last mirrored record. Raises ClientError, MirrorError, CorruptBatch."""
+    """As `read_stranded`, for who wants no more than what it found."""
     return (await read_stranded(link, source, target))[1]
 
 
-async def read_stranded(link: Link, source: Cluster, target: Cluster) -> tuple[TailReader, Stranded]:
-    """As `look_for_stranded`, with the reader that knows the way to their batches."""
+async def read_stranded(
+    link: Link, source: Cluster, target: Cluster, report: Report = lambda _read, _there: None
+) -> tuple[TailReader, Stranded]:
+    """Read what stands behind the last mirrored record -> the reader, which knows the way to the batches, and what it
+    found; `report` gets the offsets that were read and those there are. Raises ClientError, MirrorError, CorruptBatch.
+    """
     reader = TailReader(link, source, target)
     await reader.look()
-    tails = await reader.tails()
+    tails = await reader.tails(report)
     return reader, Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails)
 
 

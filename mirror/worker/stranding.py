@@ -119,7 +119,7 @@ class TailReader:
                 names.add(back.name)
         return frozenset(one.producer_id for one in self._passage.at_source.registered() if one.link in names)
 
-    async def tails(self, report: Report = lambda _read, _there: None) -> tuple[StrandedTail, ...]:
+    async def tails(self, report: Report) -> tuple[StrandedTail, ...]:
         """By topic and partition, those that were left before those that nobody decided about."""
         assert self._state is not None
         spans = await self._spans()
