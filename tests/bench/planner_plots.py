@@ -15,7 +15,7 @@ from tests.mirror.fleet.planner_world import EVENTS, LENGTH_S, UNITS, WORKERS, R
 DOCS: Final = Path(__file__).parents[2] / "docs"
 SEEDS: Final = range(24)
 EVERY_S: Final = 5
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 720, 56, 14, 40, 34
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 56, 34, 40, 34
 STYLE: Final = (
     "text{font:12px system-ui,sans-serif;fill:#1c2b36}.t{font-weight:600}.a{stroke:#8a979f;fill:none}"
     ".g{stroke:#8a979f;stroke-dasharray:2 4}.l{stroke:#1f6f8b;stroke-width:1.8;fill:none}.b{fill:#1f6f8b;opacity:.22}"
@@ -28,10 +28,10 @@ def draw() -> dict[str, str]:
     """File name -> its text."""
     runs = run_all(SEEDS)
     about = f"{WORKERS} workers, {UNITS} units, {len(SEEDS)} seeds"
-    middle = "median, and 10 to 90 of 100"
+    middle = "median, 10 to 90 %"
     return {
         "planner-balance.svg": _over_time(
-            f"Busiest and idlest worker apart, as a part of the mean ({middle}; {about})",
+            f"Busiest and idlest worker apart, in parts of the mean ({middle}; {about})",
             [[run.apart[at] for run in runs] for at in range(0, LENGTH_S, EVERY_S)],
             2.4,
             lambda value: f"{value:.1f}",
