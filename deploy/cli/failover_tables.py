@@ -184,9 +184,14 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     )
 
 
+def _filled(line: str) -> str:
+    """Ids stay whole."""
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
 def tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
     """The loss in lines that fit a terminal."""
-    click.echo(textwrap.fill(headline(total, source), WIDTH, subsequent_indent="  "), err=to_stderr)
+    click.echo(_filled(headline(total, source)), err=to_stderr)
 
 
 def print_plan(plan: OperationPlan, output: str) -> None:
@@ -217,7 +222,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
             click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
     for line in _freezing(plan):
-        click.echo(textwrap.fill(line, WIDTH, subsequent_indent="  "), err=to_stderr)
+        click.echo(_filled(line), err=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
@@ -327,7 +332,7 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
     if result.stranded:
-        click.echo(textwrap.fill(stranded_line(result), WIDTH, subsequent_indent="  "), err=True)
+        click.echo(_filled(stranded_line(result)), err=True)
     else:
         tell_loss(result.loss, result.source)
     if result.hook_error:

@@ -254,7 +254,7 @@ def _show(found: Found, output: str) -> None:
         verdict = "verified" if result["verified"] else f"NOT VERIFIED, {len(result['differences'])} differences"
         lines.append(f"{result['link']}: {verdict}; {len(result['moves'])} offsets of groups")
     for line in lines:
-        click.echo(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False))
+        click.echo(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
     emit(list(standing.steps), output, columns=STEP_COLUMNS)
     if standing.state in OPEN_STATES:
         click.echo(textwrap.fill(f"next: {way_on(standing)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False))
