@@ -330,8 +330,11 @@ class World:
             if partition.log.high_watermark != partition.log.log_end_offset:
                 return f"{topic}-{index}: {node_id} ends at {partition.log.log_end_offset}"
             found.append(judge.content(SimReplica(node_id, 0, partition)))
-        if any(other != found[0] for other in found):
+        longest = max(found, key=len)
+        if any(other != longest[: len(other)] for other in found):
             raise Found(f"{topic}-{index}: the replicas {replicas} have different records")
+        if any(len(other) < len(longest) for other in found):
+            return f"{topic}-{index}: one of {replicas} lags, and nobody was told yet that it is out of sync"
         if lost := [batch for batch in judge.committed if batch not in found[0]]:
             raise Found(f"{topic}-{index}: {lost[0]} was acknowledged, and nobody has it in the end")
         return None
