@@ -55,6 +55,17 @@ def intervals_for(end: End, pieces: Sequence[Piece], target_base: int) -> tuple[
     return tuple(intervals)
 
 
+def again(
+    written: Sequence[Interval], intervals: Sequence[Interval], pieces: Sequence[Piece], target_base: int
+) -> tuple[Interval, ...]:
+    """What is to be written in place of `written` for a batch that landed at `target_base` and needs `intervals`:
+    those, and where a piece needs none any more, but was written to begin one, where it is.
+    """
+    stale = {interval.source_start for interval in written} - {interval.source_start for interval in intervals}
+    kept = (Interval(start, target_base + ordinal) for start, ordinal in pieces if start in stale)
+    return tuple(sorted((*intervals, *kept)))
+
+
 def translate(intervals: Sequence[Interval], index: int, source_offset: int, end: End) -> int:
     """Target offset of a source offset at or after `intervals[index]` and before the next interval."""
     interval = intervals[index]

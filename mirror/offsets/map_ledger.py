@@ -42,6 +42,22 @@ class MapLedger:
             elif isinstance(change, VoidBlock):
                 self._blocks.pop(change.key_source, None)
 
+    def correct(self, block: Block, source_next: int) -> list[Block]:
+        """What is to be written, in this order, of a batch that landed elsewhere than predicted and ends before
+        `source_next`. The block that stands under that key may speak of later batches, too: what it says of them stays,
+        since by nothing else a start would know which source offsets their sequences stand for.
+        """
+        standing = self._blocks.get(block.key_source)
+        changes = [block]
+        if standing is not None and standing.writer == block.writer:
+            later = tuple(interval for interval in standing.intervals if interval.source_start >= source_next)
+            if later:
+                step = later[0].target_start - standing.intervals[0].target_start
+                sequence = (standing.sequence + step) & SEQUENCE_MASK
+                changes.insert(0, replace(standing, sequence=sequence, intervals=later))
+        self.note(changes)
+        return changes
+
     def pack(self, found: Intervals, end: End) -> list[MapChange]:
         """What makes the state smaller, to be written in this order and behind a checkpoint of `end`.
 

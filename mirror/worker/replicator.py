@@ -24,7 +24,7 @@ from mirror.offsets.entries import (
     Writer,
 )
 from mirror.offsets.histories import newest_epochs
-from mirror.offsets.intervals import End, intervals_for
+from mirror.offsets.intervals import End, again, intervals_for
 from mirror.offsets.map_ledger import MapChange, MapLedger, join_blocks
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import RUNS_MAX, OriginRun, OriginRuns, join_runs
@@ -267,11 +267,9 @@ class Replicator:
         self.source_timestamp_ms = max(self.source_timestamp_ms, batch.source_timestamp_ms)
         self.changed = True
         if intervals != batch.intervals:
-            batch.intervals = intervals
-            if intervals:
-                corrected = [batch.block(*self.source, self.writer)]
-                self.ledger.note(corrected)
-                self._outlet.submit(corrected)
+            batch.intervals = again(batch.intervals, intervals, batch.pieces, base_offset)
+            if batch.intervals:
+                self._outlet.submit(self.ledger.correct(batch.block(*self.source, self.writer), batch.source_next))
         self._settle()
         self._stop_if_due()
 

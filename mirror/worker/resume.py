@@ -335,14 +335,16 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
     intervals = intervals.without_spent(evidence.tail.log_start)
     first, packed_to = intervals[0].source_start, max((page.to for page in evidence.pages), default=0)
     changes: list[Change] = []
+    cut: set[int] = set()  # what others say of these, too: a block that is written again is the newest, and would count
     for block in evidence.blocks:
         kept = () if anew else _still_before(block, found.end)
         if not kept or kept[-1].source_start < max(first, packed_to):
             changes.append(VoidBlock(where.topic, where.partition, block.key_source))
         elif kept != block.intervals:  # or they would be believed again once the end has passed them
             changes.append(replace(block, intervals=kept))
+            cut |= {interval.source_start for interval in kept}
     recorded = {start, *evidence.recorded.open}
-    corrected = [interval for interval in intervals.open if interval not in recorded]
+    corrected = [interval for interval in intervals.open if interval not in recorded or interval.source_start in cut]
     for at in range(0, len(corrected), BLOCK_INTERVALS_MAX):  # before the pages they come from go
         some = tuple(corrected[at : at + BLOCK_INTERVALS_MAX])
         changes.append(Block(where.topic, where.partition, writer, 0, some))

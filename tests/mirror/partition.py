@@ -41,11 +41,14 @@ class Submissions:
 
 def take(replicator: Replicator, lease: Lease, *batches: list[int]) -> list[ProducerBatch]:
     """Let the replicator take batches of these source offsets, each as a plan of its own -> the batches."""
-    taken: list[ProducerBatch] = []
+    return [taken for offsets in batches for taken in take_together(replicator, lease, offsets)]
+
+
+def take_together(replicator: Replicator, lease: Lease, *batches: list[int]) -> list[ProducerBatch]:
+    """As `take`, in one plan, as what one fetch brought is."""
+    plan = Plan(replace(replicator.cursor), lease)
     for offsets in batches:
-        plan = Plan(replace(replicator.cursor), lease)
         records = [Record(offset, 0, None, None) for offset in offsets]
         _append(plan, bytearray(1), _pieces(records), len(records), 0)
-        replicator.take(plan)
-        taken += plan.batches
-    return taken
+    replicator.take(plan)
+    return list(plan.batches)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.wire.records import Record
 from mirror.offsets import map_ledger
-from mirror.offsets.entries import Block, Gap, GapKind, GapStatus, VoidBlock, Writer
+from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, VoidBlock, Writer
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.limits import (
     BLOCK_INTERVALS_MAX,
@@ -23,7 +23,7 @@ from mirror.offsets.limits import (
 from mirror.offsets.map_ledger import MapLedger, join_blocks
 from mirror.offsets.paged import Intervals
 from mirror.offsets.pages import Page
-from mirror.offsets.recovery import SEQUENCE_MASK
+from mirror.offsets.recovery import SEQUENCE_MASK, TailBatch, recover
 from mirror.offsets.state_writer import Change
 from mirror.worker.budget import Budget, Lease
 from mirror.worker.plan import Plan, _append
@@ -217,3 +217,26 @@ def test_blocks_of_one_fetch_are_one_while_their_sequences_go_with_their_offsets
         Block(*WHERE, Writer(7, 2), at * 10, (Interval(at * 11, at * 10),)) for at in range(BLOCK_INTERVALS_MAX + 1)
     ]
     assert [len(block.intervals) for block in join_blocks(many)] == [BLOCK_INTERVALS_MAX, 1]
+
+
+def test_a_batch_that_landed_elsewhere_takes_nothing_from_those_behind_it() -> None:
+    """They were written ahead in one block, and the first batch's correction has its key: without what it said of the
+    second batch, a start would take that for the source's next offsets, and go on there.
+    """
+    writer = Writer(7, 2)
+    ahead = [
+        Block(*WHERE, writer, 13, (Interval(14, 99),)),
+        Block(*WHERE, writer, 14, (Interval(63, 100),)),
+        Block(*WHERE, writer, 23, (Interval(97, 109),)),
+    ]
+    ledger, stands = MapLedger(*WHERE), {}
+    (joined,) = join_blocks(ahead)
+    ledger.note([joined])
+    stands[joined.key_source] = joined
+    for block in ledger.correct(Block(*WHERE, writer, 13, (Interval(14, 127),)), 15):
+        stands[block.key_source] = block
+    checkpoint = Checkpoint(*WHERE, End(14, 99), 14, writer, 13, 200, -1, 0)
+    tail = [TailBatch(127, 127, *writer, 13, False), TailBatch(128, 136, *writer, 14, False)]
+    found = recover(Intervals(), stands.values(), checkpoint, tail)
+    assert found.end == End(72, 137)
+    assert Interval(63, 128) in list(found.intervals)

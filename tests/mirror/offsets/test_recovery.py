@@ -37,7 +37,7 @@ from mirror.worker.events import Event
 from mirror.worker.plan import Rules
 from mirror.worker.replicator import Replicator
 from mirror.worker.resume import Evidence, SourceLog, open_partition, recover_partition
-from tests.mirror.partition import Submissions, take
+from tests.mirror.partition import Submissions, take, take_together
 
 LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), ("flights",))
 WHERE = TopicPartition("flights", 0)
@@ -203,7 +203,9 @@ def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(data: st.DataObject,
             offset += data.draw(st.sampled_from([0, 0, 3]))
             source += batch
             batches.append(batch)
-        take(replicator, Lease(budget, 0), *batches)
+        fetched = data.draw(st.integers(1, 5))
+        for at in range(0, len(batches), fetched):
+            take_together(replicator, Lease(budget, 0), *batches[at : at + fetched])
         for _ in range(data.draw(st.integers(0, len(state.queue)))):
             target.note(state.acknowledge())
         landed: list[int] = []
