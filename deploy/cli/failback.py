@@ -19,7 +19,7 @@ from deploy.cli.failover import switchover
 from deploy.cli.next_steps import links_back, table_back
 from deploy.cli.operation import resume_command
 from deploy.cli.parameters import Duration
-from deploy.cli.stranded import no_answer, reading_shown
+from deploy.cli.stranded import no_answer, read_shown
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import (
     LINK_HELP,
@@ -38,7 +38,7 @@ from deploy.cli.terminal import (
 from failover.failback.carrying import SetBack, await_carried, set_groups
 from failover.failback.export import export_stranded
 from failover.failback.plan import BackLink, FailbackPlan, FailbackRefusal, FailbackStep, plan_failback
-from failover.failback.stranding import leave_at_source, look_for_stranded, read_stranded
+from failover.failback.stranding import leave_at_source, look_for_stranded
 from failover.journal_log import load_operations
 from failover.standing import OPEN_STATES, is_verified, standing_of
 from mirror.api import Link, read_entries, resume_link
@@ -186,10 +186,7 @@ def _carry_out(
 
 async def _save(link: Link, source: Cluster | None, target: Cluster, folder: Path) -> None:
     """The files are on the disk before the link's state says anything of the records."""
-    if source is None:
-        raise no_answer(link)
-    with reading_shown(link) as report:
-        reader, found = await read_stranded(link, source, target, report)
+    reader, found = await read_shown(link, source, target)
     await export_stranded(reader, found.undecided, folder, target.clock.now_ms())
     await leave_at_source(link, target, found.undecided, f"saved to {folder.name} by a failback")
 
@@ -210,15 +207,16 @@ def _switch_over(click_context: click.Context, back: Link) -> tuple[int, Any]:
     """The same command that a person would give, consented to by this one's plan -> its exit code, its document."""
     said = io.StringIO()
     cut_short = run_async(_cut_short(back))
+    code = int(ExitCode.DONE)
     try:
         with contextlib.redirect_stdout(said):
             if cut_short is not None:
                 click_context.invoke(resume_command, operation_id=cut_short, yes=True, output=Output.JSON.value)
-            click_context.invoke(switchover, link_name=back.name, yes=True, output=Output.JSON.value)
+            else:
+                click_context.invoke(switchover, link_name=back.name, yes=True, output=Output.JSON.value)
     except SystemExit as ended:
         code = int(ended.code or 0)
-        return code, json.loads(said.getvalue() or "null")
-    return ExitCode.DONE, json.loads(said.getvalue() or "null")
+    return code, json.loads(said.getvalue() or "null")
 
 
 async def _cut_short(back: Link) -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -29,8 +28,8 @@ from deploy.cli.terminal import (
 )
 from failover.failback.export import Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
-from failover.failback.stranding import Report, Stranded, check_settled, leave_at_source, read_stranded
-from mirror.api import StrandedTail
+from failover.failback.stranding import Stranded, check_settled, leave_at_source, read_stranded
+from mirror.api import StrandedTail, TailReader
 from mirror.link import Link
 from mirror.offsets.state import read_entries
 from mirror.resumption import ResumePlan
@@ -88,17 +87,11 @@ def export_command(context: AppContext, link_name: str | None, folder: Path, out
 def export(link: Link, folder: Path) -> Manifest:
     """What only the source has, in files. Raises CommandRefused, FailoverError."""
 
-    async def job(source: Cluster | None, target: Cluster) -> Manifest | None:
-        if source is None:
-            return None
-        with reading_shown(link) as report:
-            reader, found = await read_stranded(link, source, target, report)
+    async def job(source: Cluster | None, target: Cluster) -> Manifest:
+        reader, found = await read_shown(link, source, target)
         return await export_stranded(reader, found.tails, folder, target.clock.now_ms())
 
-    manifest = run_async(with_both_sites(link, job))
-    if manifest is None:
-        raise no_answer(link)
-    return manifest
+    return run_async(with_both_sites(link, job))
 
 
 @stranded_group.command("leave")
@@ -173,24 +166,21 @@ def replay_command(
 def look(link: Link) -> Stranded:
     """What only the source has. Raises CommandRefused where it does not answer."""
 
-    async def job(source: Cluster | None, target: Cluster) -> Stranded | None:
-        if source is None:
-            return None
-        with reading_shown(link) as report:
-            return (await read_stranded(link, source, target, report))[1]
+    async def job(source: Cluster | None, target: Cluster) -> Stranded:
+        return (await read_shown(link, source, target))[1]
 
-    found = run_async(with_both_sites(link, job))
-    if found is None:
+    return run_async(with_both_sites(link, job))
+
+
+async def read_shown(link: Link, source: Cluster | None, target: Cluster) -> tuple[TailReader, Stranded]:
+    """As `read_stranded`, with a bar. Raises CommandRefused where the source does not answer."""
+    if source is None:
         raise no_answer(link)
-    return found
-
-
-@contextmanager
-def reading_shown(link: Link) -> Iterator[Report]:
-    """What is read at the source, as it goes on."""
     with progress() as bars:
         bar = bars.add_task(f"read at {link.source.name}", total=None)
-        yield lambda read, there: bars.update(bar, total=there, completed=read)
+        return await read_stranded(
+            link, source, target, lambda read, there: bars.update(bar, total=there, completed=read)
+        )
 
 
 def no_answer(link: Link) -> CommandRefused:
