@@ -7,7 +7,6 @@ import contextlib
 import random
 import signal
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from mirror.offsets.state import load_link_state
 from tests.chaos_runs.clusters import ClusterServer, freeze, thaw
 from tests.chaos_runs.looking import content_of, mistranslated, read_committed
 from tests.chaos_runs.mirror_process import Operator
+from tests.chaos_runs.noting import noted
 from tests.chaos_runs.oracle import Differences, compare
 from tests.chaos_runs.warm_commands import WarmCommands
 from tests.chaos_runs.writers import Writer, writing
@@ -119,14 +119,7 @@ class ComparedRun(ABC, Generic[S]):
         return Operator(link, self.folder, self.commands)
 
     async def run(self) -> ContentResult:
-        started_s = time.monotonic()
-        try:
-            await self._run()
-        except Exception as error:  # noqa: BLE001 whatever it was: it is this seed's result, and the other seeds go on
-            (self.folder / "traceback.txt").write_text("".join(traceback.format_exception(error)))
-            self.result.problems.append(f"{type(error).__name__}: {error}; see {self.folder}/traceback.txt")
-        self.result.seconds = time.monotonic() - started_s
-        return self.result
+        return await noted(self._run, self.result, self.folder / "traceback.txt")
 
     async def _run(self) -> None:
         async with Cluster(Site("east", self.source.bootstrap)) as east:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +25,7 @@ from tests.chaos_runs.content_runs import ContentResult
 from tests.chaos_runs.fleet_faults import FAULTS, WEIGHTS
 from tests.chaos_runs.fleet_stage import LINKS, FleetStage
 from tests.chaos_runs.looking import content_of, mistranslated, read_committed
+from tests.chaos_runs.noting import noted
 from tests.chaos_runs.oracle import compare
 from tests.chaos_runs.writers import Writer, writing
 from tests.mirror.harness import eventually, make_topic, read_all
@@ -63,14 +63,7 @@ class FleetRound:
         self.result = FleetResult(seed, pair)
 
     async def run(self) -> FleetResult:
-        started_s = time.monotonic()
-        try:
-            await self._run()
-        except Exception as error:  # noqa: BLE001 whatever it was: it is this seed's result, and the other seeds go on
-            (self._stage.folder / f"traceback-{self._seed}.txt").write_text("".join(traceback.format_exception(error)))
-            self.result.problems.append(f"{type(error).__name__}: {error}; see {self._stage.folder}")
-        self.result.seconds = time.monotonic() - started_s
-        return self.result
+        return await noted(self._run, self.result, self._stage.folder / f"traceback-{self._seed}.txt")
 
     async def _run(self) -> None:
         stage = self._stage

@@ -6,8 +6,6 @@ import asyncio
 import json
 import random
 import re
-import time
-import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -34,6 +32,7 @@ from tests.chaos_runs.looking import read_committed
 from tests.chaos_runs.loss_judgement import OnDisk, Verdict, judge
 from tests.chaos_runs.loss_writers import CONFIGS, Source
 from tests.chaos_runs.mirror_process import Operator
+from tests.chaos_runs.noting import noted
 from tests.chaos_runs.warm_commands import WarmCommands
 from tests.interop.servers import Toxiproxy
 from tests.mirror.harness import eventually
@@ -101,14 +100,7 @@ class LossRun:
         folder.mkdir(parents=True, exist_ok=True)
 
     async def run(self) -> LossResult:
-        started_s = time.monotonic()
-        try:
-            await self._run()
-        except Exception as error:  # noqa: BLE001 whatever it was: it is this seed's result, and the other seeds go on
-            (self.folder / "traceback.txt").write_text("".join(traceback.format_exception(error)))
-            self.result.problems.append(f"{type(error).__name__}: {error}; see {self.folder}/traceback.txt")
-        self.result.seconds = time.monotonic() - started_s
-        return self.result
+        return await noted(self._run, self.result, self.folder / "traceback.txt")
 
     async def _run(self) -> None:
         if self.source.process is None:  # it did not come again in the seed before

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from click.testing import CliRunner
@@ -87,17 +89,27 @@ class Fleet:
         return (self.folder / f"{name}.log").read_text()
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    etcd = EtcdServer(tmp_path / "etcd")
-    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
+F = TypeVar("F", bound=Fleet)
+
+
+@contextmanager
+def fleet_of(kind: type[F], folder: Path) -> Iterator[F]:
+    """With servers of its own, which end with it."""
+    etcd = EtcdServer(folder / "etcd")
+    with FarshoreBroker(folder / "east") as east, FarshoreBroker(folder / "west") as west:
         etcd.start()
-        made = Fleet(tmp_path, east, west, etcd)
+        made = kind(folder, east, west, etcd)
         try:
             yield made
         finally:
             made.close()
             etcd.close()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with fleet_of(Fleet, tmp_path) as made:
+        yield made
 
 
 async def test_workers_share_links_and_take_over_from_one_that_is_killed(fleet: Fleet) -> None:

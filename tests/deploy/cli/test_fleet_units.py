@@ -19,7 +19,7 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from tests.deploy.cli.fleet_files import fleet_file
-from tests.deploy.cli.test_fleet import Fleet
+from tests.deploy.cli.test_fleet import Fleet, fleet_of
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.fleet.etcd_server import EtcdServer
 from tests.mirror.harness import eventually, make_topic, read_all
@@ -64,15 +64,8 @@ class CutFleet(Fleet):
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[CutFleet]:
-    etcd = EtcdServer(tmp_path / "etcd")
-    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
-        etcd.start()
-        made = CutFleet(tmp_path, east, west, etcd)
-        try:
-            yield made
-        finally:
-            made.close()
-            etcd.close()
+    with fleet_of(CutFleet, tmp_path) as made:
+        yield made
 
 
 async def test_one_of_two_that_carry_a_link_is_killed_and_the_others_partitions_never_pause(fleet: CutFleet) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,30 +22,19 @@ from deploy.demo.takeovers import EndsSeen, first_by_another
 from deploy.tools.errors import ToolsError
 from deploy.tools.etcd import EtcdServer, etcd_program
 from tests.broker.running import running_broker
+from tests.deploy.demo.whole import told
 from tests.mirror.harness import make_topic, some_records
 
-ROOT = Path(__file__).parents[3]
-PATIENCE_S = 1200
 HERE = TopicPartition("flights-UA", 0)
 
 
 @pytest.mark.slow
 def test_others_go_on_with_a_killed_workers_links(tmp_path: Path) -> None:
-    # The connector's jars are looked for below the folder that the demo is started in.
-    done = subprocess.run(
-        [sys.executable, "-m", "deploy.cli", "demo", "--workers", "3", "--report", str(tmp_path / "report.html")],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "airlines at west: 100,000 records read, 0 lost, 0 repeated" in done.stderr
-    killed = re.search(r"kill -9: (worker-\d), which ran", done.stderr)
+    said = told(tmp_path / "report.html", "--workers", "3")
+    assert "airlines at west: 100,000 records read, 0 lost, 0 repeated" in said
+    killed = re.search(r"kill -9: (worker-\d), which ran", said)
     assert killed is not None
-    taken = re.findall(r"link (\w+): (worker-\d) -> (worker-\d), its first record", done.stderr)
+    taken = re.findall(r"link (\w+): (worker-\d) -> (worker-\d), its first record", said)
     assert taken
     assert all(before == killed[1] != after for _, before, after in taken)
     assert "A worker of the mirror was killed meanwhile" in (tmp_path / "report.html").read_text()
