@@ -59,16 +59,19 @@ class Version:
 
 def versions_of(workers: Iterable[LiveWorker]) -> Mapping[str, Sequence[Version]]:
     """Of each link what files say of it, what counts first. More than one: not all files are the same."""
-    found: dict[str, dict[str, Version]] = {}
+    alike: dict[tuple[int, int], list[LiveWorker]] = {}
     for worker in workers:
-        record = worker.record
+        alike.setdefault((id(worker.record.links), worker.record.file_at_ms), []).append(worker)
+    found: dict[str, dict[str, Version]] = {}
+    for some in alike.values():
+        record, names = some[0].record, [worker.name for worker in some]
         for link, offered in record.links.items():
             versions = found.setdefault(link, {})
             version = versions.get(offered.declared)
             if version is None:
-                versions[offered.declared] = Version(offered, record.file_at_ms, [worker.name])
+                versions[offered.declared] = Version(offered, record.file_at_ms, names.copy())
                 continue
-            version.workers.append(worker.name)
+            version.workers += names
             if record.file_at_ms > version.file_at_ms:
                 version.file_at_ms, version.offered = record.file_at_ms, offered
     return {

@@ -75,6 +75,10 @@ class PlannedUnit:
         return (-self.priority, -self.load, self.unit)
 
 
+def _rank(unit: PlannedUnit) -> Rank:
+    return unit.rank
+
+
 @dataclass(slots=True)
 class Plan:
     """Who is to run what. Units that nobody can run are missing; `moved` are those that run elsewhere now."""
@@ -109,7 +113,7 @@ class _Planning:
         classes: defaultdict[Candidates, list[PlannedUnit]] = defaultdict(list)
         orphans: list[PlannedUnit] = []
         are_capped = any(worker.max_links is not None for worker in self._usable.values())
-        for unit in sorted(units, key=lambda unit: unit.rank) if are_capped else units:
+        for unit in sorted(units, key=_rank) if are_capped else units:
             candidates = self._candidates_of(unit)
             if not candidates:
                 continue
@@ -168,34 +172,40 @@ class _Planning:
         """Each to the least loaded of its candidates with room, else of all who could run it; where there is none, and
         it `displaces` others, in the place of a lesser one.
         """
-        waiting = [(unit.rank, unit) for unit in orphans]
-        heapify(waiting)
+        waiting = sorted(orphans, key=_rank)
         heaps: dict[Candidates, list[tuple[float, str]]] = {}
         lesser: dict[Candidates, list[PlannedUnit]] = {}
-        while waiting:
-            _, unit = heappop(waiting)
-            worker = None
-            for places in dict.fromkeys((self._candidates_of(unit), self._offered_by(unit))):
-                if places not in heaps:
-                    heaps[places] = [(self._loads[name], name) for name in places]
-                    heapify(heaps[places])
-                worker = self._idlest_with_room(heaps[places])
-                if worker is not None:
-                    self._give(unit, worker)
-                    heappush(heaps[places], (self._loads[worker], worker))
-                    break
-            if worker is not None or not displaces:
+        placed = 0
+        while placed < len(waiting):
+            unit = waiting[placed]
+            placed += 1
+            if self._give_to_idlest(unit, heaps) or not displaces:
                 continue
             places = self._offered_by(unit)
             if places not in lesser:
                 ran = [each for each in units if self._plan.assigned.get(each.unit) in places]
-                lesser[places] = sorted(ran, key=lambda each: each.rank)
+                lesser[places] = sorted(ran, key=_rank)
             gone = self._least(lesser[places], places, unit.priority)
             if gone is not None:
                 worker = self._plan.assigned[gone.unit]
                 self._take(gone)
                 self._give(unit, worker)
-                heappush(waiting, (gone.rank, gone))
+                insort(waiting, gone, lo=placed, key=_rank)
+
+    def _give_to_idlest(self, unit: PlannedUnit, heaps: dict[Candidates, list[tuple[float, str]]]) -> bool:
+        """Of its candidates, else of all who could run it; False: all are full."""
+        for places_of in (self._candidates_of, self._offered_by):
+            places = places_of(unit)
+            heap = heaps.get(places)
+            if heap is None:
+                heap = heaps[places] = [(self._loads[name], name) for name in places]
+                heapify(heap)
+            worker = self._idlest_with_room(heap)
+            if worker is not None:
+                self._give(unit, worker)
+                heappush(heap, (self._loads[worker], worker))
+                return True
+        return False
 
     def _idlest_with_room(self, heap: list[tuple[float, str]]) -> str | None:
         """Taken out of the heap. Who is full leaves it for good: a place that is freed is given away at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mirror.coordinator.model import Unit
@@ -14,6 +15,7 @@ from mirror.fleet.keys import (
     WORKERS,
     FleetKeys,
     LoadRecord,
+    OfferedLink,
     WorkerRecord,
     read_holder,
     read_load,
@@ -108,8 +110,13 @@ class FleetView:
         record = read_worker(item.value)
         if record is None:
             self.garbled.add(key)
-        else:
-            self.workers[name] = LiveWorker(name, item.created, record, item.value)
+            return
+        links = self._as_known(record.links)
+        self.workers[name] = LiveWorker(name, item.created, record.model_copy(update={"links": links}), item.value)
+
+    def _as_known(self, links: Mapping[str, OfferedLink]) -> Mapping[str, OfferedLink]:
+        """One mapping for all workers whose files say the same: a thousand may each name a thousand links."""
+        return next((each.record.links for each in self.workers.values() if each.record.links == links), links)
 
     def _apply_load(self, key: str, name: str, item: Item | None) -> None:
         self.measured.pop(name, None)
