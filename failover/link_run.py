@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError
-from broker.client.groups import commit_offsets
+from broker.client.errors import ClientError
+from broker.client.groups import commit_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.counting import count_losses, with_edges
@@ -180,15 +179,13 @@ async def _look(operation: Operation, sites: Sites) -> Snapshot:
 
 
 async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
-    """Commit each group's offsets at the target, all of a group in one request."""
+    """Commit each group's offsets at the target, all of a group in one request, the groups side by side."""
     by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for move in moves:
         if move.commits and move.target_offset is not None:
             at = TopicPartition(move.target_topic, move.partition)
             by_group.setdefault(move.group, {})[at] = CommittedOffset(move.target_offset, move.metadata)
-    for group, offsets in by_group.items():
-        with suppress(KafkaError):  # a consumer has come, say: the others are moved, and the check finds this one
-            await commit_offsets(sites.target, group, offsets)
+    await commit_offsets_of_groups(sites.target, by_group)  # whom a consumer keeps from it, say, the check will find
 
 
 async def verify(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import ask_coordinator, ask_each_group, ask_group_coordinators
+from broker.client.limits import COMMITTED_AT_ONCE
 from broker.client.model import CommittedOffset
 from broker.wire.api import ApiKey
 from broker.wire.codec import decode
@@ -233,6 +236,36 @@ async def commit_offsets(
                     raise KafkaError(partition.error_code, f"offset of {group} in {where} at {cluster.site.name}")
 
     await ask_coordinator(cluster, "group", group, ask, patience_ms=patience_ms)
+
+
+async def commit_offsets_of_groups(
+    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+) -> dict[str, KafkaError]:
+    """Commit, from outside, each group's offsets in a request of its own -> the groups that were refused, and why.
+
+    COMMITTED_AT_ONCE are under way at the same time; one group's refusal holds up no other. Raises ClientError where a
+    coordinator does not answer: then it is not known which were committed.
+    """
+    turns = asyncio.Semaphore(COMMITTED_AT_ONCE)
+    refused: dict[str, KafkaError] = {}
+
+    async def commit(group: str) -> None:
+        async with turns:
+            try:
+                await commit_offsets(cluster, group, offsets[group])
+            except KafkaError as error:
+                refused[group] = error
+
+    wanted = [group for group, asked in offsets.items() if asked]
+    with suppress(ClientError):  # then each asks for its own, and has the error if it stays
+        await cluster.coordinators("group", wanted)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for group in wanted:
+                tasks.create_task(commit(group))
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
+    return refused
 
 
 async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, KafkaError]:

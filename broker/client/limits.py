@@ -15,6 +15,8 @@ CONFIGS_PER_REQUEST: Final = 200
 """Topics whose configs are asked for in one DescribeConfigs request."""
 GROUPS_PER_REQUEST: Final = 100
 """Groups asked for in one request to their coordinator."""
+COMMITTED_AT_ONCE: Final = 100
+"""Groups whose offsets are being committed at the same time: each is a request, which its coordinator has to write."""
 PARTITIONS_PER_REQUEST: Final = 1_000
 """Partitions asked for in one request to their leader: it answers one while the answer before is read."""
 SCAN_MAX_BYTES: Final = 32 * MIB

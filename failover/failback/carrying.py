@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.groups import commit_offsets
+from broker.client.groups import commit_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import NotDrained
@@ -76,15 +76,16 @@ async def set_groups(back: Link, source: Cluster, target: Cluster, snapshot: Sna
     doubted = state.entries.in_doubt(asks_source=True)
     group_map = await load_group_map(back, state.map, doubted, (source, target), {})
     found = []
+    wanted: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for group in snapshot.groups:
-        offsets: dict[TopicPartition, CommittedOffset] = {}
         for at in group.partitions:
             if at.source_offset is None or at.target_offset is None or group.target_members != 0:
                 continue
             exact = group_map.to_target(at.topic, at.partition, at.source_offset)
             if exact is not None and exact < at.target_offset:
-                offsets[TopicPartition(at.target_topic, at.partition)] = CommittedOffset(exact, at.metadata)
+                where = TopicPartition(at.target_topic, at.partition)
+                wanted.setdefault(group.group, {})[where] = CommittedOffset(exact, at.metadata)
                 found.append(SetBack(group.group, at.target_topic, at.partition, at.target_offset, exact))
-        if offsets:
-            await commit_offsets(target, group.group, offsets)
+    for refused in (await commit_offsets_of_groups(target, wanted)).values():
+        raise refused
     return tuple(found)

@@ -94,6 +94,8 @@ class GroupSite:
     garbling: set[int] = field(default_factory=set)
     newest: dict[ApiKey, int] = field(default_factory=dict)
     waves: int = 0
+    commits_at_once: int = 0
+    """The most that were answered in one wave."""
     requests: dict[int, int] = field(default_factory=dict)
     ports: list[int] = field(default_factory=list)
     _waiting: list[tuple[asyncio.StreamWriter, RequestHeader, Message]] = field(default_factory=list)
@@ -127,6 +129,8 @@ class GroupSite:
     def _answer_all(self) -> None:
         self.waves += 1
         waiting, self._waiting = self._waiting, []
+        commits = sum(isinstance(message, OffsetCommitRequest) for _, _, message in waiting)
+        self.commits_at_once = max(self.commits_at_once, commits)
         for writer, header, message in waiting:
             if isinstance(message, OffsetFetchRequest) and self._asked_node(message) in self.garbling:
                 writer.write(struct.pack(">iib", 5, header.correlation_id, 0))
