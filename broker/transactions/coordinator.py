@@ -177,8 +177,7 @@ class TransactionCoordinator:
             if isinstance(decision, AbortFirst):
                 if not await self._end_now(decision.prepared):
                     return ErrorCode.CONCURRENT_TRANSACTIONS, nobody
-                # The abort raised the epoch: a producer that named the old one is still the one that asked.
-                decision = self._decide_init(InitAsk(transactional_id, ask.timeout_ms, ask.timeout_max_ms))
+                decision = self._decide_init(ask)
             if isinstance(decision, AbortFirst):
                 return ErrorCode.CONCURRENT_TRANSACTIONS, nobody
             if isinstance(decision, ErrorCode):

@@ -1,4 +1,8 @@
-"""The records of `__transaction_state`, in Kafka's own format (TransactionLogKey.json, TransactionLogValue.json)."""
+"""The records of `__transaction_state`, in Kafka's own format (TransactionLogKey.json, TransactionLogValue.json).
+
+What id and epoch a producer named that asked for the next one goes in Kafka with its coordinator, and the next one
+fences the repeat. Here two tagged fields of our own keep it, until no repeat is due any more.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ from broker.coordination.internal_log import Entry
 from broker.transactions.model import Transaction, TransactionState
 from broker.wire.codec import decode_prefixed, encode_prefixed
 from broker.wire.errors import MalformedMessage
+from broker.wire.messages.own_fields import OWN_TAG
 from broker.wire.schema import Kind, Message, Struct, array, int8, int16, int32, int64, message, string
 from broker.wire.schema import struct as wire_struct
-from broker.wire.vocabulary import TopicPartition, by_topic
+from broker.wire.vocabulary import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, by_topic
 
 KEY_VERSION = 0
-# Version 1 of the value is Kafka 4's: tagged fields of TV2, which this coordinator does not have.
 VALUE_VERSION = 0
+# Kafka 3.5 and later, and every farshore broker, read version 1 too, and read over tagged fields that they do not know.
+VALUE_VERSION_WITH_TAGS = 1
 
 
 @message(versions=(0, 0))
@@ -37,6 +43,8 @@ class TransactionLogValue(Message):
     transaction_partitions: list[PartitionsSchema] | None = array(PartitionsSchema, nullable=0)
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
+    previous_producer_id: int = int64(default=NO_PRODUCER_ID, since=1, tag=OWN_TAG)
+    previous_epoch: int = int16(default=NO_PRODUCER_EPOCH, since=1, tag=OWN_TAG + 1)
 
 
 def transaction_entry(transaction: Transaction) -> Entry:
@@ -50,8 +58,12 @@ def transaction_entry(transaction: Transaction) -> Entry:
         None if empty else [PartitionsSchema(topic, ids) for topic, ids in topics.items()],
         transaction.updated_ms,
         transaction.start_ms,
+        transaction.previous_producer_id,
+        transaction.previous_epoch,
     )
-    return Entry(_key(transaction.transactional_id), encode_prefixed(value, VALUE_VERSION))
+    asked_on = transaction.previous_producer_id != NO_PRODUCER_ID
+    version = VALUE_VERSION_WITH_TAGS if asked_on else VALUE_VERSION
+    return Entry(_key(transaction.transactional_id), encode_prefixed(value, version))
 
 
 def tombstone(transactional_id: str) -> Entry:
@@ -91,4 +103,6 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
         ),
         read.transaction_last_update_timestamp_ms,
         read.transaction_start_timestamp_ms,
+        previous_epoch=read.previous_epoch,
+        previous_producer_id=read.previous_producer_id,
     )

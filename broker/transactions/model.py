@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
 
 from broker.transactions.limits import PRODUCER_EPOCH_MAX
 from broker.wire.errors import ErrorCode
@@ -38,12 +39,15 @@ class TransactionState(Enum):
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
+NOBODY: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """A transactional id. Times are wall-clock milliseconds, as they go into the log.
 
-    `previous_epoch` and `previous_producer_id` are what the last InitProducerId replaced: its repeat is recognised by
-    them. They do not survive a restart, as in Kafka's record version 0.
+    `previous_producer_id` and `previous_epoch` are what the producer named that asked for this id and epoch: the repeat
+    of its request is recognised by them, until it shows that it has the answer. Of a producer that named none, -1.
     """
 
     transactional_id: str
@@ -87,9 +91,17 @@ def decide_init(
         return ErrorCode.INVALID_REQUEST
     if not 0 < ask.timeout_ms <= ask.timeout_max_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    if current is None:
-        return Transaction(ask.transactional_id, allocate_producer_id(), 0, ask.timeout_ms, updated_ms=now_ms)
     claims = (ask.producer_id, ask.producer_epoch)
+    if current is None:
+        return Transaction(
+            ask.transactional_id,
+            allocate_producer_id(),
+            0,
+            ask.timeout_ms,
+            updated_ms=now_ms,
+            previous_epoch=ask.producer_epoch,
+            previous_producer_id=ask.producer_id,
+        )
     if ask.producer_id != NO_PRODUCER_ID and claims != (current.producer_id, current.producer_epoch):
         repeats = claims == (current.previous_producer_id, current.previous_epoch)
         if not repeats:
@@ -100,9 +112,7 @@ def decide_init(
     if current.state.prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if current.state is TransactionState.ONGOING:
-        return AbortFirst(_fence(current, now_ms))
-    # Only who says what it was may ask again for what it became: a new owner's answer is not for the one before it.
-    asks_on = ask.producer_id != NO_PRODUCER_ID
+        return AbortFirst(_fence(current, now_ms, claims))
     bumped = replace(
         current,
         timeout_ms=ask.timeout_ms,
@@ -110,23 +120,26 @@ def decide_init(
         partitions=frozenset(),
         updated_ms=now_ms,
         start_ms=NO_TIMESTAMP,
-        previous_epoch=current.producer_epoch if asks_on else NO_PRODUCER_EPOCH,
-        previous_producer_id=current.producer_id if asks_on else NO_PRODUCER_ID,
+        # Only who says what it was may ask again for what it became: a new owner's answer is not for the one before it.
+        previous_epoch=ask.producer_epoch,
+        previous_producer_id=ask.producer_id,
     )
     if current.producer_epoch >= PRODUCER_EPOCH_MAX - 1:
         return replace(bumped, producer_id=allocate_producer_id(), producer_epoch=0)
     return replace(bumped, producer_epoch=current.producer_epoch + 1)
 
 
-def _fence(current: Transaction, now_ms: int) -> Transaction:
-    """An abort under the next epoch: its markers shut out the producer that has the transaction open."""
+def _fence(current: Transaction, now_ms: int, asker: tuple[int, int] = NOBODY) -> Transaction:
+    """An abort under the next epoch: its markers shut out the producer that has the transaction open. Where that one
+    asked for it itself, by its id and epoch, it is known by them when the abort is done.
+    """
     return replace(
         current,
         producer_epoch=min(current.producer_epoch + 1, PRODUCER_EPOCH_MAX),
         state=TransactionState.PREPARE_ABORT,
         updated_ms=now_ms,
-        previous_epoch=NO_PRODUCER_EPOCH,
-        previous_producer_id=NO_PRODUCER_ID,
+        previous_producer_id=asker[0],
+        previous_epoch=asker[1],
     )
 
 
@@ -158,7 +171,16 @@ def decide_add(
         if added <= current.partitions:
             return current
         return replace(current, partitions=current.partitions | added, updated_ms=now_ms)
-    return replace(current, state=TransactionState.ONGOING, partitions=added, updated_ms=now_ms, start_ms=now_ms)
+    return replace(
+        current,
+        state=TransactionState.ONGOING,
+        partitions=added,
+        updated_ms=now_ms,
+        start_ms=now_ms,
+        # It has its answer. A repeat that comes later was given up long ago, and may not abort what was begun since.
+        previous_producer_id=NO_PRODUCER_ID,
+        previous_epoch=NO_PRODUCER_EPOCH,
+    )
 
 
 _REPEATED_END = {

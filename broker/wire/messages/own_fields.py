@@ -1,4 +1,5 @@
-"""What farshore's brokers tell each other beyond Kafka's fields: tagged fields (KIP-482), which Kafka reads over.
+"""What farshore's brokers tell each other, and note for the next coordinator, beyond Kafka's fields: tagged fields
+(KIP-482), which Kafka reads over.
 
 Their tags are far above those that Kafka gives.
 """

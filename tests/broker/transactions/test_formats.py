@@ -29,8 +29,11 @@ PARTITIONS = st.frozensets(st.builds(TopicPartition, st.sampled_from("abc"), st.
         PARTITIONS,
         TIMES,
         TIMES,
+        st.integers(-1, 2**15 - 1),
+        st.integers(0, 2**63 - 1),
     )
 )
+@example(Transaction("link", 7, 3, 60_000, TransactionState.EMPTY, previous_producer_id=6, previous_epoch=2))
 @example(Transaction("x" * 256, 1, 0, 60_000, TransactionState.ONGOING))
 @example(Transaction("link", 7, 3, 60_000, TransactionState.EMPTY, updated_ms=5))
 def test_what_was_written_is_read(transaction: Transaction) -> None:
@@ -52,6 +55,22 @@ def test_the_bytes_are_those_of_kafkas_schemas() -> None:
     )
     empty = transaction_entry(Transaction("id", 1, 2, 3, TransactionState.EMPTY, frozenset(), 4, 5)).value
     assert empty == b"\x00\x00" + struct.pack(">qhib", 1, 2, 3, 0) + b"\xff\xff\xff\xff" + struct.pack(">qq", 4, 5)
+
+
+def test_what_kafka_does_not_keep_stands_in_tagged_fields_of_version_1() -> None:
+    entry = transaction_entry(Transaction("id", 7, 0, 3, updated_ms=4, previous_producer_id=6, previous_epoch=2))
+    assert entry.value == (
+        b"\x00\x01"
+        + struct.pack(">qhib", 7, 0, 3, 0)
+        + b"\x00"
+        + struct.pack(">qq", 4, -1)
+        # two tagged fields: 10,000 of eight bytes, 10,001 of two
+        + b"\x02"
+        + b"\x90\x4e\x08"
+        + struct.pack(">q", 6)
+        + b"\x91\x4e\x02"
+        + struct.pack(">h", 2)
+    )
 
 
 @given(st.integers(-(2**15), 2**15 - 1).filter(lambda version: version != KEY_VERSION), st.binary(max_size=6))

@@ -207,6 +207,8 @@ class TransactionalProducer(Client):
                     number += 1
                     await self._transaction(name, group, producer, number)
                     await self.pause()
+                    if self.site.rng.random() < 0.2:
+                        producer = await self._renew(name, producer)
             except Fatal:
                 await self.pause()
 
@@ -229,6 +231,18 @@ class TransactionalProducer(Client):
         request = init_producer_id.InitProducerIdRequest(name, 15_000)
         begun = await self.insist(name, request, 4, lambda answer: answer.error_code)
         return Producer(begun.producer_id, begun.producer_epoch)
+
+    async def _renew(self, name: str, producer: Producer) -> Producer:
+        """As a client does behind an error: nobody else uses the name, so nobody can have fenced it."""
+        request = init_producer_id.InitProducerIdRequest(name, 15_000, *producer)
+        try:
+            renewed = await self.insist(name, request, 4, lambda answer: answer.error_code)
+        except Fatal as fatal:
+            if fatal.args:
+                raise Found(f"{name} asked to go on as {producer}, and is ended: {fatal}") from fatal
+            raise
+        self.told.counts["renewals"] += 1
+        return Producer(renewed.producer_id, renewed.producer_epoch)
 
     async def _transaction(self, name: str, group: str, producer: Producer, number: int) -> None:
         rng, label = self.site.rng, f"{name}-{number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from broker.errors import CoordinatorFenced
 from broker.groups.coordinator import GroupCoordinator
 from broker.handlers import offset_fetch
 from broker.log.producers import ProducerStates
+from broker.transactions.formats import read_value
+from broker.transactions.model import Transaction
 from tests.broker.coordination.simulation.world import World
 from tests.mirror.simulation.trace import Found
 
@@ -79,6 +82,13 @@ def tells_no_one_that_it_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCoordinator, "end", lambda self: setattr(self.log, "is_over", True))
 
 
+def forgets_who_asked_for_an_epoch(patch: pytest.MonkeyPatch) -> None:
+    def planted(transactional_id: str, value: bytes) -> Transaction:
+        return replace(read_value(transactional_id, value), previous_producer_id=-1, previous_epoch=-1)
+
+    patch.setattr("broker.transactions.coordinator.read_value", planted)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
@@ -87,6 +97,7 @@ def tells_no_one_that_it_ends(patch: pytest.MonkeyPatch) -> None:
         takes_markers_of_deposed_coordinators,
         serves_while_it_loads,
         tells_no_one_that_it_ends,
+        forgets_who_asked_for_an_epoch,
     ],
     ids=lambda plant: plant.__name__,
 )

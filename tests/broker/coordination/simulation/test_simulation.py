@@ -13,6 +13,7 @@ SEEDS = 12
 def test_what_was_told_holds(seed: int) -> None:
     told = World(seed).run()
     assert min(told.counts[what] for what in ("offsets", "assignments", "epochs", "transactions", "loads")) > 3
+    assert told.counts["renewals"]
 
 
 def test_a_seed_replays() -> None:
