@@ -48,7 +48,8 @@ class PartitionState:
     """
     isr_epochs: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     """Node ids of the ISR with the epoch of the registration in which each was found in sync, as far as the writer knew
-    it (KIP-903): in a later life it may lack records. Not part of orders to brokers.
+    it (KIP-903): in a later life it may lack records. Leaders are told, and write it on for those of whom they heard
+    nothing themselves.
     """
 
     @property

@@ -22,6 +22,7 @@ from broker.cluster.metadata import (
 from broker.cluster.orders import Carried, Failures, LeaderAndIsr, ReplicaLog, StopReplica, UpdateMetadata
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.leader_and_isr import (
+    IsrEpoch,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrLog,
     LeaderAndIsrPartitionError,
@@ -80,6 +81,7 @@ def leader_and_isr_request(order: LeaderAndIsr) -> LeaderAndIsrRequest:
                 list(state.removing_replicas),
                 where in order.new,
                 RECOVERING if state.recovering else 0,
+                [IsrEpoch(node, epoch) for node, epoch in state.isr_epochs],
             )
         )
     leaders = {state.leader for state in order.partitions.values()}
@@ -119,6 +121,7 @@ def leader_and_isr_order(request: LeaderAndIsrRequest) -> LeaderAndIsr:
                 state.controller_epoch,
                 state.leader_recovery_state == RECOVERING,
                 state.partition_epoch,
+                isr_epochs=tuple((each.broker_id, each.broker_epoch) for each in state.isr_epochs),
             )
             if state.is_new:
                 new.add(where)

@@ -1,7 +1,7 @@
 """LeaderAndIsr (API 4), as of Kafka 3.9: which partitions a broker leads and follows.
 
 v5 topic ids, and whether these are all (KIP-516); v6 the leader's recovery state (KIP-704); v7 KRaft's controller
-(KIP-866). Beyond Kafka: `configs`, `unreadable_topics`, `error_message` and `log`.
+(KIP-866). Beyond Kafka: `isr_epochs`, `configs`, `unreadable_topics`, `error_message` and `log`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ from broker.wire.schema import (
 
 
 @struct
+class IsrEpoch(Struct):
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+
+
+@struct
 class LeaderAndIsrPartitionState(Struct):
     partition_index: int = int32()
     controller_epoch: int = int32()
@@ -40,6 +46,7 @@ class LeaderAndIsrPartitionState(Struct):
     removing_replicas: list[int] = array(Kind.INT32)
     is_new: bool = boolean()
     leader_recovery_state: int = int8()
+    isr_epochs: list[IsrEpoch] = array(IsrEpoch, tag=OWN_TAG)
 
 
 @struct

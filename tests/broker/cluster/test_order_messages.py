@@ -60,6 +60,7 @@ STATES = st.builds(
     controller_epoch=INT32,
     recovering=st.booleans(),
     version=INT32,
+    isr_epochs=st.lists(st.tuples(st.integers(0, 5), EPOCHS), max_size=3).map(tuple),
 )
 ENDPOINTS = st.builds(Endpoint, TEXT, TEXT, st.integers(0, 65535), st.sampled_from(list(SECURITY_PROTOCOLS)))
 BROKERS = st.dictionaries(st.integers(0, 5), st.tuples(st.lists(ENDPOINTS, max_size=2), st.none() | TEXT, EPOCHS)).map(
@@ -111,7 +112,9 @@ def test_leader_and_isr(
     order = LeaderAndIsr(controller, epoch, broker_epoch, topics, states, brokers, new, complete, unreadable)
     request = sent(leader_and_isr_request(order))
     bare = {name: replace(topic, partitions=()) for name, topic in topics.items()}
-    assert leader_and_isr_order(request) == replace(order, topics=bare, brokers={})
+    arrived = leader_and_isr_order(request)
+    assert arrived == replace(order, topics=bare, brokers={})
+    assert {w: s.isr_epochs for w, s in arrived.partitions.items()} == {w: s.isr_epochs for w, s in states.items()}
     by_id = {topic.topic_id: name for name, topic in topics.items()}
     failures = {w: ErrorCode.KAFKA_STORAGE_ERROR for w in states if by_id[topics[w.topic].topic_id] == w.topic}
     logs = {where: log for where, log in zip(failures, told, strict=False) if log is not None}

@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from uuid import UUID
 
-from broker.cluster.metadata import BrokerRegistration, LiveBroker, PartitionState, Written
+from broker.cluster.metadata import BrokerRegistration, LiveBroker, PartitionState, TopicState, Written
 from broker.cluster.metadata_store import OutcomeUnknown
+from broker.cluster.order_messages import leader_and_isr_order, leader_and_isr_request
+from broker.cluster.orders import LeaderAndIsr
+from broker.controller.cluster import Cluster
 from broker.log.config import LogConfig
 from broker.log.partition_log import PartitionLog
 from broker.replication.in_sync import InSyncReplicas
@@ -54,14 +58,16 @@ class Store:
 class World:
     """Partitions that broker 1 leads, with followers 2 and 3."""
 
-    def __init__(self, folder: Path, isr: tuple[int, ...] = (1, 2, 3), count: int = 1) -> None:
+    def __init__(
+        self, folder: Path, isr: tuple[int, ...] = (1, 2, 3), count: int = 1, state: PartitionState | None = None
+    ) -> None:
         self.clock = ManualClock()
         self.store = Store()
         self.brokers = {node: LiveBroker(BrokerRegistration(node, ()), EPOCH) for node in (2, 3)}
         self.partitions: list[Partition] = []
         for index in range(count):
             log = PartitionLog.open(folder / f"t-{index}", LogConfig(), self.clock)
-            state = PartitionState(1, 4, (3, 1, 2), isr, version=0)
+            state = state or PartitionState(1, 4, (3, 1, 2), isr, version=0)
             partition = Partition("t", index, log, state)
             partition.lead(state, self.now_ms)
             log.append(batch_of(b"v"), leader_epoch=4)
@@ -145,6 +151,26 @@ async def test_it_is_written_in_which_life_each_was_found_in_sync(tmp_path: Path
     world.fetch(2, 2)
     await world.keeper.shrink()
     assert world.store.states[TopicPartition("t", 0)].isr_epochs == ((2, EPOCH),)
+
+
+async def test_what_the_controller_noted_of_a_life_outlasts_what_the_leader_writes(tmp_path: Path) -> None:
+    """Of who died before it fetched from this leader: it is back with less than was acknowledged under the one before,
+    and the controller is another one, which saw nothing of that.
+    """
+    where, live = TopicPartition("t", 0), {1: EPOCH, 2: EPOCH, 3: EPOCH}
+    elected = PartitionState(1, 4, (3, 1, 2), (3, 1), version=0, isr_epochs=((3, EPOCH), (1, EPOCH)))
+    topic = TopicState("t", UUID(int=1), (elected,))
+    order = LeaderAndIsr(2, 1, EPOCH, {"t": topic}, {where: elected}, {})
+    ordered = leader_and_isr_order(leader_and_isr_request(order)).partitions[where]
+    world = World(tmp_path, state=ordered)
+    live[3] = EPOCH + 1
+    world.fetch(2, 1)
+    await world.keeper.expand()
+    assert world.isr() == (3, 1, 2)
+    written = replace(world.store.states[where], written_at=EPOCH + 2)
+    brokers = {node: LiveBroker(BrokerRegistration(node, ()), epoch) for node, epoch in live.items()}
+    after = Cluster({"t": replace(topic, partitions=(written,))}, brokers).elections_after_taking_over()[where]
+    assert (after.leader, after.isr) == (1, (1, 2))
 
 
 async def test_a_change_that_was_made_and_not_answered_is_found(tmp_path: Path) -> None:
