@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from broker.base.ending import to_its_end
@@ -69,6 +70,26 @@ class Freezing:
 
 UNFROZEN: Final = Freezing()
 """Nothing keeps clients from writing."""
+
+
+def joined(freezings: Sequence[Freezing]) -> Freezing:
+    """Of several links between the same sites: their topics together, by the newest of the roles that were read."""
+    *_, last = sorted(freezings, key=lambda one: one.source.epoch if one.source else -1)
+    *_, newest = sorted(freezings, key=lambda one: one.target.epoch if one.target else -1)
+    others = set(last.others).intersection(*(one.others for one in freezings))
+    return replace(
+        last,
+        target=newest.target,
+        topics=_together([one.topics for one in freezings]),
+        target_topics=_together([one.target_topics for one in freezings]),
+        others=tuple(sorted(others)),
+    )
+
+
+def _together(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Expressions of all of them; none of one of them is every topic, and then all are."""
+    several = list(each)
+    return () if not all(several) else tuple(dict.fromkeys(topic for topics in several for topic in topics))
 
 
 async def read_roles(
@@ -165,23 +186,28 @@ class Freeze:
                 hint=f"`farshore site role`, then `farshore site thaw --site {site}`, or what the thaw_hook does",
             ) from because
 
-    async def hand_over(self, *, even_without_source: bool) -> SiteStanding | None:
+    async def hand_over(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
         """The source becomes standby, then the target active -> the source's standing, None where it was not told. As
-        far as their topics are moved.
+        far as their topics are moved: `going` is of the links that go, and what was frozen for the others is let in.
 
         `even_without_source`: one that does not take it in time is left. Raises ClientError.
         """
         told = None
         if self._source is not None and self._plan.is_enforced:
-            becoming = _become(self._source, self._plan.left, self._operation_id)
+            becoming = _become(self._source, partial(self._left, going), self._operation_id)
             if even_without_source:
                 with suppress(ClientError, TimeoutError):
                     told = await asyncio.wait_for(becoming, SOURCE_ROLE_S)
             else:
                 told = await becoming
         if self._plan.target is not None:
-            await _become(self._target, self._plan.begun, self._operation_id)
+            await _become(self._target, going.begun, self._operation_id)
         return told
+
+    def _left(self, going: Freezing, now: SiteStanding, reason: str) -> SiteStanding:
+        before = self._plan.before or self._plan.source
+        is_ours = (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id)
+        return going.left(replace(before, epoch=now.epoch) if is_ours and before is not None else now, reason)
 
     async def _run_hook(self, name: str, command: tuple[str, ...]) -> None:
         source, target = self._link.source, self._link.target

@@ -15,6 +15,8 @@ from failover.steps import Operation
 class Intent:
     """`links`: by name, in the order of the file. `groups`: only these; empty: all that the links select.
 
+    `is_site`: they are those between the two sites, but for `refused_links`, which a gate refused.
+
     `timestamp_ms` (Unix time): groups go on there, instead of by the offset map. `freezes`: writes at the source stop
     before the drain, which takes `drain_timeout_s` at most; a failover has neither. `whole_site`: to all its topics.
     """
@@ -34,6 +36,8 @@ class Intent:
     whole_site: bool = False
     drain_timeout_s: float = DRAIN_TIMEOUT_S
     reason: str = ""
+    is_site: bool = False
+    refused_links: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; `read_intent` reads it."""

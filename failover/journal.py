@@ -31,6 +31,8 @@ class Event(StrEnum):
     STARTED = "started"
     DONE = "done"
     NOT_FENCED = "not_fenced"
+    LINK_GIVEN_UP = "link_given_up"
+    """One of several links stays as it is, the others go on."""
     TAKEN_UP = "taken_up"
     """Another process goes on with it."""
     CUT_SHORT = "cut_short"

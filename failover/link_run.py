@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.groups import commit_offsets_of_groups
@@ -22,7 +23,7 @@ from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
 from failover.plan import GroupMove, OperationPlan, active_at_source, not_movable, plan_moves
 from failover.sites import Sites
 from failover.snapshot import Snapshot
-from failover.steps import Operation, OperationStep
+from failover.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
 from failover.verification import (
     VerificationDifference,
@@ -49,8 +50,20 @@ class LinkMove:
     are_moved: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LinkFailure:
+    """Why a link was not brought to the operation's end, and in which step. `is_given_up`: nothing of it was changed,
+    and it runs on as before; else it may be moved in part, and the operation is to be resumed.
+    """
+
+    step: OperationStep
+    error: str
+    hint: str
+    is_given_up: bool
+
+
 class LinkRun:
-    """What the steps of one link have found so far."""
+    """What the steps of one link have found so far; after a `failure` it takes none."""
 
     def __init__(self, move: LinkMove, operation_id: str, drain_timeout_s: float) -> None:
         self.plan = move.plan
@@ -60,6 +73,7 @@ class LinkRun:
         self.differences: tuple[VerificationDifference, ...] = ()
         self.stranded: tuple[StrandedRange, ...] = ()
         self.unfenced: dict[str, str] = {}
+        self.failure: LinkFailure | None = None
         self._move = move
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
@@ -70,6 +84,23 @@ class LinkRun:
         """Whether an earlier run of this operation fenced the link."""
         seen = self.plan.snapshot
         return (seen.link_state, seen.operation_id) == ("promoted", self._operation_id)
+
+    @property
+    def is_given_up(self) -> bool:
+        return self.failure is not None and self.failure.is_given_up
+
+    async def try_to_take(self, step: OperationStep) -> FarshoreError | None:
+        """What it fails with, if it does."""
+        try:
+            await self.take(step)
+        except FarshoreError as error:
+            self.fail(step, error)
+            return error
+        return None
+
+    def fail(self, step: OperationStep, error: FarshoreError) -> None:
+        is_before = step in BEFORE_FENCE or isinstance(error, OperationUnderWay)
+        self.failure = LinkFailure(step, str(error), error.hint, is_before and not self.is_promoted)
 
     async def take(self, step: OperationStep) -> None:
         plan = self.plan

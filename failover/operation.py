@@ -1,7 +1,8 @@
 """A switchover or failover against living clusters: its steps in turn, each announced in the journal before it runs.
 
-What one link does in a step is in `link_run.py`. All links of an operation take a step before any takes the next one;
-so what refuses one of them before the fence refuses all.
+What one link does in a step is in `link_run.py`. All links of an operation take a step before any takes the next one.
+One that fails takes no more of them, and stops no other; what is the sites' own (hooks, the freeze, the roles) is done
+once, for all that go.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,11 +21,11 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.site_role import SiteStanding
 from failover.errors import CutShort, HookFailed, OperationTakenUp, OperationUnderWay, StillFrozen
-from failover.freezing import Freeze
+from failover.freezing import Freeze, Freezing, joined
 from failover.hooks import run_hook
 from failover.journal import Event
 from failover.journal_log import OperationJournal, load_operations
-from failover.link_run import LinkMove, LinkRun, patiently, stated_losses
+from failover.link_run import LinkFailure, LinkMove, LinkRun, patiently, stated_losses
 from failover.losses import LossTotal, PartitionLoss, total_loss
 from failover.plan import GroupMove, GroupTotal, MoveKind, group_totals
 from failover.snapshot import Snapshot
@@ -38,7 +39,8 @@ from failover.verification import VerificationDifference
 class OperationResult:
     """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
     came to the source after the fence, and is only there. `source_role`: what the source's brokers have taken; None:
-    not told. `hook_error`: why the after_hook failed, "" where it did not.
+    not told. `hook_error`: why the after_hook failed, "" where it did not. `failure`: why it was not brought to its
+    end, as others of the operation were; the losses are those of the plan then.
     """
 
     operation_id: str
@@ -62,6 +64,7 @@ class OperationResult:
     """The source's brokers could refuse writes (both sites' are farshore's own), and were not told to."""
     moved_topics: tuple[str, ...] = ()
     """Of the source, as regular expressions, whose roles the move is about; none: all."""
+    failure: LinkFailure | None = None
 
     @property
     def has_findings(self) -> bool:
@@ -70,10 +73,13 @@ class OperationResult:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first entry of a run: what was planned, or who takes it up."""
+    """The first entry of a run: what was planned, or who takes it up. `given_up`: links that it goes on without, and
+    why.
+    """
 
     event: Event
     detail: Mapping[str, Any]
+    given_up: Mapping[str, str] = field(default_factory=dict)
 
 
 async def mark_interrupted(snapshot: Snapshot, target: Cluster) -> Snapshot:
@@ -96,14 +102,18 @@ async def carry_out(
 ) -> tuple[OperationResult, ...]:
     """Run the steps of these links, all from one site to another, but for those that are `done` -> one result per link.
 
-    Raises GateRefused and ClientError before anything was changed, StillFrozen where all but the freeze is as it was,
-    OperationTakenUp and JournalUnanswered when another machine may carry it on, then CutShort.
+    Where all links fail it raises what the first of them does: GateRefused and ClientError before anything was changed,
+    StillFrozen where all but the freeze is as it was, then CutShort. OperationTakenUp and JournalUnanswered: another
+    machine may carry it on.
     """
     run = _Run(moves, journal, drain_timeout_s)
+    planned = {step for move in moves for step in move.plan.steps}
     try:
         async with journal.kept():
             await journal.record(opening.event, opening.detail)
-            return await run.to_the_end([step for step in moves[0].plan.steps if step not in done])
+            for link, why in opening.given_up.items():
+                await journal.record(Event.LINK_GIVEN_UP, {"link": link, "why": why})
+            return await run.to_the_end([step for step in OperationStep if step in planned and step not in done])
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
 
@@ -114,65 +124,95 @@ class _Run:
     def __init__(self, moves: Sequence[LinkMove], journal: OperationJournal, drain_timeout_s: float) -> None:
         self._links = [LinkRun(move, journal.operation_id, drain_timeout_s) for move in moves]
         self._journal = journal
-        self._plan = moves[0].plan
-        sites = moves[0].sites
+        self._operation = moves[0].plan.operation
+        self._freezing = joined([move.plan.freezing for move in moves])
+        self._steps: Sequence[OperationStep] = ()
+        sites = next((move.sites for move in moves if move.sites.source is not None), moves[0].sites)
         self._named = replace(sites.link, name=",".join(move.sites.link.name for move in moves))
-        self._freeze = Freeze(self._plan.freezing, self._named, (sites.source, sites.target), journal.operation_id)
+        self._freeze = Freeze(self._freezing, self._named, (sites.source, sites.target), journal.operation_id)
         self._source_role: SiteStanding | None = None
         self._hook_error = ""
 
     async def to_the_end(self, steps: Sequence[OperationStep]) -> tuple[OperationResult, ...]:
         started_s = asyncio.get_running_loop().time()
-        last = steps[0]
+        self._steps, last = steps, steps[0]
         try:
             for last in steps:
                 with self._told_as_cut_short(last):
                     await self._take(last)
             with self._told_as_cut_short(last):
                 results = await self._results(started_s)
-            await self._journal.record(
-                Event.FINISHED,
-                {
-                    "verified": all(result.verified for result in results),
-                    "has_findings": any(result.has_findings for result in results),
-                    "results": [to_document(result) for result in results],
-                },
-            )
+            await self._record_end(results)
         except BaseException as error:  # whatever it is, it goes on when what is to be undone is undone, and it is told
             await to_its_end(self._end_early(last, error))
             raise
         return results
+
+    async def _record_end(self, results: Sequence[OperationResult]) -> None:
+        documents = {"results": [to_document(result) for result in results]}
+        failures = [result.failure for result in results if result.failure is not None]
+        if unfinished := [failure for failure in failures if not failure.is_given_up]:
+            said = {"step": unfinished[0].step.value, "error": unfinished[0].error}
+            await self._journal.record(Event.CUT_SHORT, {**said, **documents})
+            return
+        ended = [result for result in results if result.failure is None]
+        await self._journal.record(
+            Event.FINISHED,
+            {
+                "verified": all(result.verified for result in ended),
+                "has_findings": any(result.has_findings for result in ended),
+                **documents,
+            },
+        )
 
     async def _take(self, step: OperationStep) -> None:
         journal = self._journal
         await journal.record(Event.STARTED, {"step": step.value})
         match step:
             case OperationStep.BEFORE_HOOK:
-                await self._run_hook("before_hook", self._plan.freezing.hooks.before)
+                await self._run_hook("before_hook", self._freezing.hooks.before)
             case OperationStep.FREEZE:
                 await self._freeze.begin()
                 await patiently(self._freeze.refuse_writes)
             case OperationStep.HAND_OVER:
-                is_lost = self._plan.operation is Operation.FAILOVER
-                self._source_role = await patiently(partial(self._freeze.hand_over, even_without_source=is_lost))
+                is_lost = self._operation is Operation.FAILOVER
+                handing = partial(self._freeze.hand_over, self._going(), even_without_source=is_lost)
+                self._source_role = await patiently(handing)
             case OperationStep.AFTER_HOOK:
                 await self._run_after_hook()
             case _:
                 await self._take_all(step)
         detail: dict[str, Any] = {"step": step.value}
         if step in (OperationStep.DRAIN, OperationStep.MOVE_GROUPS):
-            detail["moves"] = {link.sites.link.name: link.moves_document() for link in self._links}
+            detail["moves"] = {link.sites.link.name: link.moves_document() for link in self._live}
         await journal.record(Event.DONE, detail)
 
+    @property
+    def _live(self) -> list[LinkRun]:
+        return [link for link in self._links if link.failure is None]
+
+    def _going(self) -> Freezing:
+        """The source's topics stay closed of each link that may be moved, the target's are opened of those that are."""
+        may_be_moved = joined([link.plan.freezing for link in self._links if not link.is_given_up])
+        moved = joined([link.plan.freezing for link in self._live])
+        return replace(may_be_moved, target_topics=moved.target_topics)
+
     async def _take_all(self, step: OperationStep) -> None:
-        """All links side by side. Raises what the first of them raises."""
+        """All links side by side. Where none is left, raises what the first of those raises that may be changed."""
+        taking = self._live
         try:
             async with asyncio.TaskGroup() as tasks:
-                for link in self._links:
-                    tasks.create_task(link.take(step))
+                taken = [tasks.create_task(link.try_to_take(step)) for link in taking]
         except BaseExceptionGroup as errors:
             raise first_of(errors) from None
-        reasons = {f"{link.sites.link.name} {at}": why for link in self._links for at, why in link.unfenced.items()}
+        failed = [(link, error) for link, task in zip(taking, taken, strict=True) if (error := task.result())]
+        if failed and not self._live:
+            raise min(failed, key=lambda one: one[0].is_given_up)[1]
+        for link, error in failed:
+            if link.is_given_up:
+                said = {"link": link.sites.link.name, "why": f"{step}: {error}"}
+                await self._journal.record(Event.LINK_GIVEN_UP, said)
+        reasons = {f"{link.sites.link.name} {at}": why for link in self._live for at, why in link.unfenced.items()}
         if step is OperationStep.FENCE and reasons:
             await self._journal.record(Event.NOT_FENCED, reasons)
 
@@ -191,7 +231,7 @@ class _Run:
         except OperationTakenUp:
             return
         except FarshoreError as unwritten:
-            if OperationStep.FREEZE not in self._plan.steps:
+            if OperationStep.FREEZE not in self._steps:
                 return
             if not self._journal.is_held:
                 raise StillFrozen(
@@ -224,7 +264,7 @@ class _Run:
 
     async def _run_after_hook(self) -> None:
         try:
-            await self._run_hook("after_hook", self._plan.freezing.hooks.after)
+            await self._run_hook("after_hook", self._freezing.hooks.after)
         except HookFailed as error:  # all is moved: it is a finding of the result
             self._hook_error = f"the after_hook {error.problem}"
 
@@ -232,8 +272,8 @@ class _Run:
         source, target = self._named.source, self._named.target
         told = {
             "FARSHORE_OPERATION": self._journal.operation_id,
-            "FARSHORE_VERB": self._plan.operation.value,
-            "FARSHORE_LINK": self._named.name,
+            "FARSHORE_VERB": self._operation.value,
+            "FARSHORE_LINK": ",".join(link.sites.link.name for link in self._live),
             "FARSHORE_SOURCE": source.name,
             "FARSHORE_SOURCE_BOOTSTRAP_SERVERS": source.bootstrap_servers,
             "FARSHORE_TARGET": target.name,
@@ -244,31 +284,41 @@ class _Run:
 
     @property
     def _is_verified(self) -> bool:
-        return not any(link.differences for link in self._links)
+        return not any(link.differences or (link.failure and not link.is_given_up) for link in self._links)
 
     async def _results(self, started_s: float) -> tuple[OperationResult, ...]:
         seconds = asyncio.get_running_loop().time() - started_s
-        return tuple([await self._result(link, seconds) for link in self._links])
+        losses = {}
+        for link in self._live:
+            try:
+                losses[link.sites.link.name] = await stated_losses(link.sites, link.snapshot)
+            except FarshoreError as error:
+                link.fail(OperationStep.VERIFY, error)
+                if not self._live:
+                    raise
+        named = [(link, losses.get(link.sites.link.name, link.plan.losses)) for link in self._links]
+        return tuple(self._result(link, stated, seconds) for link, stated in named)
 
-    async def _result(self, link: LinkRun, seconds: float) -> OperationResult:
-        losses = await stated_losses(link.sites, link.snapshot)
+    def _result(self, link: LinkRun, losses: tuple[PartitionLoss, ...], seconds: float) -> OperationResult:
+        moves = link.moves if link.failure is None else ()
         return OperationResult(
             operation_id=self._journal.operation_id,
             operation=link.plan.operation,
             link=link.sites.link.name,
             source=link.snapshot.source,
             target=link.snapshot.target,
-            verified=not link.differences,
+            verified=link.failure is None and not link.differences,
             seconds=seconds,
             losses=losses,
-            moves=link.moves,
+            moves=moves,
             differences=link.differences,
-            group_totals=group_totals(link.moves),
+            group_totals=group_totals(moves),
             loss=total_loss(losses, link.sites.now_ms(), link.snapshot.last_look),
-            left_groups=tuple(sorted({move.group for move in link.moves if move.kind is MoveKind.UNKNOWN})),
+            left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
             stranded=link.stranded,
             source_role=self._source_role,
             hook_error=self._hook_error,
             takes_writes=link.plan.freezing.target is not None and self._source_role is None,
             moved_topics=link.plan.freezing.topics,
+            failure=link.failure,
         )

@@ -25,6 +25,8 @@ class OperationState(StrEnum):
     VERIFIED = "verified"
     STRANDED = "stranded"
     """Verified, and records came to the source after the fence; or a hook failed behind it."""
+    IN_PART = "in_part"
+    """Of several links one was refused and stays as it is; those that were moved are verified."""
     NOT_VERIFIED = "not_verified"
     GIVEN_UP = "given_up"
     ABORTED = "aborted"
@@ -88,7 +90,8 @@ def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
     who = next((str(detail["who"]) for detail in reversed(details) if "who" in detail), "")
     heard_at_ms = max(log.entries[-1].at_ms if log.entries else 0, log.lease.at_ms if log.lease else 0)
     error = next((str(detail["error"]) for detail in reversed(details) if "error" in detail), "")
-    state = _state(log, events, is_heard=now_ms - heard_at_ms < UNHEARD_S * 1000)
+    refused = {*given_up_links(log), *(intent.refused_links if intent else ())}
+    state = _state(log, events, is_heard=now_ms - heard_at_ms < UNHEARD_S * 1000, in_part=bool(refused))
     return OperationStanding(
         operation_id=log.operation_id,
         state=state,
@@ -106,13 +109,15 @@ def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
     )
 
 
-def _state(log: OperationLog, events: list[str], *, is_heard: bool) -> OperationState:
+def _state(log: OperationLog, events: list[str], *, is_heard: bool, in_part: bool) -> OperationState:
     if log.damage or not events:
         return OperationState.DAMAGED
     if Event.FINISHED in events:
         detail = log.entries[events.index(Event.FINISHED)].detail
         if not detail["verified"]:
             return OperationState.NOT_VERIFIED
+        if in_part:
+            return OperationState.IN_PART
         return OperationState.STRANDED if detail["has_findings"] else OperationState.VERIFIED
     if Event.ABORTED in events:
         return OperationState.ABORTED
@@ -135,6 +140,12 @@ def _steps(log: OperationLog) -> tuple[StepStanding, ...]:
 def is_verified(log: OperationLog) -> bool:
     """Whether it ran to its end, and that was as it should be."""
     return any(entry.event == Event.FINISHED and entry.detail["verified"] for entry in log.entries)
+
+
+def given_up_links(log: OperationLog) -> dict[str, str]:
+    """The links that it goes on without, and why: they stay as they are."""
+    given_up = [entry.detail for entry in log.entries if entry.event == Event.LINK_GIVEN_UP]
+    return {str(detail["link"]): str(detail["why"]) for detail in given_up}
 
 
 def is_behind_fence(log: OperationLog) -> bool:

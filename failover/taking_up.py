@@ -11,6 +11,7 @@ from typing import Any
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.fanout import side_by_side
 from failover.contact import SiteFinding
 from failover.errors import GateRefused, OperationEnded, OperationUnderWay, StillFrozen
 from failover.freezing import Freeze, read_roles
@@ -22,11 +23,13 @@ from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, UNHEARD_S
 from failover.link_run import LinkMove
 from failover.operation import Opening, OperationResult, carry_out
 from failover.planning import plan_link
+from failover.site_plan import found_together
 from failover.sites import Sites
 from failover.standing import (
     OPEN_STATES,
     OperationState,
     done_moves,
+    given_up_links,
     intent_of,
     refuse_second,
     role_before,
@@ -68,31 +71,34 @@ async def find_operation(target: Cluster, operation_id: str) -> OperationLog | N
 async def resume(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: str) -> tuple[OperationResult, ...]:
     """Take up an operation that nobody carries on, and bring it to its end; `sites` per link, as its intent has them.
 
-    Raises OperationEnded, OperationUnderWay, GateRefused where what was not fenced yet is refused by now (then it can
-    be tried again, or aborted), and what `carry_out` raises.
+    A link that was not fenced yet and is refused by now is given up, and stays as it is; GateRefused where no other one
+    is left (then it can be tried again, or aborted). Raises OperationEnded, OperationUnderWay, and what `carry_out`
+    raises.
     """
-    intent = intent_of(log)
+    intent, target = intent_of(log), sites[0].target
     await _until_unheard(log, sites[0])
-    moves = [await _move_again(log, intent, one, hooks) for one in sites]
-    if refused := [refusal for move in moves for refusal in _refusals(move, log.operation_id)]:
-        said = ", ".join(f"{reason} ({subject})" for reason, subject in dict.fromkeys(refused))
+    given_up = given_up_links(log)
+    going = [one for one in sites if one.link.name not in given_up]
+    moves = found_together(await side_by_side(_move_again(log, intent, one, hooks) for one in going))
+    refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
+    if len(refused) == len(moves):
         raise GateRefused(
-            f"{log.operation_id} cannot go on: {said}; nothing more was changed",
+            f"{log.operation_id} cannot go on: {'; '.join(dict.fromkeys(refused.values()))}; nothing more was changed",
             hint=f"`farshore {intent.operation} --link {intent.links[0]} --dry-run` says more; "
             f"`farshore operation abort {log.operation_id}` gives it up",
         )
-    target = sites[0].target
+    moves = [move for move in moves if move.sites.link.name not in refused]
     writer, log = await claim(target, (intent.source, intent.target), partial(_still, log))
     journal = OperationJournal(target, log.operation_id, who, writer, log)
-    opening = Opening(Event.TAKEN_UP, {"who": who})
+    opening = Opening(Event.TAKEN_UP, {"who": who}, refused)
     return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves))
 
 
-def _refusals(move: LinkMove, operation_id: str) -> list[tuple[str, str]]:
+def _refusals(move: LinkMove, operation_id: str) -> str:
     """Of a link that is moved already nothing is refused any more: what is not as it should be, the end will say."""
     if _is_promoted(move, operation_id):
-        return []
-    return [(refusal.reason.value, refusal.subject) for refusal in move.plan.refusals]
+        return ""
+    return ", ".join(dict.fromkeys(f"{refusal.reason.value} ({refusal.subject})" for refusal in move.plan.refusals))
 
 
 def _is_promoted(move: LinkMove, operation_id: str) -> bool:
@@ -260,7 +266,8 @@ async def abort(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: st
         if any(finding.kind is AbortKind.SOURCE_THAWED for finding in found):
             roles = await read_roles(first.link, first.source, first.target)
             freezing = replace(roles, freezes=True, hooks=hooks, before=role_before(log))
-            freeze = Freeze(freezing, first.link, (first.source, first.target), log.operation_id)
+            named = replace(first.link, name=",".join(intent.links))
+            freeze = Freeze(freezing, named, (first.source, first.target), log.operation_id)
             freeze.take_up()
             try:
                 await freeze.undo(OperationEnded(f"{log.operation_id} was aborted"))

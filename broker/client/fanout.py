@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
@@ -126,6 +126,16 @@ async def both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, R]) ->
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return one.result(), other.result()
+
+
+async def side_by_side(asked: Iterable[Coroutine[Any, Any, A]]) -> list[A]:
+    """As `both`, of any number: the answers in their order."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            under_way = [tasks.create_task(one) for one in asked]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [one.result() for one in under_way]
 
 
 def split_failures(found: Mapping[K, R | ClientError]) -> tuple[dict[K, R], dict[K, ClientError]]:

@@ -57,6 +57,7 @@ LOOK_AGAIN_S = 1.0
 EXIT_CODES: Mapping[OperationState, ExitCode] = {
     OperationState.VERIFIED: ExitCode.DONE,
     OperationState.STRANDED: ExitCode.FINDINGS,
+    OperationState.IN_PART: ExitCode.REFUSED,
     OperationState.GIVEN_UP: ExitCode.REFUSED,
     OperationState.ABORTED: ExitCode.REFUSED,
 }

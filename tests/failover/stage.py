@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from aiokafka import AIOKafkaConsumer
+
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import read_records
@@ -138,3 +140,16 @@ async def _all_recorded(stage: Stage) -> bool:
     ends = await log_end_offsets(stage.source, PARTITIONS)
     seen = {at: state.entries.checkpoints[at].source_end_offset for at in PARTITIONS if at in state.entries.checkpoints}
     return len(await stage.group_at(stage.target)) == len(PARTITIONS) and seen == ends
+
+
+@asynccontextmanager
+async def reading(bootstrap_servers: str, group: str = GROUP, topic: str = TOPIC) -> AsyncIterator[None]:
+    """An unmodified consumer of the group that has been given its partitions."""
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        await consumer.getmany(timeout_ms=5000, max_records=1)
+        assert len(consumer.assignment()) == len(consumer.partitions_for_topic(topic) or ()) > 0
+        yield
+    finally:
+        await consumer.stop()

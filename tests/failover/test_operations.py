@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import read_records
@@ -44,6 +41,7 @@ from tests.failover.stage import (
     mirrored,
     now_ms,
     opening,
+    reading,
     two_sites,
 )
 from tests.mirror.harness import contents, read_all, some_records, write
@@ -380,16 +378,3 @@ async def test_a_group_that_is_read_at_the_target_after_the_plan_holds_up_no_oth
         kinds = {(found.kind, found.subject) for found in result.differences}
         assert kinds == {(DifferenceKind.GROUP_OFFSET, f"{GROUP} on {TOPIC}")}
         assert set(await committed_offsets(stage.target, "zebra")) == {PARTITIONS[0]}
-
-
-@asynccontextmanager
-async def reading(bootstrap_servers: str, group: str = GROUP) -> AsyncIterator[None]:
-    """An unmodified consumer of the group that has been given its partitions."""
-    consumer = AIOKafkaConsumer(TOPIC, bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        await consumer.getmany(timeout_ms=5000, max_records=1)
-        assert len(consumer.assignment()) == len(PARTITIONS)
-        yield
-    finally:
-        await consumer.stop()
