@@ -27,6 +27,8 @@ from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
 
 SETTLING_S: Final = 2
 """Between two looks: what both find is no passing state of an election."""
+LOOKS_MAX: Final = 5
+"""Where each finds something else, the last one counts."""
 KRAFT_FEATURE: Final = "metadata.version"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
@@ -188,17 +190,23 @@ def controllers_told(look: ClusterLook) -> list[ControllerTold]:
 
 
 async def verify_cluster(cluster: Cluster, node_ids: Collection[int] = ()) -> list[ClusterFinding]:
-    """What two looks find, one after the other; nothing found at the first needs no second. Raises ClientError.
+    """What two looks find, one after the other; nothing, only when a look finds nothing. Raises ClientError.
 
     `node_ids`: the brokers that should be there, as far as that is known.
     """
-    first = await _findings(cluster, node_ids)
-    if not first:
-        return []
-    await cluster.clock.sleep(SETTLING_S)
-    seen = {(each.kind, each.topic, each.partition, each.broker) for each in first}
-    second = await _findings(cluster, node_ids)
-    return [each for each in second if (each.kind, each.topic, each.partition, each.broker) in seen]
+    before = await _findings(cluster, node_ids)
+    for _ in range(LOOKS_MAX - 1):
+        if not before:
+            return []
+        await cluster.clock.sleep(SETTLING_S)
+        now = await _findings(cluster, node_ids)
+        seen = {(each.kind, each.topic, each.partition, each.broker) for each in before}
+        staying = [each for each in now if (each.kind, each.topic, each.partition, each.broker) in seen]
+        if staying:
+            return staying
+        # A broker that is first silent and then missed is not well for that.
+        before = now
+    return before
 
 
 async def _findings(cluster: Cluster, node_ids: Collection[int]) -> list[ClusterFinding]:
@@ -288,7 +296,8 @@ def partition_findings(
         in_sync = f"{len(state.isr)} of {len(state.replicas)} replicas are in sync"
         lacking = ", ".join(str(node) for node in state.replicas if node not in state.isr)
         if state.leader_id == NO_LEADER:
-            detail = f"replicas on brokers {', '.join(map(str, state.replicas))}, in sync {list(state.isr)}"
+            last = ", ".join(map(str, state.isr)) or "nobody"
+            detail = f"replicas on brokers {', '.join(map(str, state.replicas))}; the last in sync: {last}"
             yield ClusterFinding(kind.NO_LEADER, *where, None, detail)
         elif where in refused:
             yield ClusterFinding(kind.LEADER_REFUSES, *where, state.leader_id, str(refused[where]))

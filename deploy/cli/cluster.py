@@ -120,7 +120,8 @@ def verify_command(context: AppContext, site_name: str, output: str) -> None:
     answers, every replica is in sync, no broker has others, or records that it set aside, and no topic is still
     throttled when its partitions have moved.
 
-    What is found is looked for again two seconds later, and told if it is still there. Exit code 4 when it is.
+    What is found is looked for again two seconds later, and told if it is still there; where something else is found,
+    once more. Exit code 4 when anything is told.
     """
     verify = partial(verify_cluster, node_ids=context.node_ids(site_name))
     findings = run_at_site(context.site(site_name), verify)

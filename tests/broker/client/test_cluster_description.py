@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,3 +182,53 @@ async def test_of_real_brokers_what_one_lacks_is_found(tmp_path: Path) -> None:
     assert {each.kind for each in findings} == {Kind.UNDER_REPLICATED}
     assert [each.partition for each in findings] == [0, 1, 2]
     assert all(each.detail == f"2 of 3 replicas are in sync; lacking: {gone}" for each in findings)
+
+
+class EventfulClock(SystemClock):
+    """Between two looks something happens."""
+
+    def __init__(self, *events: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self.events = list(events)
+
+    async def sleep(self, seconds: float) -> None:
+        if self.events:
+            await self.events.pop(0)()
+
+
+async def test_findings_that_become_others_are_not_taken_for_none(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 1, 2) as running:
+
+        async def another_one_goes() -> None:
+            await running.start(3)
+            await running.kill(2)
+            await until(lambda: running.controller is not None and set(running.broker(1).view.brokers) == {1, 3})
+            await until(lambda: set(running.broker(3).view.brokers) == {1, 3})
+
+        async def it_comes_back() -> None:
+            await running.start(2)
+            await until(lambda: all(set(each.broker.view.brokers) == {1, 2, 3} for each in running.servers.values()))
+
+        await until(lambda: running.controller is not None)
+        site = Site("east", running.servers[1].address)
+        async with Cluster(site, clock=EventfulClock(another_one_goes)) as cluster:
+            findings = await verify_cluster(cluster, [1, 2, 3])
+            assert [(each.kind, each.broker) for each in findings] == [(Kind.BROKER_MISSING, 2)]
+        async with Cluster(site, clock=EventfulClock(it_comes_back)) as cluster:
+            assert await verify_cluster(cluster, [1, 2, 3]) == [], "one look found nothing"
+
+
+async def test_where_every_look_finds_something_else_the_last_is_told(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 1) as running:
+        await until(lambda: running.controller is not None)
+        wanted = {1, 2}
+
+        async def others_are_wanted() -> None:
+            wanted.add(max(wanted) + 1)
+            wanted.discard(max(wanted) - 1)
+
+        clock = EventfulClock(*[others_are_wanted] * 100)
+        async with Cluster(Site("east", running.servers[1].address), clock=clock) as cluster:
+            findings = await verify_cluster(cluster, wanted)
+        assert [(each.kind, each.broker) for each in findings] == [(Kind.BROKER_MISSING, max(wanted))]
+        assert clock.events, "it ends"
