@@ -351,6 +351,13 @@ def _broker_problems(configuration: Configuration) -> list[str]:
             folder = configuration.path(data_dir).resolve()
             if folder in folders:
                 problems.append(f"{path}.data_dir: site {folders[folder]} has the same folder; give each its own")
+            else:
+                nested = next((f for f in folders if f in folder.parents or folder in f.parents), None)
+                if nested is not None:
+                    problems.append(
+                        f"{path}.data_dir: {nested}, of site {folders[nested]}, is in it or around it; "
+                        "give each a folder of its own"
+                    )
             folders.setdefault(folder, name)
     return problems
 

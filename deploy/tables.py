@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from broker.base.address import AddressInvalid, parse_address
 from broker.groups.model import MigrationPolicy
@@ -37,9 +37,17 @@ def _zookeeper(text: str) -> str:
     """ "host:port,host:port/chroot"."""
     servers, slash, chroot = text.partition("/")
     _addresses(servers)
-    if slash and (not chroot or "" in chroot.split("/")):
+    if slash and (not chroot or not {"", ".", ".."}.isdisjoint(chroot.split("/"))):
         raise ValueError(f"{text!r}: write a chroot as /NAME or /NAME/NAME, or none")
+    if "," in chroot:
+        raise ValueError(f"{text!r}: the chroot is the same at all servers, and stands once, behind the last of them")
     return text
+
+
+def _path(given: object) -> object:
+    if given == "":
+        raise ValueError("a path cannot be empty; name the file or the folder")
+    return given
 
 
 def _regex(text: str) -> str:
@@ -52,6 +60,7 @@ def _regex(text: str) -> str:
 
 Regex = Annotated[str, AfterValidator(_regex)]
 AddressText = Annotated[str, AfterValidator(_address)]
+FilePath = Annotated[Path, BeforeValidator(_path)]
 
 
 class Table(BaseModel):
@@ -63,7 +72,7 @@ class Table(BaseModel):
 class BrokerTable(Table):
     """A broker that farshore runs itself; the other keys are those of `BrokerConfig`, with its defaults."""
 
-    data_dir: Path
+    data_dir: FilePath
     listen: AddressText | None = None
     advertised: AddressText | None = None
     node_id: int | None = Field(None, ge=0, le=2**31 - 1)
@@ -98,7 +107,7 @@ class ClusterBrokerTable(Table):
 
     node_id: int = Field(ge=0, le=2**31 - 1)
     listen: AddressText
-    data_dir: Path
+    data_dir: FilePath
     advertised: AddressText | None = None
     inter_broker_listen: AddressText | None = None
     rack: str | None = None
@@ -133,10 +142,10 @@ class FleetTable(Table):
     lease_seconds: int = Field(LEASE_SECONDS_MIN, ge=LEASE_SECONDS_MIN, le=3600)
     without_etcd_seconds: int = Field(WITHOUT_ETCD_SECONDS, ge=0)
     user: str | None = None
-    password_file: Path | None = None
-    tls_ca_file: Path | None = None
-    tls_cert_file: Path | None = None
-    tls_key_file: Path | None = None
+    password_file: FilePath | None = None
+    tls_ca_file: FilePath | None = None
+    tls_cert_file: FilePath | None = None
+    tls_key_file: FilePath | None = None
 
     @model_validator(mode="after")
     def _pairs(self) -> FleetTable:
@@ -170,12 +179,12 @@ class AuditTable(Table):
     """Defaults of `farshore audit run`."""
 
     master: str | None = None
-    jars: tuple[Path, ...] = ()
+    jars: tuple[FilePath, ...] = ()
     window: str | None = None
 
 
 class FileModel(Table):
-    state_dir: Path = DEFAULT_STATE_DIR
+    state_dir: FilePath = DEFAULT_STATE_DIR
     sites: dict[Annotated[str, Field(pattern=NAME_PATTERN)], SiteTable] = Field(min_length=1)
     links: tuple[LinkTable, ...] = ()
     fleet: FleetTable | None = None
