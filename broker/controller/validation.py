@@ -106,6 +106,16 @@ def check_assignment(assigned: Sequence[Sequence[int]], brokers: Mapping[int, Li
             )
 
 
+def _check_same_factor(topic: TopicState, assignment: Sequence[Sequence[int]]) -> None:
+    """A partition of fewer replicas than the others would lose what these keep. Raises InvalidReplicaAssignment."""
+    factor = len(topic.partitions[0].replicas)
+    if (given := len(assignment[0])) != factor:
+        raise InvalidReplicaAssignment(
+            "Inconsistent replication factor between partitions: "
+            f"partition 0 of {topic.name} has {factor} replicas, the new ones would have {given}."
+        )
+
+
 def grown_topic(
     topic: TopicState,
     count: int,
@@ -130,6 +140,7 @@ def grown_topic(
         raise InvalidReplicaAssignment(f"{len(assignment)} assignments do not fit the new partitions.")
     else:
         check_assignment(assignment, brokers)
+        _check_same_factor(topic, assignment)
     return TopicState(
         topic.name,
         topic.topic_id,

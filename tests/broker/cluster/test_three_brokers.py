@@ -11,6 +11,7 @@ from broker.controller.requests import NewTopic
 from broker.topics.errors import InvalidReplicationFactor, TopicExists, UnknownTopic
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
@@ -68,6 +69,12 @@ async def test_whoever_is_asked_the_controller_decides(tmp_path: Path) -> None:
         assert answer.error_code == ErrorCode.INVALID_PARTITIONS
         assert answer.error_message is not None
         assert "currently has 5" in answer.error_message
+        alone = CreatePartitionsTopic("t", 6, [CreatePartitionsAssignment([1])])
+        grow = CreatePartitionsRequest([alone], TIMEOUT_MS)
+        answer = (await client.ask(grow, 3, CreatePartitionsResponse)).results[0]
+        assert answer.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions of a topic have as many replicas"
+        assert answer.error_message is not None
+        assert "partition 0 of t has 3 replicas, the new ones would have 1" in answer.error_message
         delete = DeleteTopicsRequest([DeleteTopicState("t")], timeout_ms=TIMEOUT_MS)
         assert (await client.ask(delete, 6, DeleteTopicsResponse)).responses[0].error_code == 0
         assert not any(server.broker.view.topics or server.broker.topics for server in cluster.servers.values())
