@@ -114,7 +114,9 @@ def _describe(broker: Broker, topic: TopicState, operations: int) -> MetadataRes
 
 
 def describe_partition(broker: Broker, topic: str, index: int, state: PartitionState) -> MetadataResponsePartition:
-    """A leader that is not there, or whose files this broker knows to be damaged, is none."""
+    """A leader that is not there, or whose files this broker knows to be damaged, is none. The ISR then names, as with
+    Kafka, who has all that was acknowledged: one of them has to come back.
+    """
     here, brokers = broker.partition(topic, index), broker.view.brokers
     damaged = here is not None and here.offline is not None
     offline = [node for node in state.replicas if node not in brokers or (damaged and node == broker.config.node_id)]
@@ -125,7 +127,7 @@ def describe_partition(broker: Broker, topic: str, index: int, state: PartitionS
             leader_id=NO_LEADER,
             leader_epoch=state.leader_epoch,
             replica_nodes=list(state.replicas),
-            isr_nodes=[node for node in state.isr if node not in offline],
+            isr_nodes=list(state.isr),
             offline_replicas=offline,
         )
     return MetadataResponsePartition(

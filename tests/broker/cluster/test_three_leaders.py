@@ -12,6 +12,7 @@ from broker.wire.messages.elect_leaders import (
     ElectLeadersResponse,
     ElectLeadersTopicPartitions,
 )
+from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
 from broker.wire.vocabulary import ElectionType
 from tests.broker.cluster.test_three_replicas import create
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
@@ -81,6 +82,9 @@ async def test_an_unclean_election_by_command_goes_on_without_what_is_lost(tmp_p
         await until(lambda: (state := cluster.told("t")) is not None and state.leader == -1)
         async with cluster.clients() as clients:
             client = clients[others[0]]
+            (told,) = (await client.ask(MetadataRequest(None), 12, MetadataResponse)).topics[0].partitions
+            assert (told.leader_id, told.isr_nodes) == (-1, [first]), "whom an operator has to bring back"
+            assert told.offline_replicas == [first]
             codes = await elect(client, ElectionType.PREFERRED, {"t": [0]})
             assert codes == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
             assert await elect(client, ElectionType.UNCLEAN, {"t": [0]}) == {("t", 0): 0}
