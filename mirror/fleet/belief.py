@@ -21,9 +21,11 @@ class Belief:
         self.joined = 0
         """The revision at which this worker's key was made; 0: it has none now."""
         self.view: FleetView | None = None
-        self.releasing: set[Unit] = set()
+        self._releasing: set[Unit] = set()
         """Nothing of them runs here any more, and the others are still to be told."""
         self._share: Share = frozenset()
+        self._shared: tuple[FleetView, int, int] | None = None
+        """What the share follows from: the view and its revision, and the revision at which this worker joined."""
         self._trusted_until = float("-inf")
 
     def is_alive(self, now: float) -> bool:
@@ -51,16 +53,25 @@ class Belief:
         if self.is_alive(now) and self.view is not None and self.view.revision >= self.joined:
             assert self.lease is not None
             self._trusted_until = self.lease.alive_until
+            follows_from = self.view, self.view.revision, self.joined
+            if follows_from == self._shared:
+                return self._share  # asked for ten times a second, of ten thousand units
+            self._shared = follows_from
             mine = (unit for unit, worker in self.view.planned.items() if worker == self.name)
             self._share = frozenset(
                 unit
                 for unit in mine
-                if unit not in self.releasing
+                if unit not in self._releasing
                 and (self.holds(unit) or (unit in self._share and unit not in self.view.held))
             )
         elif now >= self._trusted_until + self._without_etcd_s:
-            self._share = frozenset()
+            self._share, self._shared = frozenset(), None
         return self._share
+
+    def release(self, unit: Unit) -> None:
+        """Nothing of it runs here any more."""
+        self._releasing.add(unit)
+        self._shared = None
 
     def to_take(self) -> list[Unit]:
         """What is planned for this worker and free, those of the highest priority first."""
@@ -71,7 +82,7 @@ class Belief:
         free = (
             unit
             for unit, worker in self.view.planned.items()
-            if worker == self.name and unit not in self.view.held and unit not in self.releasing
+            if worker == self.name and unit not in self.view.held and unit not in self._releasing
         )
         return sorted(free, key=lambda unit: (-offered[unit.link].priority if unit.link in offered else 0, unit))
 
@@ -79,5 +90,5 @@ class Belief:
         """What nothing runs of here any more -> the epoch at which it was taken."""
         if self.view is None:
             return {}
-        self.releasing = {unit for unit in self.releasing if self.holds(unit)}
-        return {unit: self.view.held[unit].epoch for unit in sorted(self.releasing)}
+        self._releasing = {unit for unit in self._releasing if self.holds(unit)}
+        return {unit: self.view.held[unit].epoch for unit in sorted(self._releasing)}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from broker.base.clock import Clock
@@ -30,7 +31,7 @@ from mirror.fleet.view import FleetView
 
 TICK_S: Final = 0.1
 """How soon it is noticed that time alone changed something: a lease that ran out, a limit that passed."""
-TAKEN_AT_ONCE: Final = 32
+CHANGED_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ class FleetMember:
         self._measuring = Measuring(place.clock.monotonic(), place.cpu_s())
         self._meters: dict[Unit, Meter] = {}
         self._is_reachable = True
-        self._taken_at: dict[Unit, int] = {}
-        """The revision at which the store gave a unit to this worker, which the view may not show yet."""
+        self._changed_at: dict[Unit, int] = {}
+        """The revision at which this worker took a unit or let it go, which the view may not show yet."""
         self._pauses: dict[Unit, tuple[float, float]] = {}
         """Of units that ended by an error: how long the last pause was, and when it ended."""
 
@@ -113,7 +114,7 @@ class FleetMember:
 
     async def released(self, unit: Unit) -> None:
         self._meters.pop(unit, None)
-        self._belief.releasing.add(unit)
+        self._belief.release(unit)
         self._bell.ring()
 
     async def goes_on_after(self, unit: Unit, error: Exception) -> bool:
@@ -172,7 +173,7 @@ class FleetMember:
                 raise WorkerNameTaken(f"the fleet has a worker {self.worker_id}, and it lives")
             await self._clock.sleep(self._settings.retry_seconds)
         # What was known before may be of another etcd, if that was put up anew: its revisions mean nothing here.
-        self._taken_at.clear()
+        self._changed_at.clear()
         self._measuring.forget_told()
         self._belief.view, self._belief.lease, self._belief.joined = None, lease, revision
         self._tell(FleetEvent.JOINED, revision=revision)
@@ -233,27 +234,41 @@ class FleetMember:
         while True:
             rung = self._bell.next
             try:
-                for unit, epoch in self._belief.to_let_go().items():
-                    key = self._keys.held(unit)
-                    if await self._store.commit(Commit({key: epoch}, {key: None})) is not None:
-                        self._tell(FleetEvent.LET_GO, unit=unit)
-                free = [unit for unit in self._belief.to_take() if not self._is_on_its_way(unit)]
-                for at in range(0, len(free), TAKEN_AT_ONCE):
-                    some = free[at : at + TAKEN_AT_ONCE]
-                    if not await self._take_all(some):
-                        for unit in some:
-                            await self._take_all([unit])
+                epochs = self._belief.to_let_go()
+                await self._together(epochs, partial(self._let_go, epochs))
+                free = self._belief.to_take()
+                await self._together(free, self._take_all)
             except StoreUnreachable as error:
                 self._hear_nothing(error)
                 await self._clock.sleep(self._settings.retry_seconds)
                 continue
             await heard(rung, LOOK_AGAIN_S)
 
+    async def _together(self, units: Iterable[Unit], change: Callable[[Sequence[Unit]], Awaitable[bool]]) -> None:
+        """A number of them in one commit; where one of these cannot be changed, each of them by itself."""
+        due = [unit for unit in units if not self._is_on_its_way(unit)]
+        for at in range(0, len(due), CHANGED_AT_ONCE):
+            some = due[at : at + CHANGED_AT_ONCE]
+            if not await change(some) and len(some) > 1:
+                for unit in some:
+                    await change([unit])
+
+    async def _let_go(self, epochs: Mapping[Unit, int], units: Sequence[Unit]) -> bool:
+        """All of them or none. One that another has meanwhile refuses it."""
+        keys = {self._keys.held(unit): epochs[unit] for unit in units}
+        revision = await self._store.commit(Commit(keys, dict.fromkeys(keys)))
+        if revision is None:
+            return False
+        for unit in units:
+            self._changed_at[unit] = revision
+            self._tell(FleetEvent.LET_GO, unit=unit)
+        return True
+
     def _is_on_its_way(self, unit: Unit) -> bool:
         view = self._belief.view
-        return view is not None and view.revision < self._taken_at.get(unit, 0)
+        return view is not None and view.revision < self._changed_at.get(unit, 0)
 
-    async def _take_all(self, units: list[Unit]) -> bool:
+    async def _take_all(self, units: Sequence[Unit]) -> bool:
         """All of them or none. A plan that changed meanwhile, or a holder that came, refuses it."""
         keys, belief = self._keys, self._belief
         assert belief.lease is not None
@@ -267,7 +282,7 @@ class FleetMember:
         if revision is None:
             return False
         for unit in units:
-            self._taken_at[unit] = revision
+            self._changed_at[unit] = revision
             self._tell(FleetEvent.TOOK, unit=unit, epoch=revision)
         return True
 

@@ -80,6 +80,8 @@ class Coordinated:
     """Processor time of each member, the leader first, and of etcd, in parts of a core; writes are etcd's revisions."""
 
     shared_out_s: float
+    balanced_s: float
+    """Behind it no unit moved."""
     member_cores: list[float]
     etcd_cores: float
     writes_per_s: float
@@ -312,13 +314,18 @@ def coordinated(folder: Path, units: int) -> Coordinated:
                 raise RuntimeError(f"after {PATIENCE_S:.0f} s {len(_held(etcd))} of {units} units are held")
             time.sleep(POLL_S)
         shared_out_s = time.monotonic() - began_s
-        time.sleep(COORDINATED_S / 2)  # what the sharing leaves: moves for balance, first words of loads
+        held, same_since_s = _held(etcd), time.monotonic()  # the sharing leaves moves, and first words of loads
+        while time.monotonic() < same_since_s + COORDINATED_S / 2:
+            time.sleep(1.0)
+            if (now := _held(etcd)) != held or len(now) < units:
+                held, same_since_s = now, time.monotonic()
+        balanced_s = same_since_s - began_s
         before = [cpu_seconds(pid) for pid in (*pids, etcd.pid)]
         revision, began_s = etcd.revision(), time.monotonic()
         time.sleep(COORDINATED_S)
         took_s = time.monotonic() - began_s
         spent = [(cpu_seconds(pid) - cpu_s) / took_s for pid, cpu_s in zip((*pids, etcd.pid), before, strict=True)]
-        return Coordinated(shared_out_s, spent[:-1], spent[-1], (etcd.revision() - revision) / took_s)
+        return Coordinated(shared_out_s, balanced_s, spent[:-1], spent[-1], (etcd.revision() - revision) / took_s)
 
 
 def _held(etcd: EtcdServer) -> list[str]:

@@ -67,6 +67,7 @@ def _rows(setup: FleetSetup, results: FleetResults) -> Iterator[tuple[str, str, 
         coordinated = results.coordinated
         leader, *others = coordinated.member_cores
         yield f"{setup.units:,} units: three workers started, all shared out, s", f"{coordinated.shared_out_s:.1f}", ""
+        yield "and shared evenly, s", f"{coordinated.balanced_s:.1f}", ""
         yield "their leader, % of a core", f"{100 * leader:.1f}", ""
         yield "another worker, % of a core", f"{100 * max(others):.1f}", ""
         yield "etcd, % of a core", f"{100 * coordinated.etcd_cores:.1f}", ""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 from mirror.coordinator.current import Current
 from mirror.coordinator.model import Share, Unit
+from mirror.coordinator.serving import serve_shares
 from mirror.fleet.errors import HistoryCompacted
 from mirror.fleet.keys import FleetKeys, HolderRecord
 from mirror.fleet.member import FleetCoordinator
@@ -98,5 +99,45 @@ def test_a_key_that_nobody_can_read_concerns_nothing_else() -> None:
         }
         etcd.commit(Commit({}, {key: Put(value) for key, value in strange.items()}))
         assert await share_after(FakeStore(etcd), clock, 10) == {RED}
+
+    loop.run(main())
+
+
+def test_units_that_leave_together_are_let_go_together() -> None:
+    loop = SimulatedLoop()
+    clock = SimulatedClock(loop)
+    links = [f"link-{number:02}" for number in range(40)]
+
+    async def main() -> None:
+        etcd = FakeEtcd(clock)
+        revisions: dict[int, int] = {}
+
+        def heard(changes: Changes) -> None:
+            ended = sum(
+                change.item is None and change.key.startswith(KEYS.held(Unit(""))) for change in changes.changes
+            )
+            if ended:
+                revisions[changes.revision] = ended
+
+        etcd.listeners.append(heard)
+        async with asyncio.TaskGroup() as tasks:
+            serving = [tasks.create_task(serve(FakeStore(etcd), name)) for name in ("one", "two")]
+            await clock.sleep(60)
+            (let_go,) = revisions.values()
+            assert let_go > 10
+            held = [item.value for key, item in etcd.items.items() if key.startswith(KEYS.held(Unit("")))]
+            assert (len(held), sum('"two"' in holder for holder in held)) == (40, let_go)
+            for each in serving:
+                each.cancel()
+
+    async def serve(store: FakeStore, name: str) -> None:
+        if name == "two":
+            await clock.sleep(30)
+        coordinator = FleetCoordinator(store, name, Current(offer_of(links)), clock, untold, SETTINGS)
+        async with coordinator.member() as member:
+            await serve_shares(member, run)
+
+    async def run(_unit: Unit) -> None:
+        await asyncio.Event().wait()
 
     loop.run(main())
