@@ -39,6 +39,7 @@ from broker.coordination.internal_topics import make_internal_topic
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.coordinators import GroupCoordinators
 from broker.limits import CONTROLLED_SHUTDOWN_MS, PRODUCER_ID_BLOCK
 from broker.openings import Openings
 from broker.outside import Outside
@@ -115,18 +116,18 @@ class Broker:
         self._producer_ids = range(0)
         self._making_internal = asyncio.Lock()
         self._joined = asyncio.Event()
-        self.markers = LocalMarkers(self, self._end_offsets)
+        self.groups = GroupCoordinators(self, _offsets_topic(config), self._group_coordinator)
+        self.markers = LocalMarkers(self, self.groups.end_transaction)
         self.marker_channels = ReceivedChannels()
         self._cluster_markers = ClusterMarkers(
             self, self.markers, self.view, lambda: (config.node_id, store.broker_epoch), self.peers.connect, clock
         )
-        self.groups = Coordinators(self, _offsets_topic(config), self._group_coordinator)
         self.transactions = Coordinators(self, _transactions_topic(config), self._transaction_coordinator)
         self._found_damage = FoundDamage(store, config.node_id, clock)
         self.replicas.damage_listeners.append(self._found_damage.note)
         self.verification = Verification(self.transactions, self.view, self.peers)
         self.replicas.leadership_listeners.append(self._leads)
-        self.view.deletion_listeners.append(self._forget_topic)
+        self.view.deletion_listeners.append(self.groups.forget_topic)
 
     @classmethod
     async def open(cls, config: BrokerConfig, outside: Outside) -> Broker:
@@ -354,15 +355,6 @@ class Broker:
             self.groups.leads(where.partition, leader_epoch)
         elif where.topic == TRANSACTIONS_TOPIC:
             self.transactions.leads(where.partition, leader_epoch)
-
-    def _forget_topic(self, topic: str) -> None:
-        for coordinator in self.groups.every():
-            coordinator.forget_topic(topic)
-
-    def _end_offsets(self, partition: int, producer_id: int, commit: bool, end_offset: int) -> None:
-        coordinator = self.groups.partition(partition)
-        if coordinator is not None:
-            coordinator.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
 
 
 def _offsets_topic(config: BrokerConfig) -> InternalTopic:

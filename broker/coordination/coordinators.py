@@ -56,6 +56,8 @@ class Led(Generic[C]):
         self.is_loaded = False
         """And nothing of what was read can be lost."""
         self.error: BrokerError | None = None
+        self.missed: list[Callable[[C], None]] = []
+        """What it was told while it was read."""
         self.task: asyncio.Task[None] | None = None
 
 
@@ -84,12 +86,11 @@ class Coordinators(Generic[C]):
             self._begin(index, leader_epoch)
 
     def _begin(self, index: int, leader_epoch: int) -> None:
-        led = self._led[index] = Led(self._make(StateLog(self._host, self.topic.name, index, leader_epoch)))
-        try:
+        state = StateLog(self._host, self.topic.name, index, leader_epoch)
+        led = self._led[index] = Led(self._make(state))
+        with suppress(BrokerError):
             # Of a new topic there is nothing to load, and nobody needs to be sent away for it.
-            led.is_loaded = led.coordinator.log.is_empty
-        except BrokerError:
-            led.is_loaded = False
+            state.is_read = led.is_read = led.is_loaded = state.is_empty
         if self._tasks is not None:
             led.task = self._tasks.create_task(self._live(led))
 
@@ -130,12 +131,11 @@ class Coordinators(Generic[C]):
 
     async def _read(self, led: Led[C]) -> None:
         async with self._reading:
-            if led.is_read or led.is_loaded or led.error is not None:
+            if led.is_read or led.error is not None:
                 return
             state = led.coordinator.log
             try:
                 await led.coordinator.load()
-                led.is_read = True
             except (LogDamaged, PartitionOffline, WireError) as error:
                 hint = self._host.damage_hint(self.topic.name, state.index)
                 log.error("%s cannot be loaded, what it keeps is not served: %s; %s", state.name, error, hint)  # noqa: TRY400 - foreseen: the text says all
@@ -146,6 +146,10 @@ class Coordinators(Generic[C]):
                 log.warning("%s is not loaded yet, tried again: %s", state.name, error)
                 led.coordinator.end()
                 led.coordinator = self._make(StateLog(self._host, self.topic.name, state.index, state.leader_epoch))
+            else:
+                led.is_read = True
+                for step in led.missed:
+                    step(led.coordinator)
 
     async def _confirm(self, led: Led[C], timeout_ms: int) -> None:
         """What was not replicated when the leadership began might be lost with this broker. Raises BrokerError."""
@@ -234,11 +238,17 @@ class Coordinators(Generic[C]):
             results.append(result)
         return results
 
+    def tell_all(self, step: Callable[[C], None]) -> None:
+        """`step` raises nothing. One that is being loaded is told when it knows what stands in its log: before, it
+        would take the step for a part of that, and of what it reads later undo it.
+        """
+        for led in self._led.values():
+            if led.is_read:
+                step(led.coordinator)
+            elif led.error is None:
+                led.missed.append(step)
+
     def partition(self, index: int) -> C | None:
         """Also while it is being loaded."""
         led = self._led.get(index)
         return None if led is None or led.error is not None else led.coordinator
-
-    def every(self) -> list[C]:
-        """Also those that are being loaded."""
-        return [led.coordinator for led in self._led.values() if led.error is None]

@@ -74,6 +74,8 @@ class StateLog:
         self.leader_epoch = leader_epoch
         """Also the coordinator's epoch, which fences markers of an older coordinator (WriteTxnMarkers)."""
         self.is_over = False
+        self.is_read = False
+        """Whether its end was reached: what others write here before that (markers), `replay` comes to in its order."""
         self._host = host
         self._topic = topic
         # By key where its newest entry ends, until that is known to be replicated.
@@ -159,8 +161,9 @@ class StateLog:
         return log.log_start_offset == log.log_end_offset
 
     def replay(self) -> Iterator[LoadedBatch]:
-        """Every batch, in order, also those that are appended meanwhile. Raises NotCoordinator, and LogDamaged where
-        the log cannot be read to its end: what was committed behind that point is not known.
+        """Every batch, in order, also those that are appended meanwhile; `is_read` when there are no more. Raises
+        NotCoordinator, and LogDamaged where the log cannot be read to its end: what was committed behind that point is
+        not known.
         """
         offset = self._partition().log.log_start_offset
         while offset < (log := self._partition().log).log_end_offset:
@@ -173,3 +176,4 @@ class StateLog:
             if piece.next_offset <= offset:
                 raise LogDamaged(f"{self.name} cannot be read on from offset {offset}, it ends at {log.log_end_offset}")
             offset = piece.next_offset
+        self.is_read = True

@@ -16,6 +16,7 @@ from broker.coordination.coordinators import Coordinators
 from broker.coordination.host import InternalTopic, TopicShape
 from broker.coordination.internal_log import TRANSACTIONS_TOPIC
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.coordinators import GroupCoordinators
 from broker.log.config import LogConfig
 from broker.log.disk import OS_DISK, Disk
 from broker.log.partition_log import PartitionLog
@@ -77,8 +78,9 @@ class Host:
         for folder in sorted(path for path in data_dir.iterdir() if path.is_dir()):
             topic, _, index = folder.name.rpartition("-")
             self._open(topic, int(index))
-        self.markers = LocalMarkers(self, self._end_offsets)
-        self.all_groups = Coordinators(self, InternalTopic(OFFSETS_TOPIC, 1), lambda log: GroupCoordinator(self, log))
+        offsets = InternalTopic(OFFSETS_TOPIC, 1)
+        self.all_groups = GroupCoordinators(self, offsets, lambda log: GroupCoordinator(self, log))
+        self.markers = LocalMarkers(self, self.all_groups.end_transaction)
         self.all_transactions = Coordinators(
             self, InternalTopic(TRANSACTIONS_TOPIC, 1), lambda log: TransactionCoordinator(self, log, self.markers)
         )
@@ -101,9 +103,6 @@ class Host:
         found = self.all_transactions.partition(0)
         assert found is not None
         return found
-
-    def _end_offsets(self, partition: int, producer_id: int, commit: bool, end_offset: int) -> None:
-        self.groups.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
 
     def _open(self, topic: str, index: int) -> None:
         compacted = frozenset({"compact"}) if topic.startswith("__") else frozenset({"delete"})

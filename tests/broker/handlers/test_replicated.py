@@ -354,7 +354,7 @@ async def test_offsets_of_a_transaction_that_ended_at_another_coordinator_are_no
         deciding.take_state(replace(alone, version=alone.version + 1), now_ms=0)
         answer = (await committing).topics[0].partitions[0]
         assert answer.error_code == ErrorCode.NOT_COORDINATOR
-        assert not broker.groups.every()[0].offsets.has_any("g")
+        assert not await broker.groups.ask("g", lambda at: at.offsets.has_any("g"))
 
 
 async def test_a_transaction_has_ended_for_consumers_when_its_marker_is_replicated(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from broker.coordination.coordinators import Coordinators
 from broker.coordination.host import HostPartition, InternalTopic, TopicShape
 from broker.coordination.internal_log import TRANSACTIONS_TOPIC, Producer, StateLog
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.coordinators import GroupCoordinators
 from broker.handlers.handler import RequestContext
 from broker.handlers.table import HANDLERS
 from broker.topics.errors import NotLeading, UnknownTopic
@@ -54,8 +55,9 @@ class SimulatedBroker:
         self.advertised = ("127.0.0.1", node)
         self.led: dict[TopicPartition, LeaderLog] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.markers = LocalMarkers(self, self._end_offsets)
-        self.groups = Coordinators(self, InternalTopic(OFFSETS_TOPIC, INTERNAL_PARTITIONS), self._group_coordinator)
+        offsets = InternalTopic(OFFSETS_TOPIC, INTERNAL_PARTITIONS)
+        self.groups = GroupCoordinators(self, offsets, self._group_coordinator)
+        self.markers = LocalMarkers(self, self.groups.end_transaction)
         self.transactions = Coordinators(
             self, InternalTopic(TRANSACTIONS_TOPIC, INTERNAL_PARTITIONS), self._transaction_coordinator
         )
@@ -103,11 +105,6 @@ class SimulatedBroker:
 
     def _transaction_coordinator(self, log: StateLog) -> TransactionCoordinator:
         return TransactionCoordinator(self, log, self.site.markers)
-
-    def _end_offsets(self, partition: int, producer_id: int, commit: bool, end_offset: int) -> None:
-        coordinator = self.groups.partition(partition)
-        if coordinator is not None:
-            coordinator.offsets.end_transaction(producer_id, commit=commit, end_offset=end_offset)
 
     # -- the host of coordinators ----------------------------------------------------------------------------------
 
