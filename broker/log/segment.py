@@ -23,6 +23,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 # Base offset, batch length, last offset delta.
 _STEP = struct.Struct(">qi11xi")
 assert _HEADER.size == HEADER_BYTES
+_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD
 
 
 class Segment:
@@ -205,19 +206,21 @@ class Segment:
         if start >= end:
             return b"", next_offset
         if end - start <= max_bytes:
-            return self.pread(start, end - start), next_offset
+            return self._whole(offset, start, end - start), next_offset
         boundary = self.offset_index.at_or_before_position(start + max_bytes)
         if boundary is not None and boundary[1] > start:
-            return self.pread(start, boundary[1] - start), boundary[0]
+            return self._whole(offset, start, boundary[1] - start), boundary[0]
         return self._read_few(offset, start, min(max_bytes, end - start), at_least_one)
 
     def _read_few(self, offset: int, start: int, max_bytes: int, at_least_one: bool) -> tuple[bytes | memoryview, int]:
         """As `read`, where no index entry says which batch ends within `max_bytes`."""
         data = self.pread(start, max_bytes)
+        if len(data) >= _STEP.size:
+            self._check_first(data, offset, start)
         used, next_offset = 0, offset
         while used + _STEP.size <= len(data):
             base_offset, batch_length, last_offset_delta = _STEP.unpack_from(data, used)
-            if used + LOG_OVERHEAD + batch_length > len(data):
+            if batch_length < _LENGTH_MIN or used + LOG_OVERHEAD + batch_length > len(data):
                 break
             used += LOG_OVERHEAD + batch_length
             next_offset = base_offset + last_offset_delta + 1
@@ -227,6 +230,25 @@ class Segment:
             return b"", offset
         _, header = next(self.headers(start))
         return self.pread(start, header.size_bytes), header.next_offset
+
+    def _whole(self, offset: int, start: int, size_bytes: int) -> bytes:
+        data = self.pread(start, size_bytes)
+        self._check_first(data, offset, start)
+        return data
+
+    def _check_first(self, data: bytes, offset: int, start: int) -> None:
+        """A reader comes back to the place where it could not go on: then that is seen here. Raises LogDamaged."""
+        base_offset, batch_length, last_offset_delta = _STEP.unpack_from(data)
+        size_bytes, last_offset = LOG_OVERHEAD + batch_length, base_offset + last_offset_delta
+        if (
+            not HEADER_BYTES <= size_bytes <= self.size_bytes - start
+            or base_offset < self.base_offset
+            or not offset <= last_offset < self.next_offset
+        ):
+            raise LogDamaged(
+                f"{self.path(layout.LOG)} has no batch with offset {offset} at {start}, but {size_bytes} bytes of "
+                f"offsets {base_offset} to {last_offset}"
+            )
 
     def position_of(self, offset: int) -> int:
         """Where the first batch begins whose last offset is >= `offset`; the segment's size when there is none."""
@@ -244,8 +266,8 @@ class Segment:
                 base_offset, batch_length, last_offset_delta = _STEP.unpack_from(data, at)
                 if base_offset + last_offset_delta >= offset:
                     return position + at
-                if batch_length < HEADER_BYTES - LOG_OVERHEAD:
-                    raise LogDamaged(f"{self.path(layout.LOG)} has a batch of length {batch_length} at {position + at}")
+                if min(batch_length - _LENGTH_MIN, base_offset - self.base_offset, last_offset_delta) < 0:
+                    raise LogDamaged(f"{self.path(layout.LOG)} has no batch at {position + at}")
                 at += LOG_OVERHEAD + batch_length
             position += at
         raise LogDamaged(f"{self.path(layout.LOG)} lacks offset {offset}, which was written to it")
@@ -259,7 +281,7 @@ class Segment:
             at = 0
             while at + HEADER_BYTES <= len(data):
                 header = BatchHeader(*_HEADER.unpack_from(data, at))
-                if header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
+                if header.batch_length < _LENGTH_MIN:
                     raise LogDamaged(f"{self.path(layout.LOG)} has no batch at {position + at}")
                 yield position + at, header
                 at += LOG_OVERHEAD + header.batch_length

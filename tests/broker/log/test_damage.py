@@ -2,6 +2,7 @@
 
 import logging
 import os
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from broker.log.config import LogConfig
 from broker.log.disk import OsDisk
 from broker.log.epochs import LeaderEpochs
 from broker.log.partition_log import PartitionLog
+from broker.log.segment import Segment
 from broker.wire.batch import iter_batches
 from broker.wire.records import Record
 from broker.wire.vocabulary import NO_TIMESTAMP
@@ -302,3 +304,35 @@ def test_what_a_thread_misses_in_a_log_that_was_cut_meanwhile_is_no_damage(
     if gives_up_its_end:
         log.append(batch_of(b"more"), leader_epoch=9)
         log.close()
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 20, 700, 100])
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize(
+    ("at", "put"),
+    [(8, -5), (8, 0), (8, 1 << 30), (0, -1), (0, 1 << 30), (23, -1000), (23, 1 << 20)],
+    ids=["negative length", "no length", "too long", "negative base", "later base", "no records", "too many records"],
+)
+def test_a_reader_that_comes_back_to_a_header_that_is_not_what_was_written_finds_it(
+    tmp_path: Path, at: int, put: int, indexed: bool, max_bytes: int
+) -> None:
+    """While the log is open: it does not get the same bytes, of which it can make nothing, again and again."""
+    log = PartitionLog.open(tmp_path, replace(CONFIG, segment_bytes=1 << 20), ManualClock(NOW_MS), UnsyncedDisk())
+    for number in range(BATCHES):
+        log.append(batch_of(b"%d" % number, b"y" * 100), leader_epoch=number // 5)
+    (segment,) = log._store.segments
+    with_entry = {log_offset for log_offset in range(0, 2 * BATCHES, 2) if _is_indexed(segment, log_offset)}
+    number = next(each for each in range(8, BATCHES) if (2 * each in with_entry) == indexed)
+    path, position = places(tmp_path)[number]
+    with path.open("r+b") as file:
+        file.seek(position + at)
+        file.write(struct.pack(">q" if at == 0 else ">i", put))
+    damaged: list[LogDamaged] = []
+    log.damage_listeners.append(damaged.append)
+    with pytest.raises(LogDamaged):
+        log.read(2 * number, max_bytes, up_to=2 * BATCHES, at_least_one=True)
+    assert len(damaged) == 1
+
+
+def _is_indexed(segment: Segment, offset: int) -> bool:
+    return segment.offset_index.at_or_before_offset(offset)[0] == offset
