@@ -185,6 +185,10 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
             quiet_since, ends = None, ()
             await asyncio.sleep(DRAIN_POLL_S)
             continue
+        if snapshot.paused_topics:
+            topics = ",".join(snapshot.paused_topics)
+            text = f"{topics} of {snapshot.link} was paused, so what is missing would not come; nothing was changed"
+            raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
         behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
         now_ends = tuple(view.source_end for view in snapshot.partitions)
         drained = behind.certainty is Certainty.EXACT and not behind.offsets

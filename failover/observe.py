@@ -85,6 +85,7 @@ async def observe(
         asked_groups=groups,
         last_look=observation.last,
         units_apart=entries.units_apart,
+        paused_topics=entries.paused_topics(),
     )
 
 

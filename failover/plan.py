@@ -21,6 +21,7 @@ class RefusalReason(StrEnum):
     SOURCE_PARTLY_THERE = "source_partly_there"
     LINK_NOT_RUNNING = "link_not_running"
     LINK_PAUSED = "link_paused"
+    TOPIC_PAUSED = "topic_paused"
     NOTHING_MIRRORED = "nothing_mirrored"
     GROUP_ACTIVE_AT_SOURCE = "group_active_at_source"
     GROUP_ACTIVE_AT_TARGET = "group_active_at_target"
@@ -135,6 +136,8 @@ def plan_switchover(
     refusals = [*_link_refusals(snapshot)]
     if snapshot.link_state == "paused":  # what is missing would be waited for in vain
         refusals.append(GateRefusal(RefusalReason.LINK_PAUSED, snapshot.link))
+    if snapshot.link_state != "promoted":
+        refusals += [GateRefusal(RefusalReason.TOPIC_PAUSED, topic) for topic in snapshot.paused_topics]
     if not snapshot.source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
     refusals += [

@@ -94,6 +94,8 @@ class Snapshot:
     last_look: LastLook | None = None
     units_apart: bool = False
     """Some units of the link are as another operation left them."""
+    paused_topics: tuple[str, ...] = ()
+    """Of which a person wants nothing more mirrored; the link's others are."""
 
     @property
     def source_answers(self) -> bool:

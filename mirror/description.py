@@ -54,6 +54,8 @@ class LinkDescription:
     config_drift: tuple[ConfigChange, ...] | None
     findings: tuple[Finding, ...] | None
     holds: tuple[Hold, ...] | None
+    topics_paused: tuple[str, ...]
+    """By a person."""
     gaps: tuple[Gap, ...]
     stopped: tuple[LinkFinding, ...]
     """The partitions that stand still, each with the command that lets it go on."""
@@ -96,6 +98,7 @@ def _describe_target(link: Link, entries: StateEntries, now_ms: int) -> LinkDesc
         config_drift=None,
         findings=None,
         holds=None,
+        topics_paused=entries.paused_topics(),
         gaps=tuple(entries.gaps.values()),
         stopped=tuple(stopped_partitions(link, entries)),
     )

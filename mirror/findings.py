@@ -32,6 +32,8 @@ class LinkFindingKind(StrEnum):
     NEVER_RAN = "never_ran"
     PAUSED = "paused"
     """By a person: records are missing until it is resumed."""
+    TOPIC_PAUSED = "topic_paused"
+    """By a person: records of this topic are missing until it is resumed."""
     SILENT = "silent"
     """No worker gave a sign of life for longer than the limit."""
     CLOCKS_DIFFER = "clocks_differ"
@@ -97,13 +99,15 @@ def link_findings(
         found.append(LinkFinding(LinkFindingKind.TROUBLE, None, None, trouble, ""))
     if entries is not None:
         found += _of_worker(link, entries, heartbeat)
+        found += _of_pauses(link, entries)
         found += _of_groups(link, entries)
         found += stopped_partitions(link, entries)
     if look is None:
         return tuple(found)
     found += _of_split(link, look.split)
     found += _of_fence(link, look)
-    found += _of_holds(look.holds)
+    paused = entries.paused if entries is not None else {}
+    found += _of_holds([h for h in look.holds if h.reason is not HoldReason.PAUSED or h.topic not in paused])
     found += [_left_to_silent(link, *left) for left in look.left_to]
     stopped = entries.open_gaps().keys() if entries is not None else set()
     found += [
@@ -140,9 +144,8 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
     if run is not None and run.state is RunState.PROMOTED:
         return
     if run is not None and run.state is RunState.PAUSED:
-        since = datetime.fromtimestamp(run.at_ms / 1000, UTC).isoformat(timespec="seconds")
         resume = f"farshore link resume --link {link.name}"
-        yield LinkFinding(LinkFindingKind.PAUSED, None, None, f"paused since {since}: its lag grows", resume)
+        yield LinkFinding(LinkFindingKind.PAUSED, None, None, f"paused since {_time(run.at_ms)}: its lag grows", resume)
         return
     if owner is None:
         yield LinkFinding(LinkFindingKind.NEVER_RAN, None, None, "no mirror ever ran", start)
@@ -154,6 +157,16 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
     elif (owner := entries.most_restarted() or owner).restarts >= RESTARTS_IN_A_LOOP:
         text = f"{owner.restarts} restarts in a row, the last for {owner.restart_reason}"
         yield LinkFinding(LinkFindingKind.RESTARTING, None, None, text, "see event=restarting in the mirror's output")
+
+
+def _of_pauses(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
+    if entries.run is not None and entries.run.state is RunState.PROMOTED:
+        return
+    for topic in entries.paused_topics():
+        pause = entries.paused[topic]
+        text = f"paused since {_time(pause.at_ms)} by operation {pause.operation_id}: nothing more of it is mirrored"
+        step = f"farshore topic resume --link {link.name} --topic {shlex.quote(topic)}"
+        yield LinkFinding(LinkFindingKind.TOPIC_PAUSED, topic, None, text, step)
 
 
 def _of_groups(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:

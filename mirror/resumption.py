@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind
-from mirror.offsets.hold_entries import Hold
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state_entries import StateEntries
 from mirror.outlook import GapOutlook
 from mirror.status import LinkCondition, condition_of
@@ -113,9 +113,8 @@ def plan_retry(link: Link, entries: StateEntries) -> RetryPlan | ResumeBlocker:
         return ResumeBlocker.PROMOTED
     if condition is LinkCondition.PAUSED:
         return ResumeBlocker.PAUSED
-    if not entries.holds:
-        return ResumeBlocker.NOTHING_HELD
-    return RetryPlan(link.name, tuple(entries.holds.values()))
+    holds = tuple(hold for hold in entries.holds.values() if hold.reason is not HoldReason.PAUSED)
+    return RetryPlan(link.name, holds) if holds else ResumeBlocker.NOTHING_HELD
 
 
 def check_adoptable(plan: ResumePlan) -> None:

@@ -63,7 +63,8 @@ class LinkStatus:
     with an offset that is not carried over, those that failed as a whole among them; nothing is known of groups before
     the link first looked at them, and while one was never synced there is no `oldest_group_sync_at_ms`. `holds` are the
     partitions, or whole topics, that should be mirrored and are not, beside those at gaps; None while a site does not
-    answer. `split`: who writes since the target took over; None where it did not, or that is not known.
+    answer. `topics_paused`: by a person, whether or not a worker has seen it yet. `split`: who writes since the
+    target took over; None where it did not, or that is not known.
     """
 
     link: str
@@ -94,6 +95,7 @@ class LinkStatus:
     oldest_group_sync_at_ms: int | None
     findings: tuple[LinkFinding, ...]
     holds: tuple[Hold, ...] | None
+    topics_paused: tuple[str, ...] | None
     split: Split | None
     gaps: tuple[Gap, ...]
     partition_lags: tuple[PartitionLag, ...]
@@ -178,6 +180,7 @@ def summarise(
         oldest_group_sync_at_ms=min(synced.values(), default=None) if groups.names <= synced.keys() else None,
         findings=link_findings(link, answers, entries, look, heartbeat, trouble),
         holds=holds,
+        topics_paused=entries.paused_topics() if entries is not None else None,
         split=look.split if look is not None and isinstance(look.split, Split) else None,
         gaps=tuple(entries.gaps.values()) if entries is not None else (),
         partition_lags=tuple(sorted(lags, key=lambda lag: (lag.topic, lag.partition) not in stopped)),

@@ -79,6 +79,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "the link {subject} is paused, so what is missing would not come",
         "let it run again: `farshore link resume --link {subject}`",
     ),
+    RefusalReason.TOPIC_PAUSED: (
+        "the topic {subject} is paused, so what is missing of it would not come",
+        "let it be mirrored again: `farshore topic resume --topic {subject}`, with --link where there are several",
+    ),
     RefusalReason.NOTHING_MIRRORED: (
         "nothing was ever mirrored along the link {subject}",
         "start it with `farshore mirror run --link {subject}`",
@@ -223,6 +227,9 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
             click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
     for line in _freezing(plan):
         click.echo(_filled(line), err=to_stderr)
+    if snapshot.paused_topics:
+        text = f"paused, so that nothing more of them was mirrored: {', '.join(snapshot.paused_topics)}"
+        click.echo(_filled(text), err=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:

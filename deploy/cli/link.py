@@ -166,7 +166,7 @@ def pause_command(context: AppContext, link_name: str | None) -> None:
     if condition is LinkCondition.PAUSED:
         click.echo(f"link {link.name} is paused already", err=True)
         return
-    _refuse_where_nothing_runs(link, condition)
+    refuse_where_nothing_runs(link, condition)
     run_async(_at_target(link, lambda target: pause_link(link, target, _operation("pause"))))
     click.echo(f"link {link.name} is paused; to let it run again: farshore link resume --link {link.name}", err=True)
 
@@ -178,14 +178,15 @@ def restart_command(context: AppContext, link_name: str | None) -> None:
     """Let a running mirror begin a new session of a link, as a start would; no other link notices."""
     link = context.link(link_name)
     condition = run_async(_condition(link))
-    _refuse_where_nothing_runs(link, condition)
+    refuse_where_nothing_runs(link, condition)
     if condition is LinkCondition.PAUSED:
         raise _not_paused(link)
     run_async(_at_target(link, lambda target: restart_link(link, target, _operation("restart"))))
     click.echo(f"link {link.name}: a running mirror begins a new session", err=True)
 
 
-def _refuse_where_nothing_runs(link: Link, condition: LinkCondition) -> None:
+def refuse_where_nothing_runs(link: Link, condition: LinkCondition) -> None:
+    """Raise CommandRefused where there is no link that could be paused."""
     if condition is LinkCondition.NEVER_RAN:
         raise CommandRefused(f"link {link.name} never ran", f"start it: farshore mirror run --link {link.name}")
     if condition is LinkCondition.PROMOTED:
@@ -204,9 +205,10 @@ def _not_paused(link: Link) -> CommandRefused:
 
 @link_group.command("retry")
 @link_option
+@dry_run_option("what would be tried again")
 @yes_option
 @click.pass_obj
-def retry_command(context: AppContext, link_name: str | None, yes: bool) -> None:
+def retry_command(context: AppContext, link_name: str | None, dry_run: bool, yes: bool) -> None:
     """Try now what a link holds, whenever it would be tried next: after a right was given, or a disk was mended.
 
     The link fences anew for it, which takes a running mirror about as long as a start.
@@ -222,6 +224,9 @@ def retry_command(context: AppContext, link_name: str | None, yes: bool) -> None
         raise _not_paused(link)
     if isinstance(plan, ResumeBlocker):
         raise _refusal(link, entries, plan)
+    if dry_run:
+        emit(plan, "table")
+        return
     confirm_plan(plan, yes, question=f"Let link {link.name} begin anew, with all of these?")
     run_async(_take_over(link, "retry"))
     click.echo(

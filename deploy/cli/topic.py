@@ -1,29 +1,49 @@
-"""`farshore topic`: topics of one site."""
+"""`farshore topic`: topics of one site, and which of them a link mirrors no more of for now."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
 from broker.client.cluster import Cluster
 from broker.client.topic_description import describe_topic, plan_topic_deletion, summarise_topics
-from broker.client.topics import NewTopic, create_topic, delete_topics
+from broker.client.topics import NewTopic, create_topic, delete_topics, list_topics
 from broker.wire.vocabulary import BROKER_DEFAULT
+from deploy.cli.both_sites import with_both_sites
+from deploy.cli.link import link_option, refuse_where_nothing_runs
 from deploy.cli.site import run_at_site, site_option
 from deploy.cli.tables import counted
 from deploy.cli.terminal import (
     AppContext,
+    CommandRefused,
     confirm_plan,
     dry_run_option,
     emit,
     output_option,
+    run_async,
+)
+from mirror.link import Link
+from mirror.offsets.state import read_entries
+from mirror.offsets.state_entries import StateEntries
+from mirror.offsets.topic_pauses import pause_topics, resume_topics
+from mirror.status import condition_of
+
+source_topics_option = click.option(
+    "--topic",
+    "names",
+    multiple=True,
+    required=True,
+    metavar="TOPIC[,...]",
+    help="Its name at the link's source; several with commas between, or given again.",
 )
 
 
 @click.group("topic")
 def topic_group() -> None:
-    """Topics of a site: list, create, describe, delete."""
+    """Topics of a site: list, create, describe, delete. Of a link: pause, resume."""
 
 
 @topic_group.command("list")
@@ -94,6 +114,66 @@ def delete_command(context: AppContext, site_name: str, topics: Sequence[str], d
 
     run_at_site(site, delete)
     click.echo(f"deleted: {', '.join(topics)}", err=True)
+
+
+@topic_group.command("pause")
+@link_option
+@source_topics_option
+@click.pass_obj
+def pause_command(context: AppContext, link_name: str | None, names: Sequence[str]) -> None:
+    """Mirror nothing more of these topics of a link until they are resumed; all others go on.
+
+    Each keeps its place, and its lag grows. A running mirror notices within some seconds, wherever it runs.
+    """
+    link, topics = context.link(link_name), _split(names)
+    run_async(with_both_sites(link, partial(_pause, link, topics)))
+    text = f"link {link.name}: nothing more is mirrored of {', '.join(topics)}; to go on: "
+    click.echo(f"{text}farshore topic resume --link {link.name} --topic {','.join(topics)}", err=True)
+
+
+async def _pause(link: Link, topics: Sequence[str], source: Cluster | None, target: Cluster) -> None:
+    entries = await read_entries(link, target)
+    refuse_where_nothing_runs(link, condition_of(entries))
+    there = _known(entries) | (set(await list_topics(source)) if source is not None else set())
+    for topic in topics:
+        if topic == link.canary_topic or not link.selects_topic(topic):
+            text = f"link {link.name} mirrors no topic {topic}"
+            raise CommandRefused(text, f"farshore link describe --link {link.name} shows those that it does")
+        if topic not in there:
+            text = f"{link.source.name} has no topic {topic}"
+            if source is None:
+                text = f"site {link.source.name} does not answer, and link {link.name} never mirrored a topic {topic}"
+            raise CommandRefused(text, f"farshore topic list --site {link.source.name} has their names")
+    await pause_topics(link, target, f"pause-{uuid.uuid4().hex[:12]}", topics)
+
+
+@topic_group.command("resume")
+@link_option
+@source_topics_option
+@click.pass_obj
+def resume_command(context: AppContext, link_name: str | None, names: Sequence[str]) -> None:
+    """Mirror topics of a link again that were paused, each from where it stood. A running mirror notices by itself."""
+    link, topics = context.link(link_name), _split(names)
+    run_at_site(link.target, partial(_resume, link, topics))
+    click.echo(f"link {link.name}: mirrored again: {', '.join(topics)}", err=True)
+
+
+async def _resume(link: Link, topics: Sequence[str], target: Cluster) -> None:
+    paused = (await read_entries(link, target)).paused
+    for topic in topics:
+        if topic not in paused:
+            told = f"paused are: {', '.join(sorted(paused))}" if paused else "no topic of it is"
+            raise CommandRefused(f"link {link.name}: topic {topic} is not paused", told)
+    await resume_topics(link, target, topics)
+
+
+def _known(entries: StateEntries) -> set[str]:
+    return {topic for topic, _ in (*entries.checkpoints, *entries.holds)} | entries.paused.keys()
+
+
+def _split(names: Sequence[str]) -> list[str]:
+    """Each once, in their order."""
+    return list(dict.fromkeys(name for text in names for name in text.split(",") if name))
 
 
 def _parse_configs(texts: Sequence[str]) -> dict[str, str]:

@@ -7,21 +7,17 @@ owner writes what becomes of the gap itself, and takes the entry back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.log import append
-from broker.client.offsets import log_end_offsets
-from broker.client.scan import OffsetSpan, scan_batches
-from broker.wire.batch import BatchHeader
-from broker.wire.records import Record, decode_records, encode_batch
+from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.acceptance_entries import Acceptance
-from mirror.offsets.entries import Gap, GapStatus, VoidEntry, decode_entry, decode_key, encode_key, encode_value
+from mirror.offsets.entries import Gap, GapStatus, VoidEntry, encode_key, encode_value
 
 GapKey: TypeAlias = tuple[str, int, int, str]
 """(topic, partition, first source offset, kind)"""
@@ -71,31 +67,3 @@ async def ask_to_accept(link: Link, target: Cluster, acceptances: Sequence[Accep
     for unit, some in sorted(by_unit.items()):
         records = [Record(at, now_ms, encode_key(one), encode_value(one)) for at, one in enumerate(some)]
         await append(target, TopicPartition(link.state_topic, unit), encode_batch(records))
-
-
-class AcceptanceReader:
-    """What was accepted since the owner has read its state up to `read_to`; nothing is read while no gap is open."""
-
-    def __init__(self, link: Link, producer_id: int, read_to: int) -> None:
-        self._where = TopicPartition(link.state_topic, link.state_partition)
-        self._producer_id = producer_id
-        self._read_to = read_to
-
-    async def read(self, target: Cluster, has_gaps: Callable[[], bool]) -> list[Acceptance]:
-        """Those that came since the last call, or since there are gaps. Raises ClientError."""
-        end = (await log_end_offsets(target, [self._where]))[self._where]
-        found: dict[GapKey, Acceptance] = {}
-
-        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-            if header.is_control or header.producer_id == self._producer_id:
-                return
-            for record in decode_records(batch):
-                with suppress(ValueError, KeyError, TypeError, IndexError):  # whoever begins with the state says so
-                    entry = decode_entry(decode_key(record.key or b""), record.value or b"")
-                    if isinstance(entry, Acceptance):
-                        found[gap_key(entry)] = entry
-
-        if has_gaps() and self._read_to < end:  # a gap that comes after this is written behind `end`
-            await scan_batches(target, {self._where: OffsetSpan(self._read_to, end)}, visit)
-        self._read_to = end
-        return list(found.values())

@@ -20,6 +20,7 @@ from mirror.offsets.keys import check_key, dump_json
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
+from mirror.offsets.topic_entries import TopicIdentity, TopicPause, VoidPause
 from mirror.offsets.unit_entries import LinkUnits
 
 ENTRY_VERSION = 1
@@ -205,14 +206,6 @@ class Owner:
         return not self.worker.startswith(OPERATION_PREFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicIdentity:
-    """The id that the source topic had when it was first mirrored; a recreated topic has another."""
-
-    topic: str
-    topic_id: str
-
-
 Entry: TypeAlias = (
     Block
     | Page
@@ -224,6 +217,7 @@ Entry: TypeAlias = (
     | LinkUnits
     | Owner
     | TopicIdentity
+    | TopicPause
     | GroupEntry
     | Hold
 )
@@ -253,7 +247,7 @@ class VoidEntry:
     entry: Checkpoint | TopicIdentity | Gap | Acceptance
 
 
-Void: TypeAlias = VoidBlock | VoidPage | VoidGroup | VoidHold | VoidOrigins | VoidEntry
+Void: TypeAlias = VoidBlock | VoidPage | VoidGroup | VoidHold | VoidPause | VoidOrigins | VoidEntry
 
 
 def encode_void_key(void: Void) -> bytes:
@@ -262,6 +256,8 @@ def encode_void_key(void: Void) -> bytes:
             return dump_json(["held", void.topic, void.partition])
         case VoidGroup():
             return dump_json(["group", void.group])
+        case VoidPause():
+            return dump_json(["paused", void.topic])
         case VoidBlock():
             return dump_json(["interval", void.topic, void.partition, void.key_source])
         case VoidPage():
@@ -314,6 +310,8 @@ def read_entry(key: list[Any], fields: Any) -> Entry:
             return Owner(writer=Writer(*fields.pop("writer")), **fields)
         case ["identity", topic]:
             return TopicIdentity(topic=topic, **fields)
+        case ["paused", topic]:
+            return TopicPause(topic=topic, **fields)
         case ["group", group]:
             return unpack_group(group, fields)
         case ["groups"]:
@@ -360,6 +358,8 @@ def _key(entry: Entry) -> list[Any]:
             return ["owner"]
         case TopicIdentity():
             return ["identity", entry.topic]
+        case TopicPause():
+            return ["paused", entry.topic]
         case GroupSync():
             return ["group", entry.group]
         case GroupSyncTimes():

@@ -17,7 +17,6 @@ from mirror.offsets.entries import (
     Gap,
     LinkRun,
     Owner,
-    TopicIdentity,
     decode_entry,
     decode_key,
     read_entry,
@@ -30,6 +29,7 @@ from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import OriginRuns
 from mirror.offsets.pages import Page
 from mirror.offsets.state_entries import StateEntries
+from mirror.offsets.topic_entries import TopicIdentity, TopicPause
 from mirror.offsets.unit_entries import LinkUnits
 
 A = TypeVar("A")
@@ -52,6 +52,7 @@ class Folding:
     gaps: dict[GapKey, Gap] = field(default_factory=dict)
     acceptances: dict[GapKey, Acceptance] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    paused: dict[str, TopicPause] = field(default_factory=dict)
     group_times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
     groups: dict[str, GroupSync] = field(default_factory=dict)
     holds: dict[tuple[str, int | None], Hold] = field(default_factory=dict)
@@ -102,6 +103,8 @@ class Folding:
                 self.acceptances[gap_key(entry)] = entry
             case TopicIdentity():
                 self.topic_ids[entry.topic] = entry.topic_id
+            case TopicPause():
+                self.paused[entry.topic] = entry
             case GroupSyncTimes():
                 self.group_times = entry
             case GroupSync():
@@ -131,6 +134,8 @@ class Folding:
                 self.checkpoints.pop((topic, partition), None)
             case ["identity", str(topic)]:
                 self.topic_ids.pop(topic, None)
+            case ["paused", str(topic)]:
+                self.paused.pop(topic, None)
             case ["gap", str(topic), int(partition), int(source), str(kind)]:
                 self.gaps.pop((topic, partition, source, kind), None)
             case ["accepted", str(topic), int(partition), int(source), str(kind)]:
@@ -158,6 +163,7 @@ class Folding:
             gaps=with_accepted(self.gaps, self.acceptances.values()),
             acceptances=dict(self.acceptances),
             topic_ids=dict(self.topic_ids),
+            paused=dict(self.paused),
             groups=GroupSyncs(dict(self.groups), self.group_times),
             holds=dict(self.holds),
             run=self.run,

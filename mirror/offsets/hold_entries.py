@@ -21,6 +21,8 @@ class HoldReason(StrEnum):
     ERROR_AT_TARGET = "error_at_target"
     LOGS_NOT_COMPARED = "logs_not_compared"
     """A log could not be read where it must be compared with its copy before anything goes on."""
+    PAUSED = "paused"
+    """An operator paused the topic."""
     NOT_TAKEN_IN = "not_taken_in"
     """Nothing is known to be in the way, and no worker has begun with it. Only a look from outside says so."""
 

@@ -54,7 +54,7 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
 
 async def _promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
     promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms())
-    units = await _units(link, target)
+    units = await state_units(link, target)
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}", also=[promoted]) for unit in units]
     groups_error = await fence_groups_of_earlier(target, units[0])
     fences = [
@@ -65,7 +65,7 @@ async def _promote_link(link: Link, target: Cluster, operation_id: str) -> Fence
     return Fence(fences[0].writer, left_out, awaited, groups_error)
 
 
-async def _units(link: Link, target: Cluster) -> list[Link]:
+async def state_units(link: Link, target: Cluster) -> list[Link]:
     """The link's units, as its state is cut, whatever its file says by now; its topics are made where they are not
     there. Raises ClientError, StateDamaged.
 
@@ -121,7 +121,7 @@ async def _accept(
 
 
 async def _resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap]) -> tuple[Gap, ...]:
-    units = await _units(link, target)
+    units = await state_units(link, target)
     _check_open(await read_entries(link, target), gaps)
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
     _check_open(await read_entries(link, target), gaps)  # a worker may have gone on between the look and the fence
@@ -145,7 +145,7 @@ async def leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> No
 
 async def _leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> None:
     run = _promotion(await read_entries(link, target))
-    for unit in await _units(link, target):
+    for unit in await state_units(link, target):
         claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{run.operation_id}")
         if _promotion(await read_entries(link, target)) != run:
             raise LinkFenced(f"link {link.name}: another operation took it over", writer=claim.owner.writer)
@@ -170,7 +170,7 @@ async def pause_link(link: Link, target: Cluster, operation_id: str) -> None:
 
 
 async def _pause_link(link: Link, target: Cluster, operation_id: str) -> None:
-    units = await _units(link, target)
+    units = await state_units(link, target)
     _check_not_promoted(await read_entries(link, target))
     for unit in units:
         claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}")
@@ -192,7 +192,7 @@ async def restart_link(link: Link, target: Cluster, operation_id: str) -> None:
 
 
 async def _restart_link(link: Link, target: Cluster, operation_id: str) -> None:
-    for unit in await _units(link, target):
+    for unit in await state_units(link, target):
         claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}")
         run = (await read_entries(unit, target)).run
         state = run.state if run is not None else RunState.RUNNING
@@ -214,7 +214,7 @@ async def _adopt_partitions(
     link: Link, target: Cluster, operation_id: str, adoptions: Sequence[Adoption]
 ) -> tuple[Gap, ...]:
     gaps = [adoption.gap for adoption in adoptions]
-    units = await _units(link, target)
+    units = await state_units(link, target)
     _check_open(await read_entries(link, target), gaps)
     await _check_unchanged(link, target, adoptions)
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]

@@ -31,6 +31,7 @@ from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import OriginRuns
 from mirror.offsets.paged import Intervals
 from mirror.offsets.pages import Page, standing_pages
+from mirror.offsets.topic_entries import TopicPause
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -59,6 +60,8 @@ class StateEntries:
     acceptances: Mapping[GapKey, Acceptance] = field(default_factory=dict)
     """What the link has not seen, or need not see any more."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    paused: Mapping[str, TopicPause] = field(default_factory=dict)
+    """By topic, also where not all units' parts say so."""
     groups: GroupSyncs = field(default_factory=GroupSyncs)
     holds: Mapping[tuple[str, int | None], Hold] = field(default_factory=dict)
     """By (topic, partition; None for all of the topic): what the last worker could not mirror."""
@@ -71,6 +74,10 @@ class StateEntries:
     """Into how many units the link is cut; None: the state does not say, and it is one."""
     units_apart: bool = False
     """Not all units may do what the others may: an operation has changed some of them, or is about to change more."""
+
+    def paused_topics(self) -> tuple[str, ...]:
+        """Those that are paused of what the link carries, sorted."""
+        return tuple(sorted(filter(self.link.selects_topic, self.paused)))
 
     def owners(self) -> Mapping[int, Owner | None]:
         """Who owns each unit; None: nobody ever did."""
@@ -186,6 +193,7 @@ def join_units(link: Link, parts: Mapping[int, StateEntries]) -> StateEntries:
         gaps=_all(part.gaps for part in known),
         acceptances=_all(part.acceptances for part in known),
         topic_ids=_all(part.topic_ids for part in known),
+        paused=_all(part.paused for part in known),
         groups=parts[0].groups,
         holds=_all(part.holds for part in known),
         run=min(runs, key=lambda run: (_LETS_RUN[run.state], -run.at_ms), default=None),

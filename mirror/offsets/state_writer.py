@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
+from broker.client.scan import OffsetSpan
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression
@@ -54,17 +55,31 @@ _Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 
 class StateLog:
-    """Appends to the state topic as one writer, whoever leads it. After an error it must not be used again."""
+    """Appends to the state topic as one writer, whoever leads it. After an error it must not be used again.
+
+    `others` are the offsets, since `follow`, that its batches did not get: there somebody else wrote.
+    """
 
     def __init__(self, target: Cluster, link: Link, writer: Writer) -> None:
+        self.others: list[OffsetSpan] = []
         self._target = target
         self._link = link
-        self._writer = writer
+        self.writer = writer
         self._sequence = 0
+        self._end: int | None = None
+        self._heard: Callable[[], None] = _nothing
+
+    def follow(self, read_to: int) -> None:
+        """Everything before this offset is known: what others write behind it is noted."""
+        self._end = read_to
+
+    def on_others(self, heard: Callable[[], None]) -> None:
+        """Call this when `others` has grown."""
+        self._heard = heard
 
     def of(self, writer: Writer) -> StateLog:
         """The log of this writer: itself, whose sequences go on, where the writer is the same."""
-        return self if writer == self._writer else StateLog(self._target, self._link, writer)
+        return self if writer == self.writer else StateLog(self._target, self._link, writer)
 
     async def append(self, changes: Iterable[Change]) -> None:
         """Write and wait for the acknowledgement. Raises LinkFenced, ClientError.
@@ -87,7 +102,7 @@ class StateLog:
             await self._produce(batch.records)
 
     async def _produce(self, records: Sequence[Record]) -> None:
-        link, writer = self._link, self._writer
+        link, writer = self._link, self.writer
         is_large = len(records) == 1 and len(records[0].value or b"") > STATE_BATCH_MAX_BYTES
         batch = encode_batch(
             records,
@@ -100,7 +115,7 @@ class StateLog:
         retry = self._target.retry()
         while True:
             try:
-                await self._send(batch)
+                base_offset = await self._send(batch)
                 break
             except KafkaError as error:
                 if error.code in FENCED_CODES:
@@ -109,8 +124,19 @@ class StateLog:
                     raise
                 await retry.pause(error)  # to another leader; by its sequence it is there once
         self._sequence = (self._sequence + len(records)) & SEQUENCE_MASK
+        self._note(base_offset, len(records))
 
-    async def _send(self, batch: Buffer) -> None:
+    def _note(self, base_offset: int, count: int) -> None:
+        """A batch landed there. The answer to one that was said twice may name no offset: the next one does."""
+        if self._end is None or base_offset < self._end:
+            return
+        before, self._end = self._end, base_offset + count
+        if base_offset > before:
+            self.others.append(OffsetSpan(before, base_offset))
+            self._heard()
+
+    async def _send(self, batch: Buffer) -> int:
+        """-> the offset of its first record."""
         topic = self._link.state_topic
         partition = self._link.state_partition
         node_id = await self._target.leader(topic, partition)
@@ -118,10 +144,15 @@ class StateLog:
         data = [TopicProduceData(topic, [PartitionProduceData(partition, batch)])]
         timeout_ms = self._target.limits.delivery_timeout_ms
         response: ProduceResponse = await connection.request(ProduceRequest(None, ALL_REPLICAS, timeout_ms, data))
-        code = response.responses[0].partition_responses[0].error_code
-        if code:
+        answer = response.responses[0].partition_responses[0]
+        if answer.error_code:
             self._target.forget_leaders([topic])
-            raise KafkaError(code, f"writing {topic} at {self._link.target.name}")
+            raise KafkaError(answer.error_code, f"writing {topic} at {self._link.target.name}")
+        return answer.base_offset
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.link import Link
 from mirror.offsets.hold_entries import Hold, HoldReason
+from mirror.offsets.topic_entries import TopicPause
 
 TOPIC_NAME_CHARS_MAX: Final = 249
 
@@ -61,6 +62,11 @@ def lacking_topics(link: Link, seen: TopicsSeen) -> set[str]:
     partitions = {name: len(topic.partitions) for name, topic in seen.target.items()}
     wanted = {link.target_topic(name): len(topic.partitions) for name, topic in makeable_topics(link, seen).items()}
     return {name for name, count in wanted.items() if count > partitions.get(name, 0)}
+
+
+def paused_hold(topic: str, partition: int, pause: TopicPause) -> Hold:
+    """The hold of a partition whose topic an operator paused."""
+    return Hold(topic, partition, HoldReason.PAUSED, f"by operation {pause.operation_id}", pause.at_ms)
 
 
 def find_holds(link: Link, seen: TopicsSeen, failures: Mapping[str, KafkaError], now_ms: int) -> list[Hold]:

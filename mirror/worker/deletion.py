@@ -13,7 +13,7 @@ from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
 from broker.client.topics import describe_each_topic
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, TopicIdentity, VoidBlock, VoidEntry
+from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, VoidBlock, VoidEntry
 from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import VoidOrigins
 from mirror.offsets.pages import VoidPage
@@ -21,6 +21,7 @@ from mirror.offsets.recovery import Recovered, recover
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import read_tails
+from mirror.offsets.topic_entries import TopicIdentity
 from mirror.topics.seen import TopicsSeen
 
 

@@ -23,13 +23,15 @@ from mirror.worker.limits import WorkerLimits
 
 PAUSE_GROWTH = 4
 TOPIC_REASONS = frozenset({HoldReason.TOPIC_NOT_CREATED, HoldReason.TOPIC_NOT_GROWN})
+UNTRIED_REASONS = frozenset({HoldReason.NAME_TOO_LONG, HoldReason.PAUSED})
+"""No try would show whether they are gone."""
 TOLD_APART_MS = 1_000
 """Two times so near to each other are not worth a new entry."""
 
 
 def is_at_source(hold: Hold) -> bool:
     """Whether only the source is in the way: the target's partition can be written to."""
-    return hold.reason in (HoldReason.NO_LEADER_AT_SOURCE, HoldReason.ERROR_AT_SOURCE)
+    return hold.reason in (HoldReason.NO_LEADER_AT_SOURCE, HoldReason.ERROR_AT_SOURCE, HoldReason.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Holds:
 
     def add(self, hold: Hold, *, passing: bool = True) -> Hold:
         """A partition is held from now on -> the hold as it is kept."""
-        if hold.reason not in TOPIC_REASONS:
+        if hold.reason not in TOPIC_REASONS | {HoldReason.PAUSED}:
             self.attempts.failed((hold.topic, hold.partition), passing=passing)
         return self._keep(hold)
 
@@ -173,7 +175,7 @@ class Holds:
         return next_try_at_ms > max(hold.next_try_at_ms, self._clock.now_ms()) + TOLD_APART_MS
 
     def _next_try_at_ms(self, hold: Hold) -> int:
-        if hold.reason is HoldReason.NAME_TOO_LONG or (hold.topic, hold.partition) in self.late:
+        if hold.reason in UNTRIED_REASONS or (hold.topic, hold.partition) in self.late:
             return -1
         return self.attempts.next_try_at_ms((hold.topic, None if hold.reason in TOPIC_REASONS else hold.partition))
 

@@ -14,12 +14,13 @@ from broker.client.errors import ClientError
 from broker.client.producers import ProducerIdAndEpoch, next_sequences
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.acceptance import decisions
-from mirror.offsets.entries import TopicIdentity, Writer
+from mirror.offsets.entries import Writer
 from mirror.offsets.fence import extend_fence
 from mirror.offsets.hold_entries import VoidHold
 from mirror.offsets.recovery import SEQUENCE_MASK
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change
+from mirror.offsets.topic_entries import TopicIdentity
 from mirror.worker.events import Event, tell_gap, tell_hold, tell_passed
 from mirror.worker.ground import Ground
 from mirror.worker.holds import Holds

@@ -245,7 +245,7 @@ async def _run_session(
 
 
 async def _run_tasks(session: Session) -> None:
-    await session.share_out(session.replicators.values())
+    await session.begin(session.replicators.values())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(session.state_writer.run())
         tasks.create_task(session.produced.run(partial(run_producer, session)))

@@ -26,7 +26,7 @@ from mirror.offsets.shared import Examined
 from mirror.offsets.state import StateReaders
 from mirror.offsets.state_writer import Change
 from mirror.topics.plan import pair_topics
-from mirror.topics.seen import TopicsSeen
+from mirror.topics.seen import HoldKey, TopicsSeen, paused_hold
 from mirror.topics.sync import TopicSyncReport
 from mirror.worker.budget import Budget
 from mirror.worker.events import Event, EventSink, tell_hold
@@ -40,7 +40,10 @@ from mirror.worker.startup import Opened
 
 
 class Session:
-    """What is shared by the tasks of one session. All on one event loop."""
+    """What is shared by the tasks of one session. All on one event loop.
+
+    `paused` is by topic what an operator paused: nothing of it is read, all else of it goes on as ever.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Session:
         self.deleted: dict[tuple[str, int], Gap] = {(gap.topic, gap.partition): gap for gap in opened.deleted}
         """The gaps of partitions that the source has no more."""
         self.deletions_decided = False
-        self.acceptances = opened.acceptances
+        self.paused, self.wishes = dict(opened.entries.paused), opened.wishes
         self.look_due = asyncio.Event()
         self.ground = opened.ground
         self.fenced = set(opened.ground.pairs)
@@ -170,7 +173,24 @@ class Session:
             self.called_back.discard(replicator.source)
             self.deleted.pop(replicator.source, None)
             self.offset_map.put(*replicator.source, replicator.map)
+        await self.begin(replicators)
+
+    async def begin(self, replicators: Collection[Replicator]) -> None:
+        """These were opened: what is not paused of them moves from now on. Raises ClientError."""
+        for replicator in replicators:
+            pause = self.paused.get(replicator.source.topic)
+            if pause is not None and replicator.gap is None:
+                self.note_hold(self.holds.add(paused_hold(*replicator.source, pause)))
         await self.share_out(replicators)
+
+    def paused_partitions(self) -> dict[HoldKey, Hold]:
+        """The holds of those that a pause alone keeps from moving, or is about to."""
+        found: dict[HoldKey, Hold] = {}
+        for where, replicator in self.replicators.items():
+            pause, hold = self.paused.get(where.topic), self.holds.current.get(where)
+            if pause is not None and (not replicator.is_held or (hold and hold.reason is HoldReason.PAUSED)):
+                found[where] = paused_hold(*where, pause)
+        return found
 
     def drop(self, topics: Collection[str]) -> None:
         """Nothing is left of these source topics here. Nothing of them may be on its way."""
@@ -269,7 +289,8 @@ class Session:
 
     def measure_lag(self) -> None:
         """Count what the source has, as its leaders said last, and the target is not proved to have."""
-        heard = [one for one in self.replicators.values() if one.source_end_offset >= 0]
+        moving = (one for one in self.replicators.values() if one.source.topic not in self.paused)
+        heard = [one for one in moving if one.source_end_offset >= 0]
         self.meter.lag_offsets = sum(max(0, one.source_end_offset - one.position) for one in heard) if heard else None
 
     def write_owner(self) -> None:

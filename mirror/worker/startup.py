@@ -15,16 +15,18 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.coordinator.model import Permit
 from mirror.errors import LinkInvalid, LinkPaused, LinkPromoted
 from mirror.link import Link
-from mirror.offsets.acceptance import AcceptanceReader, decisions
+from mirror.offsets.acceptance import decisions
 from mirror.offsets.cutting import agree_on_units
-from mirror.offsets.entries import Gap, Owner, RunState, TopicIdentity, VoidEntry
+from mirror.offsets.entries import Gap, Owner, RunState, VoidEntry
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.state import StateReader
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateWriter, ensure_own_topics
 from mirror.offsets.taking_over import Claim, claim_link
+from mirror.offsets.topic_entries import TopicIdentity
 from mirror.offsets.unit_entries import LinkUnits
+from mirror.offsets.wishes import WishReader
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport, sync_topics
@@ -62,7 +64,7 @@ class Opened:
     ground: Ground
     outlet: Outlet
     fence: Fence
-    acceptances: AcceptanceReader
+    wishes: WishReader
     max_message_bytes: Mapping[str, int]
     """Per source topic, of its target."""
     deleted: tuple[Gap, ...] = ()
@@ -139,6 +141,7 @@ async def open_link(
     writers = await passage.register(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = claim.log.of(writer)
+    wishes = WishReader(link, state_log, state.read_to)
     ground = Ground(link, passage, topics.mirrored, pairs, writer, entries, writers)
     free = {where: there for where, there in pairs.items() if where not in holds.current}
     evidence = await ground.look((source, target), free, holds, patience_ms)
@@ -152,9 +155,8 @@ async def open_link(
     limits = await max_message_bytes(target, topics.mirrored)
     state_writer = StateWriter(state_log)
     outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
-    accepted = AcceptanceReader(link, writer.producer_id, state.read_to)
     opened = Opened(
-        owner, state_writer, entries, topics, holds, ground, outlet, fence, accepted, limits, deletions.stopped
+        owner, state_writer, entries, topics, holds, ground, outlet, fence, wishes, limits, deletions.stopped
     )
     opened.passed.extend(deletions.passed)
     for where, opening in openings.items():

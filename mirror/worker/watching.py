@@ -22,6 +22,7 @@ from mirror.offsets.hold_entries import Hold
 from mirror.offsets.origin_entries import SEQUENCES_MAX
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.state_writer import Change
+from mirror.offsets.topic_entries import TopicPause, VoidPause
 from mirror.topics.plan import ConfigChange
 from mirror.topics.seen import (
     HoldKey,
@@ -100,6 +101,7 @@ async def run_topics(session: Session) -> None:
     Raises SessionOutdated, ClientError.
     """
     link, clock = session.link, session.target.clock
+    session.wishes.on_wish(session.look_due.set)
     started = clock.monotonic()
     failures = dict(session.topics.failures)
     while True:
@@ -107,7 +109,7 @@ async def run_topics(session: Session) -> None:
         seen = await look_at_topics(link, session.source, session.target)
         may_follow = await _may_follow(session)
         _send_away(session, seen)
-        await _call_back(session)
+        await _hear_operators(session)
         if may_follow:
             _hold_moved(session, seen)
         await session.passage.at_source.refresh()
@@ -187,19 +189,22 @@ def _send_away(session: Session, seen: TopicsSeen) -> None:
         send_away(session, topic, change)
 
 
-async def _call_back(session: Session) -> None:
-    """Partitions whose gap an operator accepted leave it. Raises SessionOutdated, ClientError."""
+async def _hear_operators(session: Session) -> None:
+    """Partitions whose gap one accepted leave it, topics are paused or resumed. Raises SessionOutdated, ClientError."""
 
     def gaps() -> dict[tuple[str, int], Gap]:
         found = dict(session.deleted)
         found |= {where: each.gap for where, each in session.replicators.items() if each.gap and not each.is_held}
         return found
 
-    for acceptance in await session.acceptances.read(session.target, lambda: bool(gaps())):
-        gap = accepted(gaps().get((acceptance.topic, acceptance.partition)), acceptance)
-        if gap is not None:
+    for wish in await session.wishes.read(session.target):
+        if isinstance(wish, TopicPause):
+            session.paused[wish.topic] = wish
+        elif isinstance(wish, VoidPause):
+            session.paused.pop(wish.topic, None)
+        elif gap := accepted(gaps().get((wish.topic, wish.partition)), wish):
             _refuse_used_origins(session, f"the gap of {gap.topic}-{gap.partition} was accepted")
-            await session.state_writer.write([gap, VoidEntry(acceptance)])
+            await session.state_writer.write([gap, VoidEntry(wish)])
             call_back(session, gap)
 
 
@@ -251,6 +256,8 @@ async def _review_holds(
         for hold in find_holds(session.link, seen, failures, now_ms)
         if hold.topic not in session.leaving
     }
+    paused = session.paused_partitions()
+    found |= {key: hold for key, hold in paused.items() if key not in found and key[0] not in session.leaving}
     for where, replicator in session.replicators.items():
         if where in found and replicator.gap is not None:
             del found[where]  # it waits for a decision, whatever else is in its way

@@ -12,6 +12,7 @@ from monitoring.metrics.observation import Board
 
 UP_HELP = "1 when both sites answered in the last pass and the link's worker gives signs of life."
 HELD_HELP = "1 for a partition (`all` of a topic) that should be mirrored and is not, beside those at gaps; and why."
+PAUSED_HELP = "1 for a topic of which a person wants nothing more mirrored, until it is resumed."
 SPLIT_HELP = "1 when both sites of a promoted link were written to, by others than mirrors, since it was promoted."
 TWO_ACTIVE_HELP = "1 when both sites of a promoted link take writes to its topics, by their roles."
 OFFLINE_HELP = "Partitions of a site's topics that nobody leads: no broker, or damaged files."
@@ -32,6 +33,7 @@ class LinkCollector(Collector):
         held = GaugeMetricFamily(
             "farshore_link_partition_held", HELD_HELP, labels=["link", "topic", "partition", "reason"]
         )
+        paused = GaugeMetricFamily("farshore_link_topic_paused", PAUSED_HELP, labels=["link", "topic"])
         at = GaugeMetricFamily(
             "farshore_link_observed_timestamp_seconds", "When the link was last looked at.", labels=["link"]
         )
@@ -56,6 +58,8 @@ class LinkCollector(Collector):
             for hold in seen.holds:
                 number = "all" if hold.partition is None else str(hold.partition)
                 held.add_metric([seen.link, hold.topic, number, hold.reason], 1)
+            for topic in seen.topics_paused:
+                paused.add_metric([seen.link, topic], 1)
             if seen.split is not None:
                 split.add_metric([seen.link], int(seen.split.is_split))
                 two_active.add_metric([seen.link], int(seen.split.two_active))
@@ -69,4 +73,4 @@ class LinkCollector(Collector):
                 gaps.add_metric([seen.link], seen.gaps_open)
                 for name in LinkCondition:  # the zeros too: a graph of states needs them
                     state.add_metric([seen.link, name.value], int(seen.condition == name.value))
-        yield from (up, state, gaps, held, offline, at, heartbeat, split, two_active, own, errors)
+        yield from (up, state, gaps, held, paused, offline, at, heartbeat, split, two_active, own, errors)

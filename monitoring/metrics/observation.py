@@ -66,6 +66,8 @@ class LinkObservation:
     groups_looked_at_ms: int | None = None
     gaps_open: int = 0
     holds: tuple[HoldSample, ...] = ()
+    topics_paused: tuple[str, ...] = ()
+    """By a person."""
     heartbeat_at_ms: int | None = None
     partitions_offline: Mapping[str, int] = field(default_factory=dict)
     """By site: partitions of any topic that nobody leads."""

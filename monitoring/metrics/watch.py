@@ -141,6 +141,7 @@ def observed(
         groups={} if entries is None else _groups(entries),
         groups_looked_at_ms=None if entries is None else entries.groups.looked_at_ms,
         holds=() if look is None else tuple(HoldSample(h.topic, h.partition, h.reason.value) for h in look.holds),
+        topics_paused=() if entries is None else entries.paused_topics(),
         gaps_open=0 if entries is None else len(entries.open_gaps()),
         heartbeat_at_ms=heartbeat.at_ms,
         split=None if look is None else _split(look),

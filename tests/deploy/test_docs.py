@@ -27,8 +27,11 @@ SITE_COMMANDS = {("site", verb) for verb in ("role", "freeze", "standby", "thaw"
 OPERATION_COMMANDS = {("operation", verb) for verb in ("list", "show", "wait", "resume", "abort")} | {("apply",)}
 FLEET_COMMANDS = {("fleet", verb) for verb in ("status", "drain", "rebalance")}
 WAY_BACK = {("failback",), *(("stranded", verb) for verb in ("export", "leave", "replay"))}
-RUN_ELSEWHERE = {("cluster", "start"), ("demo",), *FLEET_COMMANDS, *SITE_COMMANDS, *OPERATION_COMMANDS, *WAY_BACK}
-"""By the fleet's tests, which have an etcd; by the tutorial's; by those of the demo, roles, moves, the way back."""
+PAUSES = {("topic", "pause"), ("topic", "resume")}
+OF_MOVES = SITE_COMMANDS | OPERATION_COMMANDS | WAY_BACK
+RUN_ELSEWHERE = {("cluster", "start"), ("demo",), *FLEET_COMMANDS, *OF_MOVES, *PAUSES}
+"""By the fleet's tests, which have an etcd; by the tutorial's; by those of the demo, roles, moves, the way back, and
+pauses."""
 
 
 def named_paths() -> Iterator[tuple[str, str]]:
@@ -131,9 +134,11 @@ def test_the_manners_name_each_command_that_asks_and_each_change_that_does_not()
     )
     options = {leaf: {name for param in command.params for name in param.opts} for leaf, command in leaves().items()}
     assert asks == {leaf for leaf, names in options.items() if "--yes" in names}
-    assert {leaf for leaf in asks if "--dry-run" not in options[leaf]} == {("link", "retry")}
+    assert {leaf for leaf in asks if "--dry-run" not in options[leaf]} == set()
     assert silent - asks == {
         ("topic", "create"),
+        ("topic", "pause"),
+        ("topic", "resume"),
         ("link", "pause"),
         ("link", "restart"),
         ("canary", "run"),

@@ -103,6 +103,16 @@ def test_a_promoted_link_and_an_unmirrored_one_are_refused() -> None:
     assert RefusalReason.NOTHING_MIRRORED in reasons(plan_switchover(never).refusals)
 
 
+def test_a_switchover_is_refused_while_a_topic_is_paused_and_a_failover_is_not() -> None:
+    paused = replace(SNAPSHOT, paused_topics=("flights", "gates"))
+    refused = [one.subject for one in plan_switchover(paused).refusals if one.reason is RefusalReason.TOPIC_PAUSED]
+    assert refused == ["flights", "gates"]
+    lost = plan_failover(source_gone(paused), allow_data_loss=True, even_if_source_answers=False)
+    assert RefusalReason.TOPIC_PAUSED not in reasons(lost.refusals)
+    moved = replace(paused, link_state="promoted", interrupted=True)
+    assert RefusalReason.TOPIC_PAUSED not in reasons(plan_switchover(moved).refusals), "the drain was before the fence"
+
+
 def test_a_group_with_members_at_the_target_is_refused() -> None:
     active = replace(SNAPSHOT, groups=(replace(GROUP, target_state="Stable", target_members=1),))
     assert RefusalReason.GROUP_ACTIVE_AT_TARGET in reasons(plan_switchover(active).refusals)

@@ -24,12 +24,12 @@ from mirror.offsets.entries import (
     Entry,
     LinkRun,
     RunState,
-    TopicIdentity,
     Writer,
     encode_key,
     encode_value,
 )
 from mirror.offsets.intervals import End, Interval
+from mirror.offsets.topic_entries import TopicIdentity
 from monitoring.audit.freeze import freeze_link
 from monitoring.audit.model import FrozenLink, FrozenPartition, Reason, Side, Span, Step
 from monitoring.audit.ranges import comparable

@@ -22,7 +22,6 @@ from failover.observe import observe
 from mirror.errors import OffsetDeclined
 from mirror.lag import partial_lag
 from mirror.link import Link
-from mirror.offsets.acceptance import AcceptanceReader
 from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, LinkRun, Owner, RunState
 from mirror.offsets.fence import Fence, fence_link
 from mirror.offsets.group_entries import GroupAction
@@ -32,6 +31,7 @@ from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.shared import load_group_map
 from mirror.offsets.state import LinkState, load_link_state
 from mirror.offsets.state_writer import StateLog, StateWriter, ensure_own_topics
+from mirror.offsets.wishes import WishReader
 from mirror.topics.sync import sync_topics
 from mirror.translation import translate_offset
 from mirror.worker.ground import Ground
@@ -112,12 +112,13 @@ async def open_session(stage: Stage) -> Session:
     holds = Holds(Attempts(QUICK, stage.target.clock), stage.target.clock)
     owner = state.entries.owner
     assert owner is not None
-    writer = StateWriter(StateLog(stage.target, stage.link, owner.writer))
+    log = StateLog(stage.target, stage.link, owner.writer)
+    writer = StateWriter(log)
     outlet = Outlet(stage.link.name, writer.submit, lambda *_, **__: None, stage.target.clock)
     passage = Passage(stage.link, stage.source, stage.target)
     ground = Ground(stage.link, passage, topics.mirrored, {}, owner.writer, state.entries, {})
-    fence, accepted = Fence(owner.writer, {}), AcceptanceReader(stage.link, owner.writer.producer_id, 0)
-    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, fence, accepted, {})
+    fence, wishes = Fence(owner.writer, {}), WishReader(stage.link, log, 0)
+    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, fence, wishes, {})
     for at in state.map.partitions():
         where = TopicPartition(*at)
         found = PartitionMap([Interval(0, 0)], End(RECORDS, RECORDS), RECORDS)

@@ -89,6 +89,10 @@ def test_what_is_held_is_tried_again_only_where_a_mirror_may_run() -> None:
     held = replace(state_of(RunState.RUNNING, GAP), holds={("orders", 4): HOLD})
     assert plan_retry(LINK, held) == RetryPlan(LINK.name, (HOLD,))
     assert plan_retry(LINK, state_of(RunState.RUNNING, GAP)) is ResumeBlocker.NOTHING_HELD
+    paused_topic = replace(HOLD, topic="gates", reason=HoldReason.PAUSED)
+    both = replace(held, holds={("orders", 4): HOLD, ("gates", 4): paused_topic})
+    assert plan_retry(LINK, both) == RetryPlan(LINK.name, (HOLD,)), "no try ends a pause"
+    assert plan_retry(LINK, replace(held, holds={("gates", 4): paused_topic})) is ResumeBlocker.NOTHING_HELD
     promoted = replace(state_of(RunState.PROMOTED), holds={("orders", 4): HOLD})
     assert plan_retry(LINK, promoted) is ResumeBlocker.PROMOTED
     paused = replace(state_of(RunState.PAUSED), holds={("orders", 4): HOLD})

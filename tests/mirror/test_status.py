@@ -32,6 +32,7 @@ from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, Gro
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End
 from mirror.offsets.state_entries import StateEntries
+from mirror.offsets.topic_entries import TopicPause
 from mirror.status import LinkCondition, LinkStatus, condition_of, summarise
 
 LINK = Link("east-west", Site("east", "e:1"), Site("west", "w:1"), (".*",))
@@ -290,6 +291,24 @@ def test_stopped_partitions_come_first_with_the_command_that_goes_on() -> None:
     (finding,) = status.findings
     assert (finding.kind, finding.topic, finding.partition) == (LinkFindingKind.PARTITION_STOPPED, "flights", 2)
     assert finding.next_step.startswith("farshore link resume --link east-west")
+
+
+def test_a_paused_topic_is_one_finding_whatever_the_worker_says_of_its_partitions() -> None:
+    pauses = {"flights": TopicPause("flights", "pause-1", 0)}
+    found = replace(state(), paused=pauses)
+    heartbeat = judge_heartbeat(found.owner, 2)
+    held = tuple(Hold("flights", number, HoldReason.PAUSED, "", 0) for number in range(3))
+    other = Hold("gates", 0, HoldReason.PAUSED, "", 0)
+    look = LinkLook(LagReport((lag("flights", 0, 3, 1.5),), {}), (*held, other))
+    status = summarise(LINK, (True, True), found, look, heartbeat, "")
+    assert status.topics_paused == ("flights",)
+    assert [(one.kind, one.topic, one.partition) for one in status.findings] == [
+        (LinkFindingKind.TOPIC_PAUSED, "flights", None),
+        (LinkFindingKind.PARTITION_HELD, "gates", 0),
+    ], "of one that was resumed the worker has not taken in all"
+    promoted = replace(state(run=RunState.PROMOTED), paused=pauses)
+    assert seen(promoted, [], now_ms=600_000).findings == ()
+    assert [one.kind for one in seen(found, None).findings] == [LinkFindingKind.SITE_LOST, LinkFindingKind.TOPIC_PAUSED]
 
 
 def test_a_running_link_that_lags_has_no_finding_and_a_lost_site_has() -> None:

@@ -227,7 +227,6 @@ def test_what_is_held_is_tried_again_on_request(operator: Operator) -> None:
     shown = operator.run("link retry", ExitCode.REFUSED).stderr
     assert "may not be written" in shown
     assert "nothing was changed" in shown
-    operator.run("link retry --yes")
 
     async def owner() -> str:
         async with Cluster(operator.link.target) as target:
@@ -235,4 +234,8 @@ def test_what_is_held_is_tried_again_on_request(operator: Operator) -> None:
         assert found is not None
         return found.worker
 
+    for yes in ("", " --yes"):
+        assert "may not be written" in operator.run(f"link retry --dry-run{yes}").stdout
+        assert asyncio.run(owner()) == "host:1", "nothing was fenced for a look"
+    operator.run("link retry --yes")
     assert asyncio.run(owner()).startswith("operation retry-"), "a worker that runs begins anew for it"

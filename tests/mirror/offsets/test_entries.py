@@ -21,7 +21,6 @@ from mirror.offsets.entries import (
     LinkRun,
     Owner,
     RunState,
-    TopicIdentity,
     TopicIds,
     VoidBlock,
     Writer,
@@ -36,6 +35,7 @@ from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.left_out import LeftOut
+from mirror.offsets.topic_entries import TopicIdentity, TopicPause
 
 WRITER = Writer(7, 3)
 BLOCK = Block("flights", 2, WRITER, 41, (Interval(100, 90), Interval(105, 93), Interval(2_000, 1_500)))
@@ -121,6 +121,7 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
         {"writer": [7, 3], "worker": "host:1", "at_ms": 5, "restarts": 2, "restart_reason": "KafkaError: why"},
     ),
     (TopicIdentity("flights", "an-id"), ["identity", "flights"], {"topic_id": "an-id"}),
+    (TopicPause("flights", "pause-1", 5), ["paused", "flights"], {"operation_id": "pause-1", "at_ms": 5}),
     (GroupSyncTimes({"g": 5}), ["groups"], {"synced_at_ms": {"g": 5}}),
     (GroupSyncTimes({}, 7), ["groups"], {"synced_at_ms": {}, "looked_at_ms": 7}),
     (
@@ -193,6 +194,7 @@ entries = st.one_of(
     st.builds(Owner, writers, names, numbers),
     st.builds(Owner, writers, names, numbers, st.integers(1, 9), names),
     st.builds(TopicIdentity, names, names),
+    st.builds(TopicPause, names, names, numbers),
     st.builds(GroupSyncTimes, st.dictionaries(names, numbers, max_size=5), st.none() | numbers),
     st.builds(
         GroupSync,

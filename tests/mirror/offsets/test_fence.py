@@ -19,9 +19,10 @@ from broker.wire.records import ControlKind, Record, decode_control, encode_batc
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced
 from mirror.link import Link
-from mirror.offsets.entries import TopicIdentity, Writer
+from mirror.offsets.entries import Writer
 from mirror.offsets.fence import fence_link, find_unmarkable
 from mirror.offsets.state_writer import FENCED_CODES, StateLog, ensure_own_topics
+from mirror.offsets.topic_entries import TopicIdentity
 from tests.broker.faults import Faults, injected, leaderless
 from tests.mirror.harness import make_topic
 

@@ -24,7 +24,6 @@ from mirror.offsets.entries import (
     GapStatus,
     LinkRun,
     RunState,
-    TopicIdentity,
     TopicIds,
     Void,
     VoidBlock,
@@ -44,6 +43,7 @@ from mirror.offsets.origin_entries import OriginRun, OriginRuns, VoidOrigins, Wa
 from mirror.offsets.pages import VoidPage
 from mirror.offsets.state import LinkState
 from mirror.offsets.state_entries import StateEntries
+from mirror.offsets.topic_entries import TopicIdentity, TopicPause, VoidPause
 from tests.mirror.offsets.test_pages import packed
 
 LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), ("flights",))
@@ -85,6 +85,14 @@ CHECKPOINT = Checkpoint("flights", 0, End(10, 12), 14, Writer(7, 3), 0, 20, -1, 
 def test_what_is_gone_is_taken_back_by_its_own_key(entry: Checkpoint | TopicIdentity | Gap) -> None:
     assert folded(entry) != folded()
     assert folded(entry, VoidEntry(entry)) == folded(VoidEntry(entry)) == folded()
+
+
+def test_a_pause_stands_until_it_is_taken_back_and_may_come_again() -> None:
+    first, second = TopicPause("flights", "pause-1", 1), TopicPause("flights", "pause-2", 2)
+    assert folded(first).paused == {"flights": first}
+    assert folded(first, VoidPause("gates")).paused_topics() == ("flights",)
+    assert folded(first, VoidPause("flights")).paused == {}
+    assert folded(first, VoidPause("flights"), second).paused == {"flights": second}
 
 
 def test_so_are_groups_holds_and_origins() -> None:

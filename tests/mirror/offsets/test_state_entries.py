@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker.client.site import Site
 from mirror.heartbeat import Pulse, judge_heartbeat, weakest
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun, Owner, RunState, Writer
 from mirror.offsets.group_entries import GroupSyncs, GroupSyncTimes
 from mirror.offsets.state_entries import StateEntries, join_units
+from mirror.offsets.topic_entries import TopicPause
 
 LINK = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), ("flights",), units=3)
 
@@ -33,6 +36,14 @@ def test_a_link_may_run_no_more_than_any_of_its_units() -> None:
     assert join_units(LINK, {0: part(0, running), 1: part(1, promoted), 2: part(2, paused)}).run == promoted
     again = LinkRun(RunState.PROMOTED, "g", 9)
     assert join_units(LINK, {0: part(0, again), 1: part(1, promoted), 2: part(2)}).run == again, "the newest of equals"
+
+
+def test_a_topic_that_is_paused_in_some_units_only_is_called_paused() -> None:
+    pause = TopicPause("flights", "pause-1", 5)
+    joined = join_units(LINK, {0: part(0), 1: replace(part(1), paused={"flights": pause}), 2: part(2)})
+    assert joined.paused == {"flights": pause}
+    elsewhere = replace(joined, link=replace(LINK, topics=("gates",)))
+    assert elsewhere.paused_topics() == (), "what the link does not carry is nobody's concern"
 
 
 def test_a_link_lives_as_long_as_all_of_its_units_do() -> None:

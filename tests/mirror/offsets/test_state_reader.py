@@ -16,11 +16,12 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.errors import StateDamaged
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
-from mirror.offsets.entries import TopicIdentity, VoidEntry
+from mirror.offsets.entries import VoidEntry
 from mirror.offsets.state import StateReader, StateReaders, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.offsets.taking_over import Claim, claim_link
+from mirror.offsets.topic_entries import TopicIdentity
 from mirror.status import link_status
 from tests.broker.faults import Faults, injected
 from tests.broker.running import running_server

@@ -28,7 +28,6 @@ from mirror.offsets.entries import (
     Gap,
     GapKind,
     GapStatus,
-    TopicIdentity,
     VoidBlock,
     Writer,
     decode_entry,
@@ -41,6 +40,7 @@ from mirror.offsets.group_entries import GroupSync, Written
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_CONFIGS
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
+from mirror.offsets.topic_entries import TopicIdentity
 from tests.mirror.harness import make_topic
 
 

@@ -189,12 +189,12 @@ def test_nothing_of_any_unit_is_written_after_a_promotion() -> None:
 
 
 def test_a_promotion_that_fences_only_unit_0_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    units = operations._units
+    units = operations.state_units
 
     async def planted(link: Link, target: Cluster) -> list[Link]:
         return (await units(link, target))[:1]
 
-    monkeypatch.setattr(operations, "_units", planted)
+    monkeypatch.setattr(operations, "state_units", planted)
     with pytest.raises(Found, match="written after the promotion"):
         test_nothing_of_any_unit_is_written_after_a_promotion()
 

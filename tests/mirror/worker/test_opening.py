@@ -9,12 +9,13 @@ import pytest
 
 from broker.client.site import Site
 from mirror.link import Link
-from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, TopicIdentity, VoidEntry, Writer
+from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, VoidEntry, Writer
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End
 from mirror.offsets.paged import Intervals
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.tail import Tail
+from mirror.offsets.topic_entries import TopicIdentity
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.limits import WorkerLimits

@@ -14,7 +14,6 @@ from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.link import Link
-from mirror.offsets.acceptance import AcceptanceReader
 from mirror.offsets.entries import Owner, Writer
 from mirror.offsets.fence import Fence
 from mirror.offsets.hold_entries import HoldReason
@@ -23,6 +22,7 @@ from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import SEQUENCES_MAX
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import StateLog, StateWriter
+from mirror.offsets.wishes import WishReader
 from mirror.topics.seen import TopicsSeen
 from mirror.topics.sync import TopicSyncReport
 from mirror.worker.events import Event
@@ -54,17 +54,17 @@ def session_of(places: Iterable[TopicPartition], clock: ManualClock, told: Told)
         for where in places
     }
     passage = Passage(link, *clusters)
-    state_writer = StateWriter(StateLog(clusters[1], link, writer))
+    log = StateLog(clusters[1], link, writer)
     opened = Opened(
         owner=Owner(writer, "here:1", 0),
-        state_writer=state_writer,
+        state_writer=StateWriter(log),
         entries=StateEntries(link),
         topics=TopicSyncReport(TopicsSeen({}, {}, {}, {}), (), (), (), {}),
         holds=Holds(Attempts(LIMITS, clock), clock),
         ground=Ground(link, passage, (), {}, writer, StateEntries(link), {}),
         outlet=outlet,
         fence=Fence(writer, {}),
-        acceptances=AcceptanceReader(link, writer.producer_id, 0),
+        wishes=WishReader(link, log, 0),
         max_message_bytes={},
         replicators=replicators,
     )

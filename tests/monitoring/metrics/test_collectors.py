@@ -120,6 +120,15 @@ def test_held_partitions_are_named_with_their_reasons(tmp_path: Path) -> None:
     }
 
 
+def test_paused_topics_are_named(tmp_path: Path) -> None:
+    board = Board()
+    board.post(observation(topics_paused=("flights", "gates")))
+    found = {
+        labels for (name, labels), value in read(registry_for(board, tmp_path)).items() if "paused" in name and value
+    }
+    assert found == {(("link", "east-west"), ("topic", topic)) for topic in ("flights", "gates")}
+
+
 def test_partitions_that_nobody_leads_are_counted_by_site(tmp_path: Path) -> None:
     board = Board()
     board.post(observation(partitions_offline={"east": 0, "west": 2}))
