@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -63,6 +62,6 @@ def closed_files(request: pytest.FixtureRequest) -> Iterator[None]:
     before = len(list(opened.iterdir())) if opened.exists() else 0
     yield
     if opened.exists():
-        gc.collect()
+        look_for_garbage_rarely()
         left = len(list(opened.iterdir())) - before
         assert left <= FILES_LEFT_OPEN_MAX, f"{request.node.name} leaves {left} files open"

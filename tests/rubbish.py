@@ -11,7 +11,7 @@ BETWEEN_LOOKS = 20_000
 
 
 def look_for_garbage_rarely() -> None:
-    """What is there now stays, and is not looked at again: modules, and tests that were collected."""
+    """What is there now stays, and is not looked at again: modules, tests that were collected, what became of them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(BETWEEN_LOOKS, *gc.get_threshold()[1:])
