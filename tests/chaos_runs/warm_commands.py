@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -16,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,8 +25,10 @@ from typing import Self
 from broker.base.children import die_with_parent
 from deploy.cli.root import COMMANDS, main
 from tests.interop.servers import ROOT
+from tests.rubbish import look_for_garbage_rarely
 
 COMMAND_TIMEOUT_S = 150
+PRELOADED = ("status", "link", "failover", "operation", "site", "topic", "stranded", "failback", "apply", "drill")
 
 
 @dataclass(frozen=True)
@@ -61,34 +65,45 @@ class WarmCommands:
         self._server.kill()
         self._server.communicate()
 
-    def run(self, arguments: Sequence[str]) -> Said:
-        """Run the command to its end, whatever its exit code."""
+    def run(self, arguments: Sequence[str], folder: Path = ROOT) -> Said:
+        """Run the command there to its end, whatever its exit code."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        with self._lock, tempfile.TemporaryDirectory() as folder:
-            out, err = Path(folder) / "out", Path(folder) / "err"
-            print(json.dumps([list(arguments), str(out), str(err)]), file=self._server.stdin, flush=True)
+        with self._lock, tempfile.TemporaryDirectory() as answers:
+            out, err = Path(answers) / "out", Path(answers) / "err"
+            asked = [list(arguments), str(folder), str(out), str(err)]
+            print(json.dumps(asked), file=self._server.stdin, flush=True)
             code = int(self._server.stdout.readline())
             return Said(code, out.read_text(), err.read_text())
 
 
+@cache
+def warm_commands() -> WarmCommands:
+    """One for the whole run."""
+    commands = WarmCommands().__enter__()
+    atexit.register(commands.__exit__, None, None, None)
+    return commands
+
+
 def serve() -> None:
-    for name in ("status", "link", "failover"):
+    for name in PRELOADED:
         importlib.import_module(COMMANDS[name].module)
+    look_for_garbage_rarely()
     for line in sys.stdin:
-        arguments, out, err = json.loads(line)
+        arguments, folder, out, err = json.loads(line)
         child = os.fork()
         if not child:
-            _be_the_command(arguments, out, err)
+            _be_the_command(arguments, folder, out, err)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _be_the_command(arguments: list[str], out: str, err: str) -> None:
+def _be_the_command(arguments: list[str], folder: str, out: str, err: str) -> None:
     """Never returns. A command that takes too long is ended by the alarm, and its exit code says so."""
     code = 70
     try:
         signal.alarm(COMMAND_TIMEOUT_S)
+        os.chdir(folder)
         for number, path in ((0, os.devnull), (1, out), (2, err)):
             os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
         sys.argv = ["farshore", *arguments]
