@@ -115,7 +115,7 @@ class ClusterLoop(SimulatedLoop):
             self.turned(self._acted)
 
     def _call(self, handle: Due) -> None:
-        life = handle._context.get(LIFE) if LIFE in handle._context else None
+        life = handle._context.get(LIFE)
         if life is not None and not self._ends:
             if life.dead or life.paused:
                 life.kept.append(handle)
