@@ -158,6 +158,32 @@ async def test_an_older_copy_of_which_nobody_knows_is_led_above_all_logs_when_al
         assert cluster.broker(leader).replicas.topics["t"].partitions[0].leader_epoch > 50
 
 
+async def test_one_state_that_a_hand_put_back_loses_nothing_where_those_that_ran_last_are_started_first(
+    tmp_path: Path,
+) -> None:
+    """Its epochs are few below those of the logs: who was behind would have given out as many, had it been first."""
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        async with cluster.clients() as clients:
+            await create(clients[1], "t", min_insync_replicas="2")
+            behind = await cluster.led("t")
+            assert (await clients[behind].produce("t", batch_of("a"))).error_code == 0
+        await until(lambda: ends(cluster) == {(0, 1, 1)})
+        path = layout.partition_state(TopicPartition("t", 0))
+        older = cluster.zookeeper.read(path).data
+        await cluster.kill(behind)
+        others = [node for node in NODES if node != behind]
+        await until(lambda: (state := cluster.told("t")) is not None and set(state.isr) == set(others))
+        async with cluster.clients() as clients:
+            assert (await clients[await cluster.led("t")].produce("t", batch_of("b"))).error_code == 0
+        await cluster.kill_all()
+        cluster.zookeeper.write(cluster.zookeeper.connect(), [SetData(path, older)])
+        await cluster.start(*others)
+        await cluster.start(behind)
+        async with cluster.clients() as clients:
+            assert await read_all(clients[await cluster.led("t", among=others)]) == ["a", "b"]
+        await until(lambda: ends(cluster) == {(0, 2, 2)})
+
+
 async def test_a_broker_that_is_alone_leads_above_its_own_log(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, 1) as cluster:
         async with cluster.clients() as clients:
