@@ -7,7 +7,7 @@ epoch, so that no leader can take them in again; only then are they taken off th
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
 from broker.controller.cluster import Cluster
@@ -91,20 +91,32 @@ async def settle(reign: Reign) -> None:
     """Ends the reassignments that have arrived. In the reign's turn."""
     states = {where: reign.cluster.state(where) for where in reign.cluster.reassigned}
     found = {where: arrived(state) for where, state in states.items() if state is not None}
-    await _move(reign, {where: assignment for where, assignment in found.items() if assignment is not None})
+
+    def still_arrived(where: TopicPartition) -> bool:
+        return (state := reign.cluster.state(where)) is not None and arrived(state) is not None
+
+    await _move(reign, {where: to for where, to in found.items() if to is not None}, still_arrived)
     left = {where: to for where, to in reign.written_moves.items() if where in reign.cluster.reassigned}
     if left != reign.written_moves:
         await reign.store.set_reassignments(reign.controller, left)
         reign.written_moves = left
 
 
-async def _move(reign: Reign, wanted: Mapping[TopicPartition, Assignment]) -> set[TopicPartition]:
-    """Those that must stay as they are, because nobody else than who would go is in sync and there."""
+def _always(_where: TopicPartition) -> bool:
+    return True
+
+
+async def _move(
+    reign: Reign, wanted: Mapping[TopicPartition, Assignment], is_due: Callable[[TopicPartition], bool] = _always
+) -> set[TopicPartition]:
+    """Those that must stay as they are, because nobody else than who would go is in sync and there. `is_due` is asked
+    again of each whose leader changed the ISR meanwhile.
+    """
     dropped: Dropped = {}
     for where, assignment in wanted.items():
         if (state := reign.cluster.state(where)) is not None:
             dropped[where] = set(state.replicas) - set(assignment.replicas)
-    refused = await _begin_epochs(reign, {where: nodes for where, nodes in dropped.items() if nodes})
+    refused = await _begin_epochs(reign, {where: nodes for where, nodes in dropped.items() if nodes}, is_due)
     moved = {where: wanted[where] for where in dropped if where not in refused}
     await _assign(reign, moved)
     await _begin_epochs(reign, {where: nodes for where, nodes in dropped.items() if not nodes})
@@ -115,7 +127,9 @@ async def _move(reign: Reign, wanted: Mapping[TopicPartition, Assignment]) -> se
     return refused
 
 
-async def _begin_epochs(reign: Reign, dropped: Dropped) -> set[TopicPartition]:
+async def _begin_epochs(
+    reign: Reign, dropped: Dropped, is_due: Callable[[TopicPartition], bool] = _always
+) -> set[TopicPartition]:
     """A new leader epoch of each, without `dropped` in the ISR -> those for which there is none."""
     refused: set[TopicPartition] = set()
     left = dict(dropped)
@@ -125,6 +139,8 @@ async def _begin_epochs(reign: Reign, dropped: Dropped) -> set[TopicPartition]:
         await reign.write(wanted)
         done, again = reign.cluster.standing(wanted)
         refused |= wanted.keys() - done - again
+        refused |= {where for where in again if not is_due(where)}
+        again -= refused
         left = {where: dropped[where] for where in again}
     return refused
 

@@ -239,9 +239,12 @@ class Reign:
             return
         for node in changed.gone | changed.restarted:
             self.queues.pop(node).close()
-        written = await self.write(
-            self.cluster.elections(self.cluster.elected(), changed.restarted), restarted=changed.restarted
-        )
+        elected = self.cluster.elections(self.cluster.elected(), changed.restarted)
+        try:
+            written = await self.write(elected, restarted=changed.restarted)
+        except BrokerError as error:
+            # The next event would find nothing new of them: who comes after begins with all of it.
+            raise ReignOver(f"no leaders were elected after brokers came or went: {error}") from error
         self._open_queues({node: now[node] for node in changed.came})
         self.order(written, but=changed.came)
         self.tell({where.topic for where in written}, but=changed.came)
@@ -309,7 +312,7 @@ class Reign:
         self.tell({where.topic for where in newest.states.keys() | changed})
 
     def _order_again(self, nodes: Set[int]) -> None:
-        """What is offline there is in the answers (`_take_carried`)."""
+        """What is offline there is in the answers (`_note_answer`)."""
         for node in nodes & self.queues.keys():
             mine = [where for where, state in self.cluster.states() if node in state.replicas]
             self.order(mine, but=self.queues.keys() - {node})

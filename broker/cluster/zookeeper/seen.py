@@ -48,6 +48,8 @@ class Seen:
                 cluster_id, made, changes = disk.read_file(path).decode().split()
                 self._saved = Count(cluster_id, int(made), int(changes))
         self._newest = self._saved
+        self.went_back = False
+        """ZooKeeper has an older copy now, which may know this broker's session, too."""
 
     async def note(self, zk: ZooKeeper, cluster_id: str) -> None:
         """Raises MetadataWentBack."""
@@ -55,7 +57,8 @@ class Seen:
         if stat is None:
             return
         found, newest = Count(cluster_id, stat.czxid, stat.version), self._newest
-        if newest is not None and found[:2] == newest[:2] and found.changes < newest.changes:
+        self.went_back = newest is not None and found[:2] == newest[:2] and found.changes < newest.changes
+        if newest is not None and self.went_back:
             raise MetadataWentBack(
                 f"ZooKeeper has {found.changes} changes of the metadata, and had {newest.changes} before: it was put "
                 "back to an older copy",

@@ -103,9 +103,8 @@ class ZooKeeperMetadataStore:
 
     @property
     def alive_until(self) -> float:
-        if self._registration is not None and self._registered_by is not self._zk:
-            return -math.inf
-        return self._zk.alive_until
+        is_unregistered = self._registration is not None and self._registered_by is not self._zk
+        return -math.inf if is_unregistered or self._seen.went_back else self._zk.alive_until
 
     @property
     def broker_epoch(self) -> int:
@@ -274,7 +273,7 @@ class ZooKeeperMetadataStore:
         return await self._asked(lambda zk, again: topics.read_assignment_version(zk, name))
 
     async def partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
-        found = await self._asked(lambda zk, again: topics.read_states(zk, states))
+        found = await self._asked(lambda zk, again: topics.read_newest_states(zk, states))
         there = {where: state for where, state in found.items() if isinstance(state, PartitionState)}
         return Written(there, frozenset(where for where, state in found.items() if state is None))
 

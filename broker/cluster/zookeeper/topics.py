@@ -17,7 +17,7 @@ from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, Met
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import BadVersion, FoundationMissing, NodeExists, NoNode, ZooKeeperError
 from broker.cluster.zookeeper.seen import COUNTED
-from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
+from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper, catch_up
 from broker.wire.vocabulary import TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 100
@@ -87,6 +87,15 @@ async def read_states(
             return error
 
     return dict(zip(assigned, await read_each(assigned.items(), read), strict=True))
+
+
+async def read_newest_states(
+    zk: ZooKeeper, assigned: Mapping[TopicPartition, PartitionState]
+) -> dict[TopicPartition, PartitionState | MetadataUnreadable | None]:
+    """A write of which the answer was lost may be known to other servers than this session's."""
+    if assigned:
+        await catch_up(zk)
+    return await read_states(zk, assigned)
 
 
 async def _read_listed(zk: ZooKeeper, name: str) -> TopicState | None:

@@ -105,6 +105,33 @@ async def test_an_older_copy_of_zookeeper_is_not_followed_and_a_newer_one_is(
             assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
 
 
+async def test_nobody_leads_by_an_older_copy_that_has_the_sessions_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SEEN_SAVED_S", 0.01)
+    async with running_cluster(tmp_path, *NODES) as cluster, cluster.clients() as clients:
+        await create(clients[1], "t", min_insync_replicas="2")
+        leader = await cluster.led("t")
+        older = deepcopy(cluster.zookeeper.copy())
+        await create(clients[1], "later")
+        await noted(cluster, tmp_path)
+        newest = cluster.zookeeper.copy()
+        cluster.zookeeper._nodes = older
+
+        async def refused() -> bool:
+            answer = await clients[leader].produce("t", batch_of("a"))
+            return answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+        await until(refused)
+        assert any("put back to an older copy" in text for text in caplog.messages)
+        cluster.zookeeper._nodes = newest
+
+        async def taken() -> bool:
+            return (await clients[leader].produce("t", batch_of("a"))).error_code == 0
+
+        await until(taken)
+
+
 async def test_an_older_copy_of_which_nobody_knows_is_led_above_all_logs_when_all_replicas_are_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
