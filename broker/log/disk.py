@@ -1,11 +1,12 @@
 """The disk, passed in so that tests can fill it, tear a write or fail an fsync."""
 
+import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final, NoReturn, Protocol, cast
 
 from broker import descriptors
 from broker.wire.buffers import Buffer
@@ -131,6 +132,17 @@ class OsDisk:
 
 # Shared by all logs of a process, so that there is one flush thread and not one per partition.
 OS_DISK = OsDisk()
+
+
+class _ClosedDisk:
+    def __getattr__(self, name: str) -> NoReturn:
+        raise OSError(errno.EBADF, "the log is closed")
+
+
+CLOSED_DISK: Final = cast(Disk, _ClosedDisk())
+"""What takes the place of the disk in files that were let go of: the numbers of their descriptors are given to the next
+files that are opened, and their names may be those of a log that was opened since. Any use of it raises OSError.
+"""
 
 
 def write_all(pwrite: Callable[[memoryview, int], int], data: Buffer, position: int) -> None:

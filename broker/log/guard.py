@@ -26,6 +26,12 @@ DISK_GONE: Final = (
 log = logging.getLogger(__name__)
 
 
+class Unfinished(OSError):
+    """The disk failed (`__cause__`) in the middle of a change that cannot be left half done: the log has ended, its
+    files are as a crash would leave them.
+    """
+
+
 def may_pass(error: BaseException) -> bool:
     """Whether time alone may mend what a disk refused."""
     refused = error if isinstance(error, OSError) else error.__cause__
@@ -63,13 +69,17 @@ class StorageGuard:
             self.damage_listeners.pop()(error)
 
     def failed(self, error: OSError) -> LogStorageError:
-        """The line in the log comes once, and one more when it is over."""
+        """The line in the log comes once, and one more when it is over. What is unfinished ends the log."""
         if not self._disk_failed:
             self._disk_failed = True
             log.error(DISK_FAILED, self._directory, error, self._directory.name)
         if error.errno in DISK_GONE:
             for listener in self.failure_listeners:
                 listener(error)
+        if isinstance(error, Unfinished):
+            ended = LogDamaged(f"its disk failed in the middle of a change: {error.__cause__}")
+            ended.__cause__ = error
+            self.end_damaged(ended)
         return LogStorageError(f"{self._directory}: {error}")
 
     def told_of_files(self, few: bool) -> None:

@@ -183,7 +183,7 @@ def _end_log_at(segment: Segment, file_bytes: int, damage: Damage, later: list[i
         if cut_bytes:
             copy_tail(segment, file_bytes, disk)
     set_aside(segment.directory, disk, later)
-    segment.cut(segment.size_bytes)
+    segment.cut()
 
 
 def _load_indexes(segment: Segment, disk: Disk, bounds: Bounds) -> bool:

@@ -244,7 +244,8 @@ class PartitionLog(ReadableLog):
         """Then the last segment grows: one that cannot be begun would refuse records, and a broker without any file
         left can neither tell ZooKeeper that it lives nor let anybody in.
         """
-        few = self._store.disk.has_few_files_left()
+        with self._guard.errors():
+            few = self._store.disk.has_few_files_left()
         self._guard.told_of_files(few)
         return few
 
@@ -309,7 +310,7 @@ class PartitionLog(ReadableLog):
             raise OffsetOutOfRange(f"cannot truncate to {offset}, below the log start {self.log_start_offset}")
         with self._guard.errors():
             if offset < self.log_end_offset:
-                self._store.truncate_to(offset, self._config, self._clock.now_ms())
+                self._store.truncate_to(offset, self._clock.now_ms())
             self._store.forget_epochs_from(self.log_end_offset)
         if self._high_watermark is not None:
             self.high_watermark = min(self._high_watermark, self.log_end_offset)
@@ -320,7 +321,7 @@ class PartitionLog(ReadableLog):
         it). Raises LogStorageError.
         """
         with self._guard.errors():
-            self._store.start_anew(offset, self._config, self._clock.now_ms())
+            self._store.start_anew(offset)
         if self._high_watermark is not None:
             self.high_watermark = offset
 

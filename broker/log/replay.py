@@ -25,7 +25,7 @@ def replay(
     """The producers at the log end. Segments in `unindexed` get their aborted transactions noted again, `epochs` what
     it lacks. Raises OSError, CorruptBatch.
     """
-    _remove_snapshots_after(directory, disk, segments[-1].next_offset)
+    remove_snapshots_after(directory, disk, segments[-1].next_offset)
     producers, offset = _snapshot_before(directory, disk, checked_from)
     if unindexed and unindexed[0].base_offset < offset:
         # The snapshot that tells of the producers is too new to tell which transactions of these were aborted.
@@ -53,8 +53,21 @@ def _applied(
             yield segment, header, producers.apply(header, partial(segment.batch_at, position), now_ms)
 
 
-def _remove_snapshots_after(directory: Path, disk: Disk, log_end_offset: int) -> None:
-    """They tell of batches that a crash took away."""
+def producers_at(
+    directory: Path, disk: Disk, segments: Sequence[Segment], end: int, trusted_end: int, now_ms: int
+) -> ProducerStates:
+    """The producers where only what is before `end`, the start of a batch, had been written; of the snapshots those up
+    to `trusted_end` may be used. Raises OSError, CorruptBatch, LogDamaged.
+    """
+    producers, offset = _snapshot_before(directory, disk, trusted_end)
+    for _ in _applied(segments, producers, offset, end, now_ms):
+        pass
+    producers.expire(now_ms)
+    return producers
+
+
+def remove_snapshots_after(directory: Path, disk: Disk, log_end_offset: int) -> None:
+    """They tell of batches that are in the log no more."""
     for offset in layout.offsets_of(directory, layout.SNAPSHOT):
         if offset > log_end_offset:
             disk.unlink(layout.file_at(directory, offset, layout.SNAPSHOT))

@@ -14,7 +14,7 @@ from pathlib import Path
 from broker.errors import LogDamaged
 from broker.limits import INDEX_INTERVAL_BYTES_MAX, LOG_SCAN_BYTES, LOG_WALK_BYTES
 from broker.log import layout
-from broker.log.disk import Disk, write_all
+from broker.log.disk import CLOSED_DISK, Disk, write_all
 from broker.log.indexes import OffsetIndex, TimeIndex, encode_aborted
 from broker.log.producers import AbortedTransaction
 from broker.wire.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader
@@ -41,6 +41,8 @@ class Segment:
         # As Python's own files: one that nobody closed (a log whose opening failed half-way) is closed with its object.
         self._close = weakref.finalize(self, disk.close, self._fd)
         self._close.atexit = False
+        # Where bytes of a failed write may lie behind `size_bytes`.
+        self._torn = False
         self.forget()
         self.size_bytes = disk.size(self._fd)
 
@@ -79,16 +81,24 @@ class Segment:
             position += header.size_bytes
 
     def _write(self, data: memoryview, position: int) -> None:
+        self._cut_torn()
         try:
             written = self._disk.pwrite(self._fd, data, position)
             if written != len(data):
                 write_all(self._pwrite, data[written:], position + written)
         except OSError:
-            # Where even this fails the torn bytes stay behind `size_bytes`: never read, overwritten by the next append.
+            # Where even this fails the next append does it.
+            self._torn = True
             with suppress(OSError):
-                self._disk.truncate(self._fd, position)
+                self._cut_torn()
             raise
         self._sync = None
+
+    def _cut_torn(self) -> None:
+        """Before anything is written behind them: a start takes what it does not know for the end of the log."""
+        if self._torn:
+            self._disk.truncate(self._fd, self.size_bytes)
+            self._torn = False
 
     def note(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
         """Takes the batch at `position`, which is in the file, into the indexes and the totals."""
@@ -122,9 +132,31 @@ class Segment:
         self.next_offset = next_offset
         self._unindexed_bytes = self.size_bytes - offset_index.last_position
 
-    def cut(self, size_bytes: int) -> None:
-        """Makes the file end at `size_bytes`, the start of a batch; a scan must then set the totals. Raises OSError."""
-        self._disk.truncate(self._fd, size_bytes)
+    def cut(self) -> None:
+        """Makes the file end where the last batch does that is known. Raises OSError."""
+        self._disk.truncate(self._fd, self.size_bytes)
+
+    def shortened(self, size_bytes: int) -> "Segment":
+        """What this one will be when its file ends at `size_bytes`, the start of a batch, with a descriptor of its own.
+        The file is as it was until that one is `cut`; read is what lies between two entries of the index. Raises
+        OSError, LogDamaged.
+        """
+        short = Segment(self.directory, self.base_offset, self._disk)
+        short.size_bytes = size_bytes
+        short.offset_index, short.time_index = self.offset_index.copy(), self.time_index.copy()
+        short.offset_index.truncate(size_bytes)
+        behind_index = [header for _, header in short.headers(short.offset_index.last_position)]
+        if behind_index:
+            short.next_offset = behind_index[-1].next_offset
+            short.first_timestamp_ms = self.first_timestamp_ms
+        short.time_index.truncate(short.next_offset)
+        short.max_timestamp_ms, short.max_timestamp_offset = short.time_index.last
+        for header in behind_index:
+            if header.max_timestamp > short.max_timestamp_ms:
+                short.max_timestamp_ms, short.max_timestamp_offset = header.max_timestamp, header.base_offset
+        short.aborted = [entry for entry in self.aborted if entry.last_offset < short.next_offset]
+        short._unindexed_bytes = size_bytes - short.offset_index.last_position
+        return short
 
     def save_indexes(self) -> None:
         """Writes the index files. Raises OSError."""
@@ -142,6 +174,7 @@ class Segment:
         """No more appends, and nothing more to be noted: writes the indexes and starts making all of it durable. Raises
         OSError.
         """
+        self._cut_torn()
         if self.size_bytes == 0:
             self.mark_durable()
             return
@@ -183,7 +216,10 @@ class Segment:
         return twin
 
     def close(self) -> None:
-        self._close()
+        """Whatever is asked of the file afterwards raises OSError."""
+        self._disk = CLOSED_DISK
+        with suppress(OSError):  # the descriptor is gone all the same, and what is to last was made durable
+            self._close()
 
     def delete(self) -> None:
         """Removes the files, the log last: an index without a log is never taken for a segment."""

@@ -1,17 +1,23 @@
 """The files of one partition as a whole: rolling, checkpoints, flushing, truncating, closing, deleting.
 
-`PartitionLog` decides; this does. Every method raises OSError where the disk fails.
+`PartitionLog` decides; this does. Every method raises OSError where the disk fails: the log is then as it was, or
+Unfinished, and it has ended.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from broker.limits import PRODUCER_SNAPSHOTS_KEPT
 from broker.log import layout
 from broker.log.config import LogConfig
-from broker.log.disk import Disk
+from broker.log.disk import CLOSED_DISK, Disk
 from broker.log.epochs import LeaderEpochs
+from broker.log.guard import Unfinished
 from broker.log.opening import clean_marker, open_log, read_offset, write_offset
+from broker.log.producers import ProducerStates
+from broker.log.replay import producers_at, remove_snapshots_after
 from broker.log.retention import SegmentFacts
 from broker.log.segment import Segment
 from broker.log.snapshots import encode_snapshot
@@ -23,13 +29,10 @@ class LogStore:
     def __init__(self, directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> None:
         """Opens or creates the log (opening.py). Raises LogDamaged for files that no crash explains."""
         self.directory = directory
-        self.disk = disk
+        self.disk = self._folders_disk = disk
         self.closed = False
         self._epochs_saved = True
-        self._open(config, now_ms)
-
-    def _open(self, config: LogConfig, now_ms: int) -> None:
-        opened = open_log(self.directory, config, self.disk, now_ms)
+        opened = open_log(directory, config, disk, now_ms)
         self.segments = opened.segments
         self.producers = opened.producers
         self.epochs = opened.epochs
@@ -58,10 +61,18 @@ class LogStore:
         ]
 
     def roll(self) -> Segment:
-        """Opens a new segment at the log end; where that fails the old one is still the one to append to."""
+        """Opens a new segment at the log end. Where that fails the log goes on in the old one; where what is before it
+        did not get to the disk, or the recovery point cannot be moved, the new one is there all the same.
+        """
         self.segments[-1].seal()
         self._write_snapshot()
-        segment = Segment(self.directory, self.log_end_offset, self.disk)
+        try:
+            segment = Segment(self.directory, self.log_end_offset, self.disk)
+        except OSError:
+            # Its file may be there: a start would end the log where it begins, whatever the old segment has behind it.
+            with self._all_of_it():
+                self.disk.unlink(layout.file_at(self.directory, self.log_end_offset, layout.LOG))
+            raise
         self.segments.append(segment)
         self.save_recovery_point()
         return segment
@@ -102,48 +113,94 @@ class LogStore:
 
     def delete_oldest(self, count: int) -> None:
         """Oldest first: a crash in between leaves a log that only starts later."""
-        gone, self.segments = self.segments[:count], self.segments[count:]
-        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
-        for segment in gone:
-            segment.delete()
+        try:
+            for segment in self.segments[:count]:
+                segment.delete()
+                del self.segments[0]
+        finally:
+            self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         self._start_moved()
 
-    def truncate_to(self, offset: int, config: LogConfig, now_ms: int) -> None:
-        """Removes every batch that reaches `offset` or beyond, newest segment first, and opens again what is left."""
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Removes every batch that reaches `offset` or beyond, newest segment first. Where nothing from the log start
+        on is left, the log goes on empty there.
+        """
         keep = self.segment_at(offset)
-        last = self.segments[keep]
+        cut = self.segments[keep]
+        last = cut.shortened(cut.position_of(offset))
+        has_none = last.next_offset < self.log_start_offset
+        end_offset = self.log_start_offset if has_none else last.next_offset
+        producers = self._producers_at(keep, last, now_ms)
         # What is cut is no longer to be trusted, should a crash come before the end of this.
-        self._recovery_point = min(self._recovery_point, last.base_offset)
-        write_offset(self.directory / layout.RECOVERY_POINT, self.disk, self._recovery_point, durable=True)
-        for segment in reversed(self.segments[keep + 1 :]):
-            segment.delete()
-        last.cut(last.position_of(offset))
-        for segment in self.segments[: keep + 1]:
-            segment.close()
-        self._open(config, now_ms)
+        self._lower_recovery_point(cut.base_offset)
+        remove_snapshots_after(self.directory, self.disk, last.next_offset)
+        self.forget_epochs_from(end_offset)
+        with self._all_of_it():
+            for segment in reversed(self.segments if has_none else self.segments[keep + 1 :]):
+                segment.delete()
+            if has_none:
+                last.close()
+                last = Segment(self.directory, end_offset, self.disk)
+            else:
+                last.cut()
+        cut.close()
+        self.segments = [last] if has_none else [*self.segments[:keep], last]
+        self.producers = producers
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
+
+    def _producers_at(self, keep: int, last: Segment, now_ms: int) -> ProducerStates:
+        """What is known of producers when `last` takes the place of the segment `keep`, and is the last one."""
+        behind = (
+            header
+            for segment in self.segments[keep:]
+            for _, header in segment.headers(last.size_bytes if segment.base_offset == last.base_offset else 0)
+        )
+        if all(header.producer_id < 0 for header in behind):
+            return self.producers
+        # As at a start: a snapshot of what was never made durable may be of another log, which a power cut took.
+        trusted_end = min(max(self._recovery_point, self.segments[0].base_offset), last.base_offset)
+        return producers_at(self.directory, self.disk, self.segments, last.next_offset, trusted_end, now_ms)
 
     def forget_epochs_from(self, offset: int) -> None:
         """Epochs that begin at or after `offset`, the log end, wrote nothing: as if they had not been."""
-        if self.epochs.truncate_from_end(offset) and self._epochs_saved:
-            self.disk.write_file(self.directory / layout.LEADER_EPOCHS, self.epochs.text(), durable=False)
+        known = LeaderEpochs(list(self.epochs.entries))
+        if known.truncate_from_end(offset):
+            if self._epochs_saved:
+                self.disk.write_file(self.directory / layout.LEADER_EPOCHS, known.text(), durable=False)
+            self.epochs = known
 
-    def start_anew(self, offset: int, config: LogConfig, now_ms: int) -> None:
+    def start_anew(self, offset: int) -> None:
         """Removes all there is, and begins an empty log at `offset`.
 
         Newest first, so that a crash leaves a prefix, or an empty log at the old start or at the new one. Snapshots
         before it all: none may tell of producers of a log that is gone.
         """
-        for at in layout.offsets_of(self.directory, layout.SNAPSHOT):
-            self.disk.unlink(layout.file_at(self.directory, at, layout.SNAPSHOT))
-        self._recovery_point = 0
-        write_offset(self.directory / layout.RECOVERY_POINT, self.disk, 0, durable=True)
-        for segment in reversed(self.segments):
-            segment.delete()
-        for name in (layout.LEADER_EPOCHS, layout.CLEANER, layout.GAPS):
-            self.disk.unlink(self.directory / name)
-        write_offset(self.directory / layout.LOG_START, self.disk, offset, durable=True)
-        self._open(config, now_ms)
+        self._lower_recovery_point(0)
+        with self._all_of_it():
+            remove_snapshots_after(self.directory, self.disk, -1)
+            for segment in reversed(self.segments):
+                segment.delete()
+            for name in (layout.LEADER_EPOCHS, layout.CLEANER, layout.GAPS):
+                self.disk.unlink(self.directory / name)
+            write_offset(self.directory / layout.LOG_START, self.disk, offset, durable=True)
+            self.segments = [Segment(self.directory, offset, self.disk)]
+        self.producers, self.epochs = ProducerStates(), LeaderEpochs()
         self._epochs_saved = True
+        self.log_start_offset, self.first_dirty_offset, self._gaps_before = offset, 0, 0
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if offset < self._recovery_point:
+            write_offset(self.directory / layout.RECOVERY_POINT, self.disk, offset, durable=True)
+            self._recovery_point = offset
+
+    @contextmanager
+    def _all_of_it(self) -> Iterator[None]:
+        """Around what cannot be half done. Raises Unfinished where the disk fails in it: the files are let go of."""
+        try:
+            yield
+        except OSError as error:
+            self.release()
+            raise Unfinished(*error.args) from error
 
     def save_recovery_point(self) -> None:
         """Moves the recovery point to the first segment that is not known to be on the disk; old snapshots go."""
@@ -180,12 +237,13 @@ class LogStore:
     def retire(self) -> Path:
         """Takes the directory's name away, so that half of it is never opened as a log again: what is to be removed."""
         self.release()
-        return layout.retire(self.directory, self.disk)
+        return layout.retire(self.directory, self._folders_disk)
 
     def release(self) -> None:
         """Lets go of the files as they are, as a kill would: the next start looks at them again."""
         if not self.closed:
             self.closed = True
+            self.disk = CLOSED_DISK
             for segment in self.segments:
                 segment.close()
 

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from broker.cluster.metadata import NO_LEADER, PartitionState, TopicState
 from broker.cluster.orders import ReplicaLog
 from broker.errors import LogDamaged
+from broker.log.guard import may_pass
 from broker.log.partition_log import PartitionLog
 from broker.replication.leading import Leading
 from broker.replication.throttling import is_listed
@@ -44,7 +45,8 @@ class Partition:
 
     `waiters` are set whenever consumers may see more, `replica_waiters` whenever the log grew, and both when the
     partition is no longer led here, or went away. A partition whose files cannot be opened, or turn out to be damaged
-    later, is offline until the broker is started again: it is there, its log is not.
+    later, is offline until the broker is started again, or until it is ordered again if that `may_pass`: it is there,
+    its log is not.
     """
 
     __slots__ = (
@@ -314,6 +316,7 @@ class Partition:
     def _go_offline(self, damage: LogDamaged) -> None:
         log.error("%s-%d is offline: %s", self.topic, self.index, damage)
         self.offline = PartitionOffline(str(damage))
+        self.offline.may_pass = may_pass(damage)
         self._log = None
         self.stop_leading()
         for listener in self.offline_listeners:

@@ -202,4 +202,4 @@ def test_a_crash_at_any_moment_leaves_a_prefix(tmp_path: Path, change: str) -> N
         ] == epochs or again.is_empty
         again.append_as_follower(fetched(leader, again.log_end_offset), leader_epoch=9) if not again.is_empty else None
         again.close()
-    assert crashes >= 2
+    assert crashes >= 1
