@@ -15,7 +15,8 @@ from failover.steps import Operation
 class Intent:
     """`links`: by name, in the order of the file. `groups`: only these; empty: all that the links select.
 
-    `is_site`: they are those between the two sites, but for `refused_links`, which a gate refused.
+    `is_site`: they are those between the two sites, but for `refused_links`, which a gate refused, and those that the
+    filter `topics` (full-match regular expressions) leaves out.
 
     `timestamp_ms` (Unix time): groups go on there, instead of by the offset map. `freezes`: writes at the source stop
     before the drain, which takes `drain_timeout_s` at most; a failover has neither. `whole_site`: to all its topics.
@@ -37,6 +38,7 @@ class Intent:
     drain_timeout_s: float = DRAIN_TIMEOUT_S
     reason: str = ""
     is_site: bool = False
+    topics: tuple[str, ...] = ()
     refused_links: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:

@@ -10,12 +10,15 @@ only where they were counted by reading.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
 from failover.snapshot import PartitionView
 from mirror.api import LastLook
+
+N = TypeVar("N", int, float)
 
 
 class Certainty(StrEnum):
@@ -154,3 +157,32 @@ def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
         unanswered_at_ms=last.unanswered_at_ms,
         fastest_per_s=last.fastest_per_s,
     )
+
+
+def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
+    """Over several links. Where one is a lower bound the sum is one, as of the link that was seen to its end first."""
+    found = list(totals)
+    bounds = [one for one in found if one.certainty is not Certainty.EXACT]
+    seconds = [one.seen_seconds for one in bounds if one.offsets]
+    return LossTotal(
+        offsets=sum(one.offsets for one in found),
+        records=_folded(sum, [one.records for one in found]),
+        partitions_with_loss=sum(one.partitions_with_loss for one in found),
+        certainty=Certainty.AT_LEAST if bounds else Certainty.EXACT,
+        seen_at_ms=_folded(min, [one.seen_at_ms for one in bounds]) if bounds else None,
+        unseen_partitions=sum(one.unseen_partitions for one in found),
+        stated_at_ms=_folded(max, [one.stated_at_ms for one in found]) if found else None,
+        likely_offsets=_folded(sum, [one.likely_offsets if one in bounds else one.offsets for one in found])
+        if bounds
+        else None,
+        seen_seconds=(_folded(max, seconds) if seconds else 0.0) if bounds else None,
+        unanswered_at_ms=_folded(min, [one.unanswered_at_ms for one in bounds]) if bounds else None,
+        fastest_per_s=_folded(sum, [one.fastest_per_s for one in bounds]) if bounds else None,
+    )
+
+
+def _folded(fold: Callable[[list[N]], N], values: Iterable[N | None]) -> N | None:
+    """None where one of them is not known."""
+    given = list(values)
+    known = [value for value in given if value is not None]
+    return fold(known) if len(known) == len(given) else None

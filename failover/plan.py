@@ -36,6 +36,8 @@ class RefusalReason(StrEnum):
     HOOK_FAILED = "hook_failed"
     FROZEN_FOR_OTHERS = "frozen_for_others"
     CLOSED_AT_TARGET = "closed_at_target"
+    TOPICS_CUT = "topics_cut"
+    NOTHING_SELECTED = "nothing_selected"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import socket
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.fanout import both
+from broker.client.errors import ClientError
+from broker.client.fanout import both, side_by_side
+from broker.client.groups import list_groups
+from broker.client.topics import list_topics
 from failover.contact import CLIENT_ID, reach
 from failover.freezing import Freezing, read_roles
 from failover.hooks import Hooks
 from failover.intent import Intent
+from failover.limits import SOURCE_ROLE_S
 from failover.link_run import LinkMove
 from failover.operation import mark_interrupted
 from failover.plan import plan_failover, plan_switchover
+from failover.site_plan import SourceNames
 from failover.sites import Sites
 from failover.steps import Operation
 from failover.to_datetime import moves_to
@@ -37,6 +44,46 @@ async def enter_sites(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]
     target = Cluster(link.target, client_id=CLIENT_ID)
     _, (source, answers) = await both(stack.enter_async_context(target), reach(stack, link.source, now_ms))
     return Sites(link, source, target, groups, now_ms, answers)
+
+
+async def enter_links(
+    stack: AsyncExitStack, links: Sequence[Link], groups: tuple[str, ...], now_ms: Callable[[], int]
+) -> list[Sites]:
+    """As `enter_sites`, of links that all go from one site to another: each is called once."""
+    first = await enter_sites(stack, links[0], groups, now_ms)
+    return [replace(first, link=link) for link in links]
+
+
+async def plan_links(
+    intent: Intent, sites: Sequence[Sites], hooks: Hooks
+) -> tuple[list[LinkMove], dict[str, FarshoreError]]:
+    """Each link by itself, side by side -> their plans, and why one could not be looked at. Where none could, raises
+    what the first of them does.
+    """
+    looked = await side_by_side(_plan_or_error(intent, one, hooks) for one in sites)
+    failed = {
+        one.link.name: found for one, found in zip(sites, looked, strict=True) if isinstance(found, FarshoreError)
+    }
+    if len(failed) == len(sites):
+        raise next(iter(failed.values()))
+    return [found for found in looked if isinstance(found, LinkMove)], failed
+
+
+async def _plan_or_error(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove | FarshoreError:
+    try:
+        return await plan_link(intent, sites, hooks)
+    except FarshoreError as error:
+        return error
+
+
+async def source_names(source: Cluster | None) -> SourceNames:
+    """Its topics and groups, as far as it tells them in time."""
+    if source is not None:
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(SOURCE_ROLE_S):
+                topics, groups = await both(list_topics(source), list_groups(source))
+                return SourceNames(frozenset(topics), frozenset(groups))
+    return SourceNames()
 
 
 async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:

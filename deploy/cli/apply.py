@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from deploy.cli.failover import decide
+from deploy.cli.moving import decide
 from deploy.cli.terminal import AppContext, dry_run_option, output_option, run_async, yes_option
 from failover.plan_file import read_plan
 

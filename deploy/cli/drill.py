@@ -9,10 +9,19 @@ import click
 
 from broker.base.clock import SystemClock
 from broker.base.documents import to_document
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.site import Site
 from deploy.cli.failover_tables import tell_loss
+from deploy.cli.site_tables import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
+from failover.contact import CLIENT_ID
 from failover.drill import AuditNote, LinkDrill
 from failover.drilling import drill_link
+from failover.losses import LossTotal, sum_losses
+from failover.planning import source_names
+from failover.site_plan import SourceNames, Stay, beside
+from mirror.api import STATUS_LIMITS
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from monitoring.audit.model import AuditVerdict
@@ -36,7 +45,12 @@ FINDING_COLUMNS = ("kind", "subject", "detail")
 
 @click.command("drill")
 @click.option("--link", "link_name", metavar="LINK", help="Only this link.")
-@click.option("--from", "source_name", metavar="SITE", help="Only links from this site: the one that would be lost.")
+@click.option(
+    "--from",
+    "source_name",
+    metavar="SITE",
+    help="Only links from this site: the one that would be lost; with --to also what would stay there.",
+)
 @click.option("--to", "target_name", metavar="SITE", help="Only links to this site.")
 @output_option
 @click.pass_obj
@@ -58,7 +72,11 @@ def drill(
     if not links:
         raise click.UsageError("there is no such link in the file: farshore link list")
     drills = run_async(drill_links(links, audit_notes(context)))
-    _show(drills, output)
+    stays = None
+    if source_name is not None and target_name is not None and link_name is None:
+        names = run_async(_names_at(context.site(source_name)))
+        stays = list(beside((source_name, target_name), links, context.links(), names))
+    _show(drills, stays, output)
     raise SystemExit(ExitCode.DONE if all(found.is_ready for found in drills) else ExitCode.FINDINGS)
 
 
@@ -86,9 +104,20 @@ def audit_notes(context: AppContext) -> dict[str, AuditNote]:
     }
 
 
-def _show(drills: Sequence[LinkDrill], output: str) -> None:
+async def _names_at(source: Site) -> SourceNames:
+    """None of a site that does not answer, which the drill finds."""
+    try:
+        async with Cluster(source, client_id=CLIENT_ID, limits=STATUS_LIMITS) as cluster:
+            return await source_names(cluster)
+    except ClientError:
+        return SourceNames()
+
+
+def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str) -> None:
+    """`stays`: what of the source would stay there if all these were moved; None: it was not asked for."""
     if output != Output.TABLE:
-        emit(list(drills), output)
+        site = {} if stays is None else {"loss": _total(drills), "stays": stays}
+        emit({"items": drills, **site}, output)
         return
     emit(list(drills), output, columns=LINK_COLUMNS)
     for found in drills:
@@ -103,5 +132,17 @@ def _show(drills: Sequence[LinkDrill], output: str) -> None:
         if found.loss is not None:
             click.echo(f"{found.link}, if {found.source} died now:")
             tell_loss(found.loss, found.source, to_stderr=False)
+    if stays is not None and drills:
+        if (loss := _total(drills)) is not None and len(drills) > 1:
+            click.echo(f"all links, if {drills[0].source} died now:")
+            tell_loss(loss, drills[0].source, to_stderr=False)
+        tell_stays(to_document(stays), drills[0].source, to_stderr=False)
+    for found in drills:
         for step in dict.fromkeys(finding.next_step for finding in found.findings if finding.next_step):
             click.echo(f"next: {step}")
+
+
+def _total(drills: Sequence[LinkDrill]) -> LossTotal | None:
+    """None where one of them could not be looked at."""
+    losses = [found.loss for found in drills if found.loss is not None]
+    return sum_losses(losses) if len(losses) == len(drills) else None

@@ -18,7 +18,8 @@ from failover.contact import SiteFinding
 from failover.errors import GateRefused, leave_options
 from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.operation import OperationResult
-from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason
+from failover.plan import GateRefusal, GroupTotal, MoveKind, OperationPlan, RefusalReason
+from failover.snapshot import Snapshot
 from failover.steps import Operation
 from failover.verification import DifferenceKind
 
@@ -127,6 +128,15 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "a hook failed or said no, and nothing was moved from {subject}",
         "run it by hand, or see [failover] in farshore.toml",
     ),
+    RefusalReason.TOPICS_CUT: (
+        "--topic names some topics of a link and not all: {subject}; a link is fenced as a whole, so what it was not "
+        "to move would stay at the source and be mirrored no more",
+        "name those too, or none of its topics; or have a link of their own carry them",
+    ),
+    RefusalReason.NOTHING_SELECTED: (
+        "no link from {subject} carries what --topic and --group name",
+        "`farshore link list`; without these options all links between the two sites are moved",
+    ),
     RefusalReason.NO_CONSENT: ("nobody consented to moving {subject}", "add --yes to go on"),
     RefusalReason.GROUP_NOT_FOUND: (
         "the group {subject} has no committed offset in a mirrored topic",
@@ -188,14 +198,14 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     )
 
 
-def _filled(line: str) -> str:
+def filled(line: str) -> str:
     """Ids stay whole."""
     return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
     """The loss in lines that fit a terminal."""
-    click.echo(_filled(headline(total, source)), err=to_stderr)
+    click.echo(filled(headline(total, source)), err=to_stderr)
 
 
 def print_plan(plan: OperationPlan, output: str) -> None:
@@ -219,17 +229,8 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     )
     if snapshot.interrupted:
         click.echo(f"goes on with {snapshot.operation_id}, which was cut short", err=to_stderr)
-    if snapshot.source_finding is not SiteFinding.ALIVE:
-        click.echo(f"{snapshot.source} is {snapshot.source_finding.value.replace('_', ' ')}", err=to_stderr)
-        for answer in snapshot.evidence:
-            said = "answered" if answer.answered else answer.error
-            when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
-            click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
-    for line in _freezing(plan):
-        click.echo(_filled(line), err=to_stderr)
-    if snapshot.paused_topics:
-        text = f"paused, so that nothing more of them was mirrored: {', '.join(snapshot.paused_topics)}"
-        click.echo(_filled(text), err=to_stderr)
+    tell_source(plan, to_stderr=to_stderr)
+    tell_paused(snapshot, to_stderr=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
@@ -239,14 +240,30 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     if lossy := _with_loss(plan.losses):
         print_table(to_document(lossy), LOSS_COLUMNS, "", to_stderr=to_stderr)
     for total in plan.group_totals:
-        click.echo(
-            f"{total.group}: {_count(total.read_again_records)} read again, {_count(total.skipped_records)} skipped",
-            err=to_stderr,
-        )
+        click.echo(group_line(total), err=to_stderr)
     if plan.left_groups:
         click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
     if plan.moves:
         print_table(to_document(list(plan.moves)), MOVE_COLUMNS, "", to_stderr=to_stderr)
+
+
+def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
+    """How it was found, and what keeps its clients from writing."""
+    snapshot = plan.snapshot
+    if snapshot.source_finding is not SiteFinding.ALIVE:
+        click.echo(f"{snapshot.source} is {snapshot.source_finding.value.replace('_', ' ')}", err=to_stderr)
+        for answer in snapshot.evidence:
+            said = "answered" if answer.answered else answer.error
+            when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
+            click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
+    for line in _freezing(plan):
+        click.echo(filled(line), err=to_stderr)
+
+
+def tell_paused(snapshot: Snapshot, *, to_stderr: bool) -> None:
+    if snapshot.paused_topics:
+        text = f"paused, so that nothing more of them was mirrored: {', '.join(snapshot.paused_topics)}"
+        click.echo(filled(text), err=to_stderr)
 
 
 def _freezing(plan: OperationPlan) -> Iterable[str]:
@@ -281,6 +298,11 @@ def stranded_line(result: OperationResult) -> str:
 def summary(result: OperationResult) -> str:
     """The end in one line."""
     return stranded_line(result) if result.stranded else headline(result.loss, result.source)
+
+
+def group_line(total: GroupTotal) -> str:
+    again, skipped = _count(total.read_again_records), _count(total.skipped_records)
+    return f"{total.group}: {again} read again, {skipped} skipped"
 
 
 def _count(records: int | None) -> str:
@@ -325,21 +347,34 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
     if output != Output.TABLE:
         emit({**to_document(result), "summary": summary(result), "next": steps}, output)
         return
-    emit(_with_loss(result.losses), output, columns=LOSS_COLUMNS, title="Only at the source")
+    show_result(result)
+    tell_next(steps)
+
+
+def tell_next(steps: Iterable[NextStep]) -> None:
+    for step in steps:
+        click.echo(f"next: {step.what}" + (f": {step.command}" if step.command else ""))
+        if step.toml:
+            click.echo("\n" + textwrap.indent(step.toml, "  ") + "\n")
+
+
+def show_result(result: OperationResult) -> None:
+    """As people read it."""
+    emit(_with_loss(result.losses), Output.TABLE, columns=LOSS_COLUMNS, title="Only at the source")
     if result.moves:
-        emit(list(result.moves), output, columns=MOVE_COLUMNS, title="Groups")
+        emit(list(result.moves), Output.TABLE, columns=MOVE_COLUMNS, title="Groups")
     if result.differences:
-        emit(list(result.differences), output, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
+        emit(list(result.differences), Output.TABLE, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
         if any(difference.kind is DifferenceKind.NOT_FENCED for difference in result.differences):
             click.echo(NOT_FENCED, err=True)
         if any(difference.kind is DifferenceKind.GROUPS_NOT_FENCED for difference in result.differences):
             click.echo(GROUPS_NOT_FENCED, err=True)
     if result.stranded:
-        emit(list(result.stranded), output, columns=STRANDED_COLUMNS, title="Came after the fence")
+        emit(list(result.stranded), Output.TABLE, columns=STRANDED_COLUMNS, title="Came after the fence")
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
     if result.stranded:
-        click.echo(_filled(stranded_line(result)), err=True)
+        click.echo(filled(stranded_line(result)), err=True)
     else:
         tell_loss(result.loss, result.source)
     if result.hook_error:
@@ -350,7 +385,3 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
         f"`farshore operation show {result.operation_id}`",
         err=True,
     )
-    for step in steps:
-        click.echo(f"next: {step.what}" + (f": {step.command}" if step.command else ""))
-        if step.toml:
-            click.echo("\n" + textwrap.indent(step.toml, "  ") + "\n")

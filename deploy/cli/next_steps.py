@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
@@ -84,6 +85,12 @@ def next_steps(
         steps.append(NextStep(stop, f"farshore switchover --link {name}"))
     steps.append(NextStep(f"then let {there} follow {here} again", f"farshore link resume --link {link.name}"))
     return tuple(steps)
+
+
+def merged(each: Sequence[Sequence[NextStep]]) -> tuple[NextStep, ...]:
+    """Of several links of one operation: what is the same for all is said once."""
+    rounds = zip_longest(*each)
+    return tuple(dict.fromkeys(step for one in rounds for step in one if step is not None))
 
 
 def table_back(link: Link, name: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -16,8 +16,8 @@ from broker.base.documents import iso_time, to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from deploy.cli.failover import now_ms, tell_results
 from deploy.cli.failover_tables import WIDTH
+from deploy.cli.moving import now_ms, tell_results
 from deploy.cli.parameters import Duration
 from deploy.cli.terminal import (
     AppContext,
@@ -35,19 +35,22 @@ from failover.contact import CLIENT_ID
 from failover.errors import FailoverError
 from failover.journal import OperationLog
 from failover.journal_log import load_operations
-from failover.planning import enter_sites, this_process
+from failover.operation import OperationResult
+from failover.planning import enter_links, this_process
+from failover.site_plan import Stay, StayKind, StayReason
 from failover.sites import Sites
 from failover.standing import (
     OPEN_STATES,
     OperationStanding,
     OperationState,
+    given_up_links,
     intent_of,
     results_of,
     standing_of,
     told_standing,
     way_on,
 )
-from failover.taking_up import AbortFinding, abort, plan_abort, resume
+from failover.taking_up import AbortFinding, abort, find_operation, plan_abort, resume
 from mirror.api import STATUS_LIMITS
 
 LIST_COLUMNS = ("operation_id", "state", "step", "started_at", "who")
@@ -140,9 +143,22 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
             sites = await _enter(stack, context, found.log)
             confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Go on with it?")
             results = await resume(found.log, sites, context.hooks(), this_process())
-            return await tell_results(context, sites, results, output)
+            log = (await find_operation(sites[0].target, operation_id)) or found.log
+            return await _tell(context, log, results, output)
 
     raise SystemExit(run_async(main()))
+
+
+async def _tell(context: AppContext, log: OperationLog, results: Sequence[OperationResult], output: str) -> int:
+    """With the links that it went on without."""
+    intent = intent_of(log)
+    given_up = {
+        link: why for link, why in given_up_links(log).items() if link not in [result.link for result in results]
+    }
+    stays = [Stay(StayKind.LINK, link, StayReason.REFUSED, why) for link, why in given_up.items()]
+    said = {"stays": [*log.entries[0].detail.get("stays", []), *to_document(stays)]}
+    intent = replace(intent, refused_links=(*intent.refused_links, *given_up))
+    return await tell_results(context, intent, results, said, output)
 
 
 @operation_group.command("abort")
@@ -232,7 +248,7 @@ async def _enter(stack: AsyncExitStack, context: AppContext, log: OperationLog) 
                 f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
                 hint="use the file that the operation was begun with",
             )
-    return [await enter_sites(stack, link, intent.groups, now_ms) for link in links]
+    return await enter_links(stack, links, intent.groups, now_ms)
 
 
 def _show(found: Found, output: str) -> None:

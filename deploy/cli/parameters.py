@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import click
@@ -49,6 +50,21 @@ class GroupName(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value or value != value.strip():
             self.fail(f"{value!r} is no name of a group", param, ctx)
+        return value
+
+
+class TopicPattern(click.ParamType[str]):
+    """A regular expression that is matched with the whole of a topic's name."""
+
+    name = "regex"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+        if not value:
+            self.fail("an empty expression names no topic", param, ctx)
         return value
 
 

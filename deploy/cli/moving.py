@@ -1,0 +1,265 @@
+"""From an intent to its end: what `switchover`, `failover` and `apply` do alike, for one link and for a site's."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from broker.base.documents import to_document
+from broker.client.fanout import side_by_side
+from deploy.cli import failover_tables as link_tables
+from deploy.cli import site_tables
+from deploy.cli.next_steps import conditions_of, links_back, merged, next_steps
+from deploy.cli.terminal import AppContext, ExitCode
+from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable, WorldChanged
+from failover.intent import Intent
+from failover.journal_log import load_operations
+from failover.link_run import LinkMove, stated_losses
+from failover.operation import OperationResult
+from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
+from failover.planning import enter_links, plan_link, plan_links, source_names, this_process
+from failover.site_plan import SitePlan, plan_site
+from failover.sites import Sites
+from failover.standing import refuse_second
+from failover.steps import Operation
+from failover.taking_up import begin
+from mirror.api import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Looked(ABC):
+    """What was found, and how it is shown: `moves` are the links that go, of all that were `looked_at`, and `intent` is
+    what is carried out.
+    """
+
+    moves: Sequence[LinkMove]
+    looked_at: Sequence[LinkMove]
+    intent: Intent
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Of what is moved, for the operation's id."""
+
+    @property
+    @abstractmethod
+    def extra(self) -> dict[str, Any]:
+        """What is noted in the journal beside the plans."""
+
+    @property
+    @abstractmethod
+    def is_refused(self) -> bool:
+        """Wholly or in part."""
+
+    @abstractmethod
+    def print_only(self, output: str) -> None: ...
+
+    @abstractmethod
+    def show(self, output: str) -> None:
+        """Before the question. Raises GateRefused where nothing can be moved."""
+
+    @abstractmethod
+    def ask(self, yes: bool, output: str) -> None: ...
+
+    @abstractmethod
+    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAtLink(Looked):
+    @property
+    def plan(self) -> OperationPlan:
+        return self.moves[0].plan
+
+    @property
+    def name(self) -> str:
+        return self.intent.links[0]
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.plan.refusals)
+
+    def print_only(self, output: str) -> None:
+        link_tables.print_plan(self.plan, output)
+
+    def show(self, output: str) -> None:
+        link_tables.show_plan(self.plan)
+        link_tables.refuse(self.plan, output)
+
+    def ask(self, yes: bool, output: str) -> None:
+        link_tables.ask(self.plan, yes, output)
+
+    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None:
+        link_tables.tell_refused(self.plan, output, *refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAtSite(Looked):
+    plan: SitePlan
+
+    @property
+    def name(self) -> str:
+        return f"{self.intent.source}-{self.intent.target}"
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        return {"stays": to_document(self.plan.stays)}
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.plan.refusals or self.plan.refused)
+
+    def print_only(self, output: str) -> None:
+        site_tables.print_plan(self.plan, output)
+
+    def show(self, output: str) -> None:
+        site_tables.show_plan(self.plan)
+        site_tables.refuse(self.plan, output)
+
+    def ask(self, yes: bool, output: str) -> None:
+        site_tables.ask(self.plan, yes, output)
+
+    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None:
+        site_tables.tell_refused(self.plan, output, *refusals)
+
+
+async def decide(
+    app: AppContext,
+    intent: Intent,
+    *,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    out_file: Path | None = None,
+    applied: PlanFile | None = None,
+) -> int:
+    """Show the plan, get consent, carry it out, show the result; or, with `out_file`, write it there.
+
+    `applied`: the plan that was written before, and must still hold.
+    """
+    async with AsyncExitStack() as stack:
+        names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
+        sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms)
+        only_plans = dry_run or out_file is not None
+        if not only_plans:
+            refuse_second(await load_operations(sites[0].target), (intent.source, intent.target), now_ms())
+        looked = await _look(app, intent, sites, counting=only_plans)
+        if applied is not None:
+            _check(applied, looked)
+        if only_plans:
+            looked.print_only(output)
+            if looked.is_refused:
+                return ExitCode.REFUSED
+            if out_file is not None:
+                write_plan(out_file, looked.intent, looked.moves)
+                click.echo(f"next: farshore apply {shlex.quote(str(out_file))}", err=True)
+            return ExitCode.DONE
+        looked.show(output)
+        looked.ask(yes, output)
+        operation_id = f"{intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        extra = looked.extra if applied is None else {**looked.extra, "plan_digest": applied.digest}
+        try:
+            results = await begin(looked.moves, looked.intent, operation_id, this_process(), extra)
+        except GateRefused as refused:
+            looked.tell_refused(output, _refusals(refused, sites[0].link.source.name, looked.name))
+            raise
+        return await tell_results(app, looked.intent, results, extra, output)
+
+
+def links_between(app: AppContext, source: str, target: str) -> tuple[str, ...]:
+    """By name, in the order of the file."""
+    return tuple(link.name for link in app.links() if (link.source.name, link.target.name) == (source, target))
+
+
+async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, counting: bool) -> Looked:
+    """`counting`: the records of a loss are counted; who goes on counts them when it is known how it ended."""
+    if not intent.is_site:
+        move = await plan_link(intent, sites[0], app.hooks())
+        found = [await _counted(move) if counting else move]
+        return LookedAtLink(found, found, intent)
+    moves, failed = await plan_links(intent, sites, app.hooks())
+    if counting:
+        moves = await side_by_side(_counted(move) for move in moves)
+    plan = plan_site(intent, moves, failed, app.links(), await source_names(sites[0].source))
+    going = [move for move in moves if move.sites.link.name in plan.moving]
+    going = [replace(move, plan=one) for move, one in zip(going, plan.going, strict=True)]
+    return LookedAtSite(going, moves, replace(intent, links=plan.moving, refused_links=plan.refused), plan)
+
+
+async def _counted(move: LinkMove) -> LinkMove:
+    return replace(move, plan=replace(move.plan, losses=await stated_losses(move.sites, move.plan.snapshot)))
+
+
+def _check(applied: PlanFile, looked: Looked) -> None:
+    """Raises WorldChanged, which names what changed of the links that were to go, or that there are others."""
+    was, now = applied.intent.links, (*looked.intent.links, *looked.intent.refused_links)
+    by_name = {move.sites.link.name: move for move in looked.looked_at}
+    if by_name.keys() >= set(was):
+        check_holds(applied, [by_name[name] for name in was])
+    if looked.intent.is_site and was != now:
+        told = [", ".join(names) or "none" for names in (was, now)]
+        text = f"the plan holds no more: links: {told[0]} -> {told[1]}; nothing was changed"
+        raise WorldChanged(text, hint=ANEW)
+
+
+def _refusals(refused: GateRefused, source: str, moved: str) -> list[GateRefusal]:
+    """What said no when the plan was being carried out."""
+    match refused:
+        case NotDrained():
+            return [GateRefusal(RefusalReason.NOT_DRAINED, moved)]
+        case GroupsRead():
+            return [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
+        case HookFailed():
+            return [GateRefusal(RefusalReason.HOOK_FAILED, source)]
+        case NotMovable():
+            return [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
+    return []
+
+
+async def tell_results(
+    app: AppContext, intent: Intent, results: Sequence[OperationResult], said: Mapping[str, Any], output: str
+) -> int:
+    """The results with what to do next -> the worst exit code. `said`: what the journal has beside the plans."""
+    moved = [result for result in results if result.failure is None]
+    together = tuple(dict.fromkeys(topic for result in moved for topic in result.moved_topics))
+    topics = together if all(result.moved_topics for result in moved) else ()
+    steps = [await _next_steps(app, replace(result, moved_topics=topics)) for result in moved]
+    if intent.is_site:
+        site_tables.print_results(intent, results, said.get("stays", []), merged(steps), output)
+    else:
+        link_tables.print_result(results[0], steps[0], output)
+    return exit_code(intent, results)
+
+
+async def _next_steps(app: AppContext, result: OperationResult) -> Any:
+    link: Link = app.link(result.link)
+    back = links_back(link, app.links())
+    conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
+    return next_steps(result, link, back, conditions)
+
+
+def exit_code(intent: Intent, results: Sequence[OperationResult]) -> ExitCode:
+    """The worst of the parts: not verified, then refused, then findings."""
+    given_up = [result for result in results if result.failure is not None and result.failure.is_given_up]
+    if any(not result.verified for result in results if result not in given_up):
+        return ExitCode.ERROR
+    if given_up or intent.refused_links:
+        return ExitCode.REFUSED
+    return ExitCode.FINDINGS if any(result.has_findings for result in results) else ExitCode.DONE
+
+
+def now_ms() -> int:
+    return round(datetime.now(UTC).timestamp() * 1000)

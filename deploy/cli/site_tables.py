@@ -1,0 +1,239 @@
+"""The move of all links between two sites, as people read it: one table of links, one of what stays."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from broker.base.documents import to_document
+from deploy.cli.failover_tables import (
+    OTHERS_SHOWN,
+    WIDTH,
+    filled,
+    group_line,
+    headline,
+    reason_of,
+    show_result,
+    summary,
+    tell_loss,
+    tell_next,
+    tell_paused,
+    tell_source,
+)
+from deploy.cli.next_steps import NextStep
+from deploy.cli.tables import counted, print_table
+from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
+from failover.errors import GateRefused
+from failover.freezing import joined
+from failover.intent import Intent
+from failover.losses import LossTotal, sum_losses
+from failover.operation import OperationResult
+from failover.plan import GateRefusal, GroupMove, MoveKind, OperationPlan, RefusalReason, group_totals
+from failover.site_plan import SitePlan, Stay, StayKind, StayReason
+from failover.standing import OperationState
+from failover.steps import Operation, OperationStep
+
+LINK_COLUMNS = ("link", "outcome", "groups", "moves", "offsets", "records", "certainty")
+_WORDS = {
+    StayReason.OTHER_SITES: "it goes between other sites",
+    StayReason.NOT_SELECTED: "it was not asked for",
+    StayReason.ALREADY_MOVED: "it was moved before",
+    StayReason.REFUSED: "refused",
+    StayReason.NOT_KNOWN: "not known",
+    StayReason.NOT_CARRIED: "no link between the two sites carries it",
+    StayReason.NOT_NAMED: "--group does not name it; links that go carry it no further",
+    StayReason.NO_OFFSETS: "it has no committed offset in a topic that goes",
+    StayReason.LINK_STAYS: "it reads along a link that stays",
+    StayReason.IN_PART: "it goes in part, and also reads along a link that stays",
+    StayReason.LEFT: "where it goes on is not known, which was consented to",
+}
+
+
+def print_plan(plan: SitePlan, output: str) -> None:
+    """The plan as data, for a dry run."""
+    if output != Output.TABLE:
+        emit(plan, output)
+        return
+    show_plan(plan, to_stderr=False)
+    for refusal in _all_refusals(plan):
+        message, hint = reason_of(refusal)
+        click.echo(f"refused: {message}\nhint: {hint}", err=True)
+
+
+def _all_refusals(plan: SitePlan) -> list[GateRefusal]:
+    """Of the whole, and of the links that stay for them."""
+    own = [one for link in plan.links if link.snapshot.link in plan.refused for one in link.refusals]
+    return list(dict.fromkeys([*plan.refusals, *own]))
+
+
+def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
+    """The plan: on stderr before a question, on stdout where it is what was asked for."""
+    going = plan.going or plan.links
+    steps = [step.value for step in OperationStep if any(step in one.steps for one in going)]
+    head = f"{plan.operation.value}: {plan.source} -> {plan.target}; {len(plan.moving)} of "
+    click.echo(filled(f"{head}{counted(len(plan.links), 'link')} go; steps: {', '.join(steps)}"), err=to_stderr)
+    tell_source(replace(going[0], freezing=joined([one.freezing for one in going])), to_stderr=to_stderr)
+    for one in going:
+        tell_paused(one.snapshot, to_stderr=to_stderr)
+    tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
+    print_table([_plan_row(plan, one) for one in plan.links], LINK_COLUMNS, "", to_stderr=to_stderr)
+    _tell_groups([move for one in plan.going for move in one.moves], to_stderr=to_stderr)
+    tell_stays(to_document(plan.stays), plan.source, to_stderr=to_stderr)
+
+
+def _plan_row(plan: SitePlan, one: OperationPlan) -> dict[str, Any]:
+    link = one.snapshot.link
+    outcome = "goes" if link in plan.moving else "refused" if link in plan.refused or plan.refusals else "stays"
+    return _row(link, outcome, one.moves, one.loss)
+
+
+def _row(link: str, outcome: str, moves: Sequence[GroupMove], loss: LossTotal) -> dict[str, Any]:
+    return {
+        "link": link,
+        "outcome": outcome,
+        "groups": len({move.group for move in moves}),
+        "moves": len(moves),
+        "offsets": loss.offsets,
+        "records": loss.records,
+        "certainty": loss.certainty.value,
+    }
+
+
+def _tell_groups(moves: Sequence[GroupMove], *, to_stderr: bool) -> None:
+    """Each that reads again or skips, and how many do not; over all links."""
+    totals = group_totals(moves)
+    plain = [total for total in totals if (total.read_again_records, total.skipped_records) == (0, 0)]
+    for total in totals:
+        if total not in plain:
+            click.echo(filled(group_line(total)), err=to_stderr)
+    if plain:
+        text = f"{counted(len(plain), 'group')} with nothing read again, and nothing skipped"
+        click.echo(text, err=to_stderr)
+    kept = sorted({move.group for move in moves if move.kind is MoveKind.KEPT})
+    if kept:
+        text = f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again"
+        click.echo(filled(text), err=to_stderr)
+
+
+def tell_stays(stays: Iterable[Mapping[str, Any]], source: str, *, to_stderr: bool) -> None:
+    """Line by line, those of one kind and reason together."""
+    together: dict[tuple[str, str, str], list[str]] = {}
+    for stay in stays:
+        together.setdefault((stay["kind"], stay["reason"], stay["detail"]), []).append(stay["subject"])
+    if together:
+        click.echo(f"not moved from {source} now:", err=to_stderr)
+    for (kind, reason, detail), subjects in together.items():
+        shown = ", ".join(subjects[:OTHERS_SHOWN])
+        more = f" and {len(subjects) - OTHERS_SHOWN:,} more" if len(subjects) > OTHERS_SHOWN else ""
+        what = f"{kind} {shown}{more}" if shown else f"{kind}s"
+        why = _WORDS[StayReason(reason)] + (f" ({detail})" if detail else "")
+        line = textwrap.fill(f"- {what}: {why}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        click.echo(line, err=to_stderr)
+
+
+def tell_refused(plan: SitePlan, output: str, *refusals: GateRefusal) -> None:
+    """The plan with its refusals on stdout, where a document was asked for."""
+    if output != Output.TABLE:
+        emit(replace(plan, refusals=(*plan.refusals, *refusals)), output)
+
+
+def refuse(plan: SitePlan, output: str) -> None:
+    """Raise GateRefused where nothing can be moved, with every gate that said no; the first one's hint."""
+    if plan.refusals:
+        tell_refused(plan, output)
+        told = [reason_of(refusal) for refusal in _all_refusals(plan)]
+        raise GateRefused("; ".join(message for message, _ in told), hint=told[0][1])
+    for refusal in _all_refusals(plan):
+        message, hint = reason_of(refusal)
+        click.echo(filled(f"refused: {message}") + "\n" + filled(f"hint: {hint}"), err=True)
+
+
+def ask(plan: SitePlan, yes: bool, output: str) -> None:
+    """Consent, by --yes or at the terminal."""
+    what = "Lose what was not mirrored and move" if plan.operation is Operation.FAILOVER else "Move"
+    links = f"{len(plan.moving)} of {counted(len(plan.links), 'link')}" if plan.refused else "all that goes"
+    try:
+        confirm_plan(None, yes, question=f"{what} to {plan.target}, {links}?")
+    except CommandRefused:
+        tell_refused(plan, output, GateRefusal(RefusalReason.NO_CONSENT, plan.source))
+        raise
+
+
+def print_results(
+    intent: Intent,
+    results: Sequence[OperationResult],
+    stays: Sequence[Mapping[str, Any]],
+    steps: Sequence[NextStep],
+    output: str,
+) -> None:
+    """One document, or one table of links with what was found below it."""
+    given_up = {
+        one.link: f"{one.failure.step}: {one.failure.error}"
+        for one in results
+        if one.failure is not None and one.failure.is_given_up
+    }
+    found = [Stay(StayKind.LINK, link, StayReason.REFUSED, why) for link, why in given_up.items()]
+    stays = [*stays, *to_document(found)]
+    moved = [result for result in results if result.link not in given_up]
+    loss = sum_losses([result.loss for result in moved])
+    if output == Output.TABLE:
+        _show_results(intent, results, moved, loss, stays)
+        tell_next(steps)
+        return
+    first = results[0]
+    document = {
+        "operation_id": first.operation_id,
+        "operation": first.operation,
+        "source": first.source,
+        "target": first.target,
+        "verified": all(result.verified for result in moved),
+        "refused_links": [*intent.refused_links, *given_up],
+        "seconds": first.seconds,
+        "loss": loss,
+        "summary": headline(loss, first.source),
+        "links": [{**to_document(result), "summary": summary(result)} for result in results],
+        "stays": stays,
+        "next": steps,
+    }
+    emit(document, output)
+
+
+def _show_results(
+    intent: Intent,
+    results: Sequence[OperationResult],
+    moved: Sequence[OperationResult],
+    loss: LossTotal,
+    stays: Sequence[Mapping[str, Any]],
+) -> None:
+    first = results[0]
+    rows = [_row(result.link, _outcome(result), result.moves, result.loss) for result in results]
+    rows += [{"link": link, "outcome": "refused"} for link in intent.refused_links]
+    print_table(to_document(rows), LINK_COLUMNS)
+    for result in results:
+        if result.differences or result.stranded or result.hook_error:
+            click.echo(f"{result.link}:")
+            show_result(result)
+        elif result.failure is not None and not result.failure.is_given_up:
+            click.echo(filled(f"{result.link} was cut short in its step {result.failure.step}: {result.failure.error}"))
+    _tell_groups([move for result in moved for move in result.moves], to_stderr=False)
+    tell_stays(stays, first.source, to_stderr=False)
+    tell_loss(loss, first.source)
+    outcomes = Counter(str(row["outcome"]) for row in rows)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+    line = f"{first.operation.value} {first.source} -> {first.target}: {told} in {first.seconds:.1f} s"
+    click.echo(filled(f"{line}; `farshore operation show {first.operation_id}`"), err=True)
+    if any(result.failure is not None and result in moved for result in results):
+        click.echo(f"next: farshore operation resume {first.operation_id}")
+
+
+def _outcome(result: OperationResult) -> str:
+    if result.failure is not None:
+        return "refused" if result.failure.is_given_up else OperationState.CUT_SHORT.value.replace("_", " ")
+    if not result.verified:
+        return "NOT VERIFIED"
+    return "verified, stranded" if result.stranded else "verified"
