@@ -14,7 +14,7 @@ from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
 from failover.contact import SiteFinding
 from failover.errors import GateRefused, OperationEnded, OperationUnderWay, StillFrozen
-from failover.freezing import Freeze, read_roles
+from failover.freezing import Freeze, joined, read_roles
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, OperationLog
@@ -52,7 +52,7 @@ async def begin(
     check = partial(refuse_second, sites=(intent.source, intent.target), now_ms=sites.now_ms())
     writer, _ = await claim(sites.target, (intent.source, intent.target), check)
     journal = OperationJournal(sites.target, operation_id, who, writer)
-    role = moves[0].plan.freezing.source
+    role = joined([move.plan.freezing for move in moves]).source
     detail = {
         "intent": intent.document(),
         "who": who,
@@ -82,9 +82,10 @@ async def resume(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: s
     moves = found_together(await side_by_side(_move_again(log, intent, one, hooks) for one in going))
     refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
     if len(refused) == len(moves):
+        which = f"--from {intent.source} --to {intent.target}" if intent.is_site else f"--link {intent.links[0]}"
         raise GateRefused(
             f"{log.operation_id} cannot go on: {'; '.join(dict.fromkeys(refused.values()))}; nothing more was changed",
-            hint=f"`farshore {intent.operation} --link {intent.links[0]} --dry-run` says more; "
+            hint=f"`farshore {intent.operation} {which} --dry-run` says more; "
             f"`farshore operation abort {log.operation_id}` gives it up",
         )
     moves = [move for move in moves if move.sites.link.name not in refused]

@@ -16,7 +16,7 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
 from deploy.cli.failover import switchover
-from deploy.cli.next_steps import links_back, table_back
+from deploy.cli.next_steps import links_back, name_back, table_back
 from deploy.cli.operation import resume_command
 from deploy.cli.parameters import Duration
 from deploy.cli.stranded import no_answer, read_shown
@@ -142,7 +142,7 @@ def _refuse(app: AppContext, link: Link, plan: FailbackPlan) -> None:
     if FailbackRefusal.LINK_BACK_SILENT in plan.refusals:
         hint = f"farshore mirror run --link {plan.link_back}"
     if FailbackRefusal.NO_LINK_BACK in plan.refusals:
-        hint = f"add it to {app.file}:\n{table_back(link, f'{plan.target}-{plan.source}')}"
+        hint = f"add it to {app.file}:\n{table_back(link, name_back(link, app.links()))}"
     raise CommandRefused(f"{'; '.join(texts)}. Nothing was changed", hint, ExitCode.REFUSED)
 
 

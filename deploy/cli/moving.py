@@ -17,7 +17,7 @@ from broker.base.documents import to_document
 from broker.client.fanout import side_by_side
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
-from deploy.cli.next_steps import conditions_of, links_back, merged, next_steps
+from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, next_steps
 from deploy.cli.terminal import AppContext, ExitCode
 from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable, WorldChanged
 from failover.intent import Intent
@@ -237,6 +237,9 @@ async def tell_results(
     together = tuple(dict.fromkeys(topic for result in moved for topic in result.moved_topics))
     topics = together if all(result.moved_topics for result in moved) else ()
     steps = [await _next_steps(app, replace(result, moved_topics=topics)) for result in moved]
+    if any(result.failure is not None and not result.failure.is_given_up for result in results):
+        what = "a link was cut short: when what stopped it is seen to, from any machine"
+        steps.insert(0, (NextStep(what, f"farshore operation resume {results[0].operation_id}"),))
     if intent.is_site:
         site_tables.print_results(intent, results, said.get("stays", []), merged(steps), output)
     else:
@@ -244,11 +247,11 @@ async def tell_results(
     return exit_code(intent, results)
 
 
-async def _next_steps(app: AppContext, result: OperationResult) -> Any:
+async def _next_steps(app: AppContext, result: OperationResult) -> tuple[NextStep, ...]:
     link: Link = app.link(result.link)
     back = links_back(link, app.links())
     conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
-    return next_steps(result, link, back, conditions)
+    return next_steps(result, link, back, conditions, app.links())
 
 
 def exit_code(intent: Intent, results: Sequence[OperationResult]) -> ExitCode:

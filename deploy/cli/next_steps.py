@@ -49,8 +49,9 @@ def next_steps(
     link: Link,
     back: Sequence[Link],
     conditions: dict[str, LinkCondition],
+    links: Sequence[Link] = (),
 ) -> tuple[NextStep, ...]:
-    """`conditions`: of the links back, by their names. Pure."""
+    """`conditions`: of the links back, by their names. `links`: all of the file. Pure."""
     here, there = link.source.name, link.target.name
     if not result.verified:
         return (NextStep("it was not verified: when what was found is seen to, run the same command again"),)
@@ -73,8 +74,7 @@ def next_steps(
         verb = "link resume" if conditions.get(name) in (LinkCondition.PROMOTED, LinkCondition.PAUSED) else "mirror run"
         steps.append(NextStep(f"{carried}, unless link {name} runs", f"farshore {verb} --link {name}"))
     if not back and link.topic_names == "same":
-        name = f"{there}-{here}"
-        names = [f"{name}-back" if name == link.name else name]
+        names = [name_back(link, links)]
         steps.append(NextStep(f"{carried}, add a link to farshore.toml", toml=table_back(link, names[0])))
         steps.append(NextStep("and run its mirror", f"farshore mirror run --link {names[0]}"))
     stop = f"to come back to {here}: stop producers and consumers at {there}"
@@ -91,6 +91,14 @@ def merged(each: Sequence[Sequence[NextStep]]) -> tuple[NextStep, ...]:
     """Of several links of one operation: what is the same for all is said once."""
     rounds = zip_longest(*each)
     return tuple(dict.fromkeys(step for one in rounds for step in one if step is not None))
+
+
+def name_back(link: Link, links: Sequence[Link]) -> str:
+    """One that no other link between the two sites would get, too."""
+    here, there = link.source.name, link.target.name
+    alike = [one for one in links if (one.source.name, one.target.name) == (here, there)]
+    name = f"{there}-{here}"
+    return f"{link.name}-back" if len(alike) > 1 or name == link.name else name
 
 
 def table_back(link: Link, name: str) -> str:

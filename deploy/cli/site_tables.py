@@ -227,8 +227,6 @@ def _show_results(
     told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     line = f"{first.operation.value} {first.source} -> {first.target}: {told} in {first.seconds:.1f} s"
     click.echo(filled(f"{line}; `farshore operation show {first.operation_id}`"), err=True)
-    if any(result.failure is not None and result in moved for result in results):
-        click.echo(f"next: farshore operation resume {first.operation_id}")
 
 
 def _outcome(result: OperationResult) -> str:
