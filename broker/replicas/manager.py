@@ -4,6 +4,10 @@ New ones are made first, folders durable, and only then is it written who leads 
 written has a folder at every broker that is in sync, and where it is gone, records are gone (`PartitionFolders.find`).
 What goes is first taken out of the metadata. A crash in between leaves folders that no topic has: a complete order
 knows which those are. What it does not name is set aside, and only what is ordered to be deleted is (`Removing`).
+
+Orders are carried out one at a time (`_applying`), but that new partitions are made beside them, and beside each other.
+Whatever is about the same partition waits for its turn there first (`Turns`; a complete order for all of them), and
+holds it to its end, with what it takes back of a making that came too late.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from broker.base.clock import Clock, steady_ms
 from broker.base.ending import to_its_end
@@ -33,6 +37,7 @@ from broker.cluster.view import ClusterView, with_newest_configs
 from broker.errors import BrokerError
 from broker.replicas.files import NotNew, PartitionFiles, close_all, has_records
 from broker.replicas.removing import Removing
+from broker.replicas.turns import Turns
 from broker.replication.followers import Followers
 from broker.topics.errors import MetadataBehind
 from broker.topics.naming import INTERNAL_TOPICS
@@ -42,6 +47,7 @@ from broker.wire.vocabulary import TopicPartition
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+AnOrder = TypeVar("AnOrder", LeaderAndIsr, StopReplica)
 
 TAKEN_PER_TURN: Final = 500
 """Partitions whose orders are carried out before others get the event loop."""
@@ -93,7 +99,8 @@ class ReplicaManager:
         self._broker_epoch = broker_epoch
         self._prepared: dict[TopicPartition, _Prepared] = {}
         self._leading: dict[TopicPartition, int] = {}
-        self._making: dict[object, asyncio.Task[Failures]] = {}
+        # Who has a turn may wait for `_applying`; whoever applies waits for no turn.
+        self._turns = Turns()
         self._applying = asyncio.Lock()
 
     def partition(self, topic: str, index: int) -> Partition | None:
@@ -115,18 +122,13 @@ class ReplicaManager:
     async def lead_and_follow(self, order: LeaderAndIsr) -> Carried:
         self._check(order)
         if order.new:
-            # What is asked again while it is made is the same: two at once would open one log twice.
-            ids = frozenset((order.topics[where.topic].topic_id, where.partition) for where in order.new)
-            key = (order.controller_epoch, order.broker_epoch, ids)
-            if (making := self._making.get(key)) is None:
-                making = self._making[key] = asyncio.create_task(self._make(order))
-                making.add_done_callback(lambda done: self._making.pop(key))
-            return Carried(await to_its_end(making), {})
-        return await self._in_turn(order, self._lead_and_follow(order))
+            return Carried(await to_its_end(self._make(order)), {})
+        wheres = None if order.complete else order.partitions
+        return await to_its_end(self._in_turn(order, wheres, self._lead_and_follow))
 
     async def stop(self, order: StopReplica) -> Failures:
         self._check(order)
-        return await self._in_turn(order, self._stop(order))
+        return await to_its_end(self._in_turn(order, order.partitions, self._stop))
 
     async def learn(self, order: UpdateMetadata) -> None:
         self._check(order)
@@ -159,23 +161,22 @@ class ReplicaManager:
             raise StaleBrokerEpoch(f"this broker has epoch {epoch}, the order is for {order.broker_epoch}")
         self.controller_epoch = order.controller_epoch
 
-    async def _in_turn(self, order: Order, carrying_out: Coroutine[Any, Any, T]) -> T:
-        """One at a time, each to its end: the controller may be another one by then, or this broker stopping."""
-
-        async def in_turn() -> T:
-            async with self._applying:
-                try:
-                    self._check(order)
-                except BrokerError:
-                    carrying_out.close()
-                    raise
-                return await carrying_out
-
-        return await to_its_end(in_turn())
+    async def _in_turn(
+        self, order: AnOrder, wheres: Collection[TopicPartition] | None, carry_out: Callable[[AnOrder], Awaitable[T]]
+    ) -> T:
+        """One at a time: the controller may be another one by then."""
+        async with self._turns.at(wheres), self._applying:
+            self._check(order)
+            return await carry_out(order)
 
     # -- new partitions --------------------------------------------------------------------------------------
 
     async def _make(self, order: LeaderAndIsr) -> Failures:
+        async with self._turns.at(order.new):
+            self._check(order)
+            return await self._make_in_turn(order)
+
+    async def _make_in_turn(self, order: LeaderAndIsr) -> Failures:
         made: list[_Prepared] = []
         try:
             for name, wheres in _by_topic(order.new).items():
@@ -268,8 +269,6 @@ class ReplicaManager:
                 if another or stray:
                     others.append(where)
         if order.complete:
-            if self._making:
-                await asyncio.wait(self._making.values())
             strays = [where for where in self._prepared if where not in order.partitions]
             others_made = [self._prepared.pop(where).partition for where in strays]
             await self.removing.set_aside(others_made)
