@@ -12,8 +12,10 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-SERVERS := $(addprefix tests/,chaos interop)
-COMMANDS := $(addprefix tests/,bench broker deploy monitoring)
+LANES := servers commands brokers
+servers := tests/interop
+commands := $(addprefix tests/,chaos chaos_runs deploy monitoring)
+brokers := $(addprefix tests/,broker failover)
 
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -82,16 +84,16 @@ tools: setup java kcat etcd .cache/spark/.ready .cache/bin/toxiproxy-server $(KA
 demo: setup java .cache/spark/.ready
 	@$(BIN)/farshore demo $(BROKERS:%=--brokers %) $(WORKERS:%=--workers %)
 
-# Three runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
+# Runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
 test: tools lint
-	@$(PYTEST) -m "not slow" $(SERVERS) >.cache/servers.log 2>&1 & servers=$$!
-	$(PYTEST) -m "not slow" $(COMMANDS) >.cache/commands.log 2>&1 & commands=$$!
+	@declare -A running
+	$(foreach lane,$(LANES),$(PYTEST) -m "not slow" $($(lane)) >.cache/$(lane).log 2>&1 & running[$(lane)]=$$!;)
 	failed=0
-	$(PYTEST) -m "not slow" $(patsubst %,--ignore=%,$(SERVERS) $(COMMANDS)) || failed=1
-	wait $$commands || failed=1
-	cat .cache/commands.log
-	wait $$servers || failed=1
-	cat .cache/servers.log
+	$(PYTEST) -m "not slow" $(foreach lane,$(LANES),$(patsubst %,--ignore=%,$($(lane)))) || failed=1
+	for lane in $(LANES); do
+	  wait $${running[$$lane]} || failed=1
+	  cat .cache/$$lane.log
+	done
 	exit $$failed
 
 # The tests that need nothing but Python: no Java, no servers of others.
@@ -111,15 +113,17 @@ lint: setup
 bench: tools .cache/mirror-maker/3.9.1/.complete
 	@$(BIN)/python -m tests.bench
 
-# Replicas, and whole brokers, in 10,000 simulated worlds each, fleets in 5,000 (WORLDS=500: fewer), controllers in 2,000;
+# Replicas, and whole brokers, in 10,000 simulated worlds each, fleets in 5,000 (WORLDS=500: fewer), controllers in 2,000, circles in 1,000;
 # the long tests, 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), 100 in
 # which three brokers are under faults (BROKERS_SEEDS), and 100 of fleets (FLEET_ROUNDS). Four hours and more.
 chaos: tools
 	@FARSHORE_REPLICATION_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_CONTROLLER_SEEDS="0:1000" \
 	  FARSHORE_CLUSTER_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_FLEET_SEEDS="0:$(or $(WORLDS),5000)" \
+	  FARSHORE_SIMULATION_CIRCLES="0:$(or $(WORLDS),1000)" \
 	  $(PYTEST) --timeout 14400 tests/mirror/fleet/test_simulation.py::test_worlds \
 	  tests/broker/replication/simulation/test_simulation.py tests/broker/controller/test_cluster_of_brokers.py \
-	  tests/broker/simulation/test_simulation.py
+	  tests/broker/simulation/test_simulation.py \
+	  tests/mirror/simulation/test_circles.py::test_every_circle_ends_with_each_record_once_at_every_site
 	FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" FARSHORE_BROKERS_SEEDS="$(or $(BROKERS_SEEDS),100)" \
 	  FARSHORE_FLEET_ROUNDS="$(or $(FLEET_ROUNDS),100)" $(PYTEST) -m slow --timeout 7200
 

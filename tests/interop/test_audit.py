@@ -118,16 +118,16 @@ def _check_stored(spark: Any, result: AuditResult, directory: Path) -> None:
     assert json.loads(json.dumps(as_document(result)))["verdict"] == "differs"
 
 
-def test_swapped_records_have_moved(spark: Any, cluster: Any) -> None:
+def test_swapped_records_have_moved(spark: Any, shared_broker: Any) -> None:
     source = records(RECORDS)
     target = [source[1], source[0], *source[2:]]
-    result = audit(spark, asyncio.run(plant(cluster.bootstrap, [Copy(source, target)])))
+    result = audit(spark, asyncio.run(plant(shared_broker.bootstrap, [Copy(source, target)])))
     assert result.verdict is AuditVerdict.MOVED
     assert [(item.window_start, item.verdict) for item in result.windows] == [(window_of(0), AuditVerdict.MOVED)]
 
 
-def test_a_target_without_records_loses_all_of_them(spark: Any, cluster: Any) -> None:
-    frozen = asyncio.run(plant(cluster.bootstrap, [Copy(records(100), [])]))
+def test_a_target_without_records_loses_all_of_them(spark: Any, shared_broker: Any) -> None:
+    frozen = asyncio.run(plant(shared_broker.bootstrap, [Copy(records(100), [])]))
     result = audit(spark, frozen)
     assert result.verdict is AuditVerdict.DIFFERS
     assert (result.records_missing, result.records_surplus) == (100, 0)

@@ -62,7 +62,7 @@ class Tools:
 
 @pytest.fixture(
     params=[
-        pytest.param(("3.9.1", "farshore"), id="3.9.1-farshore"),
+        pytest.param(("3.9.1", "farshore"), id="3.9.1-farshore", marks=pytest.mark.slow),
         pytest.param(("4.3.0", "farshore"), id="4.3.0-farshore"),
         pytest.param(("3.9.1", "farshore-3"), id="3.9.1-farshore-3"),
         pytest.param(("4.3.0", "farshore-3"), id="4.3.0-farshore-3", marks=pytest.mark.slow),

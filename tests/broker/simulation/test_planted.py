@@ -91,6 +91,8 @@ PLANTS: tuple[tuple[Plant, Worlds], ...] = (
 )
 RARE: tuple[tuple[Plant, Worlds], ...] = ((expands_too_early, WORLDS),)
 """What it does harm with takes a hundred seeds and more to meet."""
+FIRST_SEEDS: dict[Plant, int] = {takes_orders_of_who_was_controller_once: 110}
+"""One that few worlds meet is looked for near a seed that has it."""
 
 
 @pytest.mark.timeout(1200)
@@ -100,6 +102,7 @@ RARE: tuple[tuple[Plant, Worlds], ...] = ((expands_too_early, WORLDS),)
     ids=lambda given: given.name if isinstance(given, Worlds) else given.__name__,
 )
 def test_a_planted_bug_is_found(plant: Plant, worlds: Worlds) -> None:
-    found = worlds.first_finding_of(plant, range(SEEDS))
+    first = FIRST_SEEDS.get(plant, 0)
+    found = worlds.first_finding_of(plant, range(first, first + SEEDS))
     assert found is not None
     print(f"seed {found[0]}: {found[1]}")

@@ -7,7 +7,7 @@ import pytest
 from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, DISKS_FULL, SESSIONS_END, STATES_PUT_BACK, WORLDS
 from tests.broker.worlds import Worlds
 
-SEEDS = 100
+SEEDS = 60
 SEEDS_OF_AIMED = 10
 REPLAYED = (3, 14)
 OFTEN = {

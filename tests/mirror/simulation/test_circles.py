@@ -24,7 +24,7 @@ from mirror.worker.replicator import Replicator
 from tests.mirror.simulation.profile import choose_circle
 from tests.mirror.simulation.seeds import CIRCLES_VARIABLE, first_finding, run_seeds
 
-SEEDS = 300
+SEEDS = 120
 PLANTED_SEEDS = 60
 """Within so many each planted bug must be found. When this was written all were by the first ten."""
 
