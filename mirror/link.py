@@ -16,9 +16,11 @@ from mirror.names import (
     all_of,
     any_of,
     containing,
+    is_exact,
     joined,
     literal,
     matching,
+    may_have_any,
     none_of,
     starting_with,
 )
@@ -146,6 +148,12 @@ class Link:
         if name.startswith(INTERNAL_PREFIX):
             return False
         return not self._comes_round(name) and _matches(self.topics, name)
+
+    def is_narrower(self, than: Link) -> bool:
+        """Whether it is that link with fewer topics, and with nothing else of it another."""
+        if replace(self, topics=than.topics) != than or not all(map(is_exact, than.topics)):
+            return False
+        return not may_have_any(all_of([self.selected_names(), none_of(than.selected_names())]))
 
     def _comes_round(self, name: str) -> bool:
         """Whether the prefixes of a name say that a link with prefixed names must not take it.

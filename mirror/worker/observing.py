@@ -25,6 +25,7 @@ from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
+from mirror.coordinator.current import Current
 from mirror.link import Link
 from mirror.offsets.limits import STATE_TOPIC_REPLICATION_FACTOR
 from mirror.offsets.source_ends import EndsSeen, TopicShape
@@ -60,14 +61,14 @@ class Observer:
 
     def __init__(
         self,
-        link: Link,
+        declared: Current[Link],
         interval_ms: int,
         clock: Clock,
         tell: EventSink,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.owns = asyncio.Event()
-        self._link = link
+        self._declared = declared
         self._interval_ms = interval_ms
         self._clock = clock
         self._tell = changed_only(tell)
@@ -77,6 +78,10 @@ class Observer:
         self._topics_due_ms = self._starts_due_ms = 0.0
         self._made = False
         """The topic at the target was there at the last write."""
+
+    @property
+    def _link(self) -> Link:
+        return self._declared.value
 
     async def run(self) -> None:
         """Until cancelled. Raises nothing that a cluster does: how old the newest look is says so."""

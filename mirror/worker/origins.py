@@ -57,7 +57,7 @@ class Passage:
 
     def __init__(self, link: Link, source: Cluster, target: Cluster) -> None:
         self._ends = (identify(source), identify(target))
-        self._declared = link
+        self.declared = link
         self._source = source
         self._readers: dict[str, OriginReader] = {}
         self.at_source = OriginRegistry(source, self._ends)
@@ -71,6 +71,8 @@ class Passage:
         self._unchanged_at = (-1, -1)
         self.names_origins = False
         self._writer: Writer | None = None
+        self._said = 0
+        """Records that its writer wrote into the registry at the target."""
 
     async def look(self, target: Cluster, left_to: frozenset[str] = frozenset()) -> None:
         """Read both registries, and complete the link by them. Raises ClientError, StateDamaged.
@@ -85,18 +87,18 @@ class Passage:
         left_to = frozenset(map(self.called, left_to))
         pulses = await self._pulses(target)
         living = self._of_pulse(pulses, Pulse.ALIVE)
-        brought = {side.source.name for side in self._declared.side_links} | {one.source.name for one in living}
+        brought = {side.source.name for side in self.declared.side_links} | {one.source.name for one in living}
         silent = self._of_pulse(pulses, Pulse.SILENT, Pulse.UNKNOWN)
         self.silent_sides = tuple(one for one in silent if one.source.name in left_to - brought)
         self._sides = (*living, *self.silent_sides)
-        self.link = with_registered(self._declared, self.at_source.registered(), self._sides)
+        self.link = with_registered(self.declared, self.at_source.registered(), self._sides)
 
     def _site_names(self) -> tuple[SiteIdentity, ...]:
         """One name for each cluster, whatever the files of others call it: first as this link's own file does.
 
         What that declares is known by its name alone until it has registered.
         """
-        others = (*self._declared.side_links, *self._declared.reverse_links, *self._declared.round_links)
+        others = (*self.declared.side_links, *self.declared.reverse_links, *self.declared.round_links)
         declared = {other.name for other in others}
         registered = sorted(
             (*self.at_target.as_written(), *self.at_source.as_written()),
@@ -123,12 +125,12 @@ class Passage:
 
         One whose state cannot be read does not run: its worker stops at that.
         """
-        known = {side.name for side in self._declared.side_links} | {self._declared.name}
+        known = {side.name for side in self.declared.side_links} | {self.declared.name}
         pulses: dict[str, Pulse | None] = {}
         for registered in self.at_target.registered():
             if registered.link not in known | pulses.keys() and registered.topics is not None:
                 other = writer_of(registered, target.site)
-                if may_write_one_topic(self._declared, other):
+                if may_write_one_topic(self.declared, other):
                     pulses[registered.link] = await _pulse(other, target)
         return pulses
 
@@ -153,6 +155,17 @@ class Passage:
         self._topics = tuple(topics)
         self._unchanged_at = (-1, -1)
 
+    async def narrow(self, target: Cluster, link: Link) -> None:
+        """Declared with fewer topics the link says so at the target. Raises ClientError, LinkFenced, StateDamaged."""
+        self.declared = link
+        self.link = with_registered(link, self.at_source.registered(), self._sides)
+        self.widen(filter(link.selects_topic, self._topics))
+        await self.at_target.refresh()
+        writer = self._writer
+        said = [one for one in self.at_target.as_written() if writer and one.producer_id == writer.producer_id]
+        if writer is not None:
+            await self._write(target, [replace(one, topics=link.topics) for one in said], writer)
+
     async def register(
         self, target: Cluster, source: SiteIdentity, writer: Writer, earlier: Iterable[int] = ()
     ) -> dict[int, Registration]:
@@ -165,7 +178,7 @@ class Passage:
         await self.at_target.refresh()
         before = {registered.producer_id: registered for registered in self.at_target.registered()}
         known = before.get(writer.producer_id)
-        link = self._declared
+        link = self.declared
         brought = self.origins | (known.origins if known is not None else frozenset())
         registered = Registration(
             writer.producer_id, link.name, source, brought, link.topics, link.topic_names, unit=link.state_partition
@@ -192,32 +205,36 @@ class Passage:
     def _known_sites(self) -> frozenset[SiteIdentity]:
         """What all sites where its batches may have been say of themselves, as this link knows from others."""
         theirs = {site for other in self.at_source.registered() for site in (other.source, *other.sites)}
-        return frozenset(site for site in theirs if site.name != self._declared.source.name)
+        return frozenset(site for site in theirs if site.name != self.declared.source.name)
 
     async def _write(self, target: Cluster, registrations: Iterable[Registration], writer: Writer) -> None:
-        """As the session's first batch there: one that was fenced must not take back what its successor said."""
+        """In the session's order there: one that was fenced must not take back what its successor said."""
         now_ms = target.clock.now_ms()
         records = [Record(at, now_ms, *encode_registration(one)) for at, one in enumerate(registrations)]
-        batch = encode_batch(records, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=0)
+        batch = encode_batch(
+            records, producer_id=writer.producer_id, producer_epoch=writer.epoch, base_sequence=self._said
+        )
         try:
             await append(target, REGISTRY, batch)
         except KafkaError as error:
             if error.code in FENCED_CODES:
-                text = f"link {self._declared.name}: another owner took over"
+                text = f"link {self.declared.name}: another owner took over"
                 raise LinkFenced(text, writer=writer) from error
             raise
+        self._said += len(records)
 
     async def keep_registered(self, target: Cluster) -> None:
         """Look at the registry at the target; one that was deleted is made anew, with all that this link has there.
 
         Raises RegistryLost then: what stands on it must begin anew. ClientError.
         """
-        ours = [registered for registered in self.at_target.registered() if registered.link == self._declared.name]
+        ours = [registered for registered in self.at_target.registered() if registered.link == self.declared.name]
         try:
             await self.at_target.refresh()
         except RegistryLost:
-            await ensure_own_topics(target, self._declared)
+            await ensure_own_topics(target, self.declared)
             if ours and self._writer is not None:
+                self._said = 0
                 await self._write(target, ours, self._writer)
             raise
 
@@ -303,7 +320,7 @@ class Passage:
             for one in registry.as_written():
                 if one.as_seen_by(sites) != registry.find(one.producer_id):
                     return f"link {one.link} calls a cluster otherwise than this one's file"
-        now = with_registered(self._declared, self.at_source.registered(), self._sides)
+        now = with_registered(self.declared, self.at_source.registered(), self._sides)
         if len(now.reverse_links) > len(self.link.reverse_links):
             return f"link {now.reverse_links[-1].name} mirrors the same topics back"
         if len(now.round_links) > len(self.link.round_links):

@@ -76,7 +76,10 @@ async def run_declared(
     settings: WorkerSettings | None = None,
     coordinator: Coordinator | None = None,
 ) -> None:
-    """As `run_links`, of links by their names that may be declared anew: one that is begins a new session, no other."""
+    """As `run_links`, of links by their names that may be declared anew: one that is begins a new session, no other.
+
+    One that is declared with fewer topics, and as it was else, goes on without them.
+    """
     settings = settings or WorkerSettings()
     coordinator = coordinator or EmbeddedCoordinator(chain.from_iterable(map(units_of, declared.value.values())))
     ended: list[Exception] = []
@@ -109,15 +112,15 @@ async def run_declared(
 async def _run_while_declared(
     declared: Current[Mapping[str, Link]], unit: Unit, settings: WorkerSettings, member: Member
 ) -> Exception | None:
-    """Run a unit until it ends -> the error; None: the file says something else of its link now."""
+    """Run a unit until it ends -> the error; None: its file says something that no session can take."""
     await declared.until(lambda links: unit.of(links.get(unit.link)) is not None)
-    link = declared.value[unit.link]
-    own = unit.of(link)
+    own = unit.of(declared.value[unit.link])
     assert own is not None, "nothing is declared between two awaits"
+    current = Current(own)
 
     async def run() -> Exception | None:
         try:
-            await run_link(own, settings, member.permit(unit), member.meter(unit))
+            await run_link(current, settings, member.permit(unit), member.meter(unit))
         except Exception as error:  # noqa: BLE001 a fault of ours in one link must not end the others; raised when all ended
             return error
         finally:
@@ -125,8 +128,13 @@ async def _run_while_declared(
         return None
 
     async def look() -> None:
-        await declared.until(lambda links: links.get(unit.link) != link)
-        running.cancel()
+        while True:
+            await declared.until(lambda links: unit.of(links.get(unit.link)) != current.value)
+            now = unit.of(declared.value.get(unit.link))
+            if now is None or not now.is_narrower(current.value):
+                running.cancel()
+                return
+            current.replace(now)
 
     async with asyncio.TaskGroup() as tasks:
         running, looking = tasks.create_task(run()), tasks.create_task(look())
@@ -134,23 +142,24 @@ async def _run_while_declared(
 
 
 async def run_link(
-    link: Link, settings: WorkerSettings, permit: Permit | None = None, meter: Meter | None = None
+    declared: Current[Link], settings: WorkerSettings, permit: Permit | None = None, meter: Meter | None = None
 ) -> None:
     """Run one link, or one unit of it, until another worker fences it (raises LinkFenced), its state is damaged, or it
-    is cancelled.
+    is cancelled. It may be declared narrower meanwhile, and nothing else.
 
     No session begins without the `permit` (None: of who is alone); all of them count with the `meter`.
 
     While the target is promoted, or the link paused, it waits: a service that ended then would be restarted in a loop
     by its supervisor, and would be gone when an operator resumes the link.
     """
+    link = declared.value
     tell = settings.sink(link.unit_name)
     interval_ms = settings.limits.observe_interval_ms if link.is_lead_unit else 0
-    observer = Observer(link, interval_ms, settings.clock, tell)
+    observer = Observer(declared, interval_ms, settings.clock, tell)
     async with asyncio.TaskGroup() as tasks:
         looking = tasks.create_task(observer.run())
         place = _Place(permit or Unconditional(), meter or Meter(), observer.owns)
-        sessions = tasks.create_task(_run_sessions(link, settings, tell, place))
+        sessions = tasks.create_task(_run_sessions(declared, settings, tell, place))
         # Where all is cancelled it is already, and a second time would cut short how it closes its connections.
         sessions.add_done_callback(lambda done: None if done.cancelled() else looking.cancel())
     raise sessions.result()
@@ -165,18 +174,18 @@ class _Place:
     owns: asyncio.Event
 
 
-async def _run_sessions(link: Link, settings: WorkerSettings, tell: EventSink, place: _Place) -> Exception:
+async def _run_sessions(declared: Current[Link], settings: WorkerSettings, tell: EventSink, place: _Place) -> Exception:
     """One after the other -> why there is none any more."""
     try:
-        await _sessions(link, settings, tell, place)
+        await _sessions(declared, settings, tell, place)
     except Exception as error:  # noqa: BLE001 a task group would raise it as a part of a group
         return error
     raise AssertionError("sessions end only by an error")
 
 
-async def _sessions(link: Link, settings: WorkerSettings, tell: EventSink, place: _Place) -> None:
+async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: EventSink, place: _Place) -> None:
     """Raises what `run_link` raises."""
-    limits, clock = settings.limits, settings.clock
+    link, limits, clock = declared.value, settings.limits, settings.clock
     pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
     attempts = Attempts(limits, clock)
     while True:
@@ -185,7 +194,7 @@ async def _sessions(link: Link, settings: WorkerSettings, tell: EventSink, place
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
         async with asyncio.TaskGroup() as tasks:
-            session = tasks.create_task(_run_session(link, settings, tell, restarts, attempts, place))
+            session = tasks.create_task(_run_session(declared, settings, tell, restarts, attempts, place))
         error = session.result()
         if clock.monotonic() - started > limits.healthy_after_ms / 1000:
             pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
@@ -209,7 +218,7 @@ async def _sessions(link: Link, settings: WorkerSettings, tell: EventSink, place
 
 
 async def _run_session(
-    link: Link,
+    declared: Current[Link],
     settings: WorkerSettings,
     tell: EventSink,
     restarts: Restarts,
@@ -217,6 +226,7 @@ async def _run_session(
     place: _Place,
 ) -> SessionEnd:
     """One session -> why it ended. Anything but SESSION_ENDS is a fault of ours, and raised."""
+    link = declared.value
     try:
         async with AsyncExitStack() as sites:
             target = Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock)
@@ -236,7 +246,7 @@ async def _run_session(
             _tell_start(session, opened)
             for gap in opened.passed:
                 tell_passed(tell, gap)
-            await _run_tasks(session)
+            await _run_tasks(session, declared)
     except SESSION_ENDS as error:
         return error
     except BaseExceptionGroup as group:
@@ -244,7 +254,7 @@ async def _run_session(
     raise AssertionError("a session ends only by an error")
 
 
-async def _run_tasks(session: Session) -> None:
+async def _run_tasks(session: Session, declared: Current[Link]) -> None:
     await session.begin(session.replicators.values())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(session.state_writer.run())
@@ -255,7 +265,7 @@ async def _run_tasks(session: Session) -> None:
         tasks.create_task(run_heartbeat(session))
         if session.link.is_lead_unit:
             tasks.create_task(run_configs(session))
-        tasks.create_task(run_topics(session))
+        tasks.create_task(run_topics(session, declared))
         if session.link.is_lead_unit:
             tasks.create_task(run_groups(session))
 

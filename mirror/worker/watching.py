@@ -13,8 +13,10 @@ from broker.client.log import FetchLimits, fetch_each
 from broker.client.offsets import list_each_offset
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import EARLIEST, TopicPartition
+from mirror.coordinator.current import Current
 from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
+from mirror.link import Link
 from mirror.offsets.acceptance import accepted
 from mirror.offsets.entries import Gap, VoidEntry
 from mirror.offsets.fence import find_unmarkable, find_unmarked
@@ -26,6 +28,7 @@ from mirror.offsets.topic_entries import TopicPause, VoidPause
 from mirror.topics.plan import ConfigChange
 from mirror.topics.seen import (
     HoldKey,
+    TopicChange,
     TopicsSeen,
     find_changes,
     find_holds,
@@ -95,17 +98,20 @@ async def run_configs(session: Session) -> None:
         await clock.sleep((min(session.limits.config_apply_after_ms, pause_ms) if is_new else pause_ms) / 1000)
 
 
-async def run_topics(session: Session) -> None:
+async def run_topics(session: Session, declared: Current[Link]) -> None:
     """Notice what differs from what the session was opened with, and what is in the way of partitions.
 
     Raises SessionOutdated, ClientError.
     """
-    link, clock = session.link, session.target.clock
+    clock = session.target.clock
     session.wishes.on_wish(session.look_due.set)
     started = clock.monotonic()
     failures = dict(session.topics.failures)
     while True:
         await _until_look(session, failures)
+        if declared.value != session.passage.declared:
+            await _narrow(session, declared.value)
+        link = session.link
         seen = await look_at_topics(link, session.source, session.target)
         may_follow = await _may_follow(session)
         _send_away(session, seen)
@@ -134,6 +140,15 @@ async def run_topics(session: Session) -> None:
         await _review_holds(session, seen, failures, may_follow=may_follow)
         if may_follow and clock.monotonic() - started > session.limits.fence_renewal_ms / 1000:
             raise SessionOutdated("the fence is old")
+
+
+async def _narrow(session: Session, link: Link) -> None:
+    """The link is declared with fewer topics. Raises SessionOutdated, LinkFenced, ClientError."""
+    await session.passage.narrow(session.target, link)
+    if replace(session.passage.link, topics=session.link.topics) != session.link:
+        raise SessionOutdated("with fewer topics the link meets others otherwise")
+    session.link = session.passage.link
+    session.ground = replace(session.ground, link=session.link)
 
 
 async def _tidy(session: Session) -> None:
@@ -185,6 +200,8 @@ def _is_due(session: Session, target_topic: str) -> bool:
 def _send_away(session: Session, seen: TopicsSeen) -> None:
     """Topics that are gone or others leave; what is there now is taken in behind that. Raises SessionOutdated."""
     for topic, change in find_changes(session.link, session.topics.seen, seen).items():
+        if not session.link.selects_topic(topic):
+            change = TopicChange("the link's topics are without it now", at_target=False)
         _refuse_used_origins(session, change.reason)
         send_away(session, topic, change)
 
@@ -328,11 +345,11 @@ async def load_session_map(session: Session) -> GroupMap:
 async def run_groups(session: Session) -> None:
     """Carry group offsets over. What fails, one group or a whole pass, is told, and tried again at the next pass."""
     tell = changed_only(session.tell)
-    link, clusters = session.link, (session.source, session.target)
+    clusters = (session.source, session.target)
     load = partial(load_session_map, session)
-    while link.groups or session.groups.by_group:
+    while session.link.groups or session.groups.by_group:
         try:
-            report = await sync_groups(link, *clusters, load, session.groups, session.state_writer.write)
+            report = await sync_groups(session.link, *clusters, load, session.groups, session.state_writer.write)
             for group, failure in report.failures.items():
                 tell(Event.GROUP_FAILED, group, str(failure))
         except (ClientError, StateDamaged) as error:

@@ -125,6 +125,26 @@ def test_each_partition_is_one_units_and_a_topics_are_dealt_in_turn() -> None:
     assert [cut.unit_of("flights", number) for number in range(4)] == [2, 3, 0, 1]
 
 
+def test_narrower_is_a_link_with_fewer_topics_and_nothing_else_of_it_another() -> None:
+    for fewer, more in ((("flights",), (".*",)), (("flights",), ("flights", "gates")), (("a|b", "c-.+"), ("[a-c].*",))):
+        assert link("same", *fewer).is_narrower(link("same", *more))
+        assert not link("same", *more).is_narrower(link("same", *fewer))
+    one = link("same", "flights")
+    assert one.is_narrower(one)
+    assert not link("same", "gates").is_narrower(one)
+    assert not replace(one, groups=()).is_narrower(link())
+    assert not replace(one, units=2).is_narrower(link())
+    assert not one.is_narrower(link("same", "(?<!x)flights")), "what an expression is not known to match may be more"
+
+
+@given(st.lists(st.sampled_from(["a", "a|b", "[ab]c?", "b.*", ".*", "c"]), min_size=2, max_size=4), st.integers(1, 3))
+def test_what_a_narrower_link_selects_the_other_does_too(patterns: list[str], count: int) -> None:
+    narrower, wider = link("same", *patterns[:count]), link("same", *patterns[count:])
+    names = ["a", "b", "c", "ac", "bc", "bcd", "d"]
+    selected = [{name for name in names if each.selects_topic(name)} for each in (narrower, wider)]
+    assert narrower.is_narrower(wider) == (selected[0] <= selected[1])
+
+
 def test_a_link_of_one_unit_is_called_as_ever() -> None:
     (unit,) = link().each_unit()
     assert (unit.transactional_id, unit.unit_name, unit.state_partition) == (f"farshore-{link().name}", link().name, 0)

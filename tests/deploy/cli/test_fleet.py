@@ -178,6 +178,13 @@ async def test_a_changed_file_reaches_a_running_worker_and_no_other_link(fleet: 
         await eventually(all_mirrored, "the worker to run both links")
         fleet.config.write_text(fleet_file(LINKS, fleet.sites, fleet.etcd.address, topics={"red": "red|more"}))
         await eventually(more_mirrored, "the wider link to bring its new topic")
+        fleet.config.write_text(fleet_file(LINKS, fleet.sites, fleet.etcd.address))
+
+        async def narrower() -> bool:
+            return len(lines("topic_left", "topic=more")) == 1
+
+        await eventually(narrower, "the topic to leave")
+        await append(east, TopicPartition("more", 0), encode_batch([Record(0, east.clock.now_ms(), b"k", b"late")]))
         fleet.config.write_text("[[links]")
         await eventually(refused, "the bad file to be refused")
         await fleet.write(east, 2)
@@ -191,7 +198,8 @@ async def test_a_changed_file_reaches_a_running_worker_and_no_other_link(fleet: 
 
         await eventually(blue_mirrored, "the other link to go on")
         assert await fleet.read(west, "red") == fleet.written["red"][:4]
-    assert len(lines("started", "link=red")) == 2, "the link that became wider began a new session"
+        assert await fleet.read(west, "more") == [b"new"]
+    assert len(lines("started", "link=red")) == 2, "the link began a new session when it became wider, and then no more"
     assert len(lines("started", "link=blue")) == 1, "the other one did not"
 
 

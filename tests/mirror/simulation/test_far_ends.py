@@ -14,6 +14,7 @@ from typing import Any
 from broker.client.cluster import Cluster
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
+from mirror.coordinator.current import Current
 from mirror.offsets.source_ends import Observation, load_observation
 from mirror.worker.events import Event
 from mirror.worker.limits import WorkerLimits
@@ -40,7 +41,9 @@ class Mortal(SimulatedNode):
 
 async def beside(far: Far, look: Callable[[Observer, Cluster], Awaitable[None]]) -> None:
     """An observer runs at the far sites while `look` does."""
-    observer = Observer(far.link, INTERVAL_MS, far.clock, far.told.sink(far.link.name), random.Random(1).random)
+    observer = Observer(
+        Current(far.link), INTERVAL_MS, far.clock, far.told.sink(far.link.name), random.Random(1).random
+    )
     running = far.loop.create_task(observer.run())
     async with Cluster(far.link.target, client_id="operator", clock=far.clock) as target:
         await look(observer, target)

@@ -21,6 +21,7 @@ from broker.wire.batch import BatchHeader
 from broker.wire.errors import ErrorCode
 from broker.wire.records import encode_batch
 from broker.wire.vocabulary import TopicPartition
+from mirror.coordinator.current import Current
 from mirror.lag import partial_lag
 from mirror.link import Link
 from mirror.offsets.entries import GapKind, Writer
@@ -118,9 +119,9 @@ async def test_an_answer_that_was_asked_for_before_a_hold_says_nothing_of_who_wa
     sessions: list[Session] = []
     run_tasks = service._run_tasks
 
-    async def noted(session: Session) -> None:
+    async def noted(session: Session, declared: Current[Link]) -> None:
         sessions.append(session)
-        await run_tasks(session)
+        await run_tasks(session, declared)
 
     monkeypatch.setattr(service, "_run_tasks", noted)
     await write(stage.source, FLIGHTS, some_records(0, 10))
