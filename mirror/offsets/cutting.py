@@ -59,5 +59,7 @@ def _differ(link: Link, known: int) -> LinkInvalid:
     cut = f"{known} units" if known > 1 else "one unit"
     return LinkInvalid(
         f"link {link.name} is declared with units = {link.units}, and its state at {link.target.name} is of {cut}",
-        f"write units = {known} for the link in farshore.toml: a link that has run cannot be cut anew",
+        f"write units = {known} for the link in farshore.toml: what has run cannot be cut anew. Or stop it, and give it"
+        f" another name and units = {link.units}: each partition then stops once, until `farshore link resume --gap"
+        " TOPIC:PARTITION --adopt` has read both logs; nothing is repeated",
     )

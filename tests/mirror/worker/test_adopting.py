@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from broker.client.topics import delete_records, delete_topics
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import ALL_REPLICAS, TopicPartition
-from mirror.errors import GapNotOpen
+from mirror.errors import GapNotOpen, LinkInvalid
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
+from mirror.offsets.cutting import agree_on_units
 from mirror.offsets.entries import GapKind, GapStatus, Writer
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import adopt_partitions
@@ -29,6 +31,7 @@ from mirror.worker.events import Event
 from mirror.worker.matching import Unmatched
 from mirror.worker.origins import Passage
 from tests.mirror.harness import (
+    LONG_AGO,
     contents,
     link_between,
     make_topic,
@@ -122,6 +125,29 @@ async def test_a_link_that_lost_its_state_has_the_same_map_again(brokers: tuple[
         assert [after.to_target(*where, at) for at in range(40)] == [record.offset for record in found]
         (gap,) = (await read_entries(link, target)).gaps.values()
         assert (gap.status, gap.source_from, gap.source_to) == (GapStatus.PASSED, 0, 0)
+
+
+async def test_a_link_is_cut_anew_under_another_name(brokers: tuple[str, str]) -> None:
+    """The way that the refusal names."""
+    link, where = fresh(brokers)
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        await mirror_in_sessions(link, source, target, where, LONG_AGO)
+        before = (await load_link_state(link, target)).map
+        end = before.mirrored_end(*where)
+        assert end is not None
+        cut = replace(link, units=2)
+        with pytest.raises(LinkInvalid, match="is of one unit") as refused:
+            await agree_on_units(target, cut.of_unit(0), await read_entries(cut.of_unit(0), target))
+        assert refused.value.hint is not None
+        assert "another name and units = 2" in refused.value.hint
+        anew = replace(cut, name=f"{link.name}-cut")
+        await stop(anew)
+        await adopt(anew, source, target)
+        adopted = await load_link_state(anew, target)
+        assert adopted.entries.units == 2
+        assert translations(adopted.map, where, end) == translations(before, where, end)
+        await goes_on(anew, source, target, where, 30)
 
 
 async def test_in_a_shared_target_the_records_of_others_stay_between(brokers: tuple[str, str]) -> None:
