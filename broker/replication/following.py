@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from broker.errors import BrokerError, CorruptRecords, OffsetOutOfRange
+from broker.limits import BYTES_PER_TURN
 from broker.log.partition_log import PartitionLog
 from broker.replication.limits import (
     FOLLOWER_BACKOFF_MAX_MS,
@@ -160,8 +161,9 @@ class Following:
         self._session_id, self._session_epoch, self._sent = NO_SESSION, FULL_EPOCH, None
 
     def take(self, request: FetchRequest, response: FetchResponse, now_ms: float) -> Iterator[int]:
-        """Applies the answer to `request`, partition by partition -> the bytes that each brought; between two of them
-        anything may happen. An answer to an earlier request than the last is left alone.
+        """Applies the answer to `request`, partition by partition -> the bytes that each brought, BYTES_PER_TURN where
+        a log was to be cut, which waits for the disk; between two of them anything may happen. An answer to an earlier
+        request than the last is left alone.
         """
         if request is not self._sent:
             return
@@ -181,7 +183,8 @@ class Following:
                     if taken_bytes:
                         # Without a session the leader goes by our order, as far as its answer may grow.
                         self._followed[key] = self._followed.pop(key)
-                    yield taken_bytes
+                    cuts = data.diverging_epoch is not None or data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+                    yield BYTES_PER_TURN if cuts else taken_bytes
 
     def _try(self, followed: _Followed, asked: FetchPartition, data: PartitionData, now_ms: float) -> int:
         partition = followed.partition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -23,6 +24,7 @@ from broker.cluster.orders import (
 )
 from broker.cluster.view import ClusterView
 from broker.log.disk import OS_DISK, Disk, OsDisk
+from broker.log.guard import Unfinished
 from broker.replicas.files import NotNew, PartitionFiles
 from broker.replicas.manager import ReplicaManager
 from broker.topics.folders import PartitionFolders
@@ -176,6 +178,17 @@ async def test_who_is_in_sync_and_has_no_folder_is_damaged_and_who_is_not_begins
     assert (await follower.lead_and_follow(order(out_of_sync, complete=True))).failures == {}
     assert follower.topics["t"].partitions[0].log.log_end_offset == 0
     follower.close()
+
+
+async def test_a_log_that_ended_in_the_middle_of_a_change_is_opened_by_the_next_order(manager: ReplicaManager) -> None:
+    led = await made_and_led(manager)
+    append(manager, "a")
+    ended = manager.topics["t"].partitions[0]
+    ended.log._guard.failed(Unfinished(errno.ENOSPC, "No space left on device"))
+    assert ended.offline is not None
+    assert (await manager.lead_and_follow(order(led))).failures == {}
+    append(manager, "b")
+    assert manager.topics["t"].partitions[0].log.log_end_offset == 2
 
 
 async def test_what_no_order_names_is_kept_and_taken_in_again_or_deleted_by_order_alone(

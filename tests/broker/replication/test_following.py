@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 from uuid import UUID
@@ -9,7 +10,9 @@ from uuid import UUID
 import pytest
 
 from broker.cluster.metadata import PartitionState
+from broker.limits import BYTES_PER_TURN
 from broker.log.config import LogConfig
+from broker.log.disk import OsDisk
 from broker.log.partition_log import PartitionLog
 from broker.replication.following import Following
 from broker.replication.throttling import ReplicationQuota
@@ -25,6 +28,7 @@ from broker.wire.messages.fetch import (
 )
 from tests.broker.clock import ManualClock
 from tests.broker.log.crashing import Crashed, CrashingDisk
+from tests.broker.log.failing import FailingDisk
 from tests.broker.log.support import FaultyDisk, batch_of
 
 TOPIC_ID = UUID(int=5)
@@ -32,7 +36,7 @@ STATE = PartitionState(2, 4, (1, 2), (1, 2))
 PAUSE_MS = 100.0
 
 
-def follower(path: Path, index: int, disk: FaultyDisk | None = None) -> Partition:
+def follower(path: Path, index: int, disk: OsDisk | None = None) -> Partition:
     log = PartitionLog.open(path / f"t-{index}", LogConfig(), ManualClock(), disk or FaultyDisk())
     partition = Partition("t", index, log, STATE)
     partition.follow(STATE)
@@ -268,3 +272,40 @@ def test_who_dies_amid_an_answer_has_nothing_under_the_leaders_start_before_what
             assert (again.log_start_offset, again.log_end_offset) == (3, 4)
             return
     pytest.fail("it always dies")
+
+
+def test_each_log_that_is_cut_gives_up_the_event_loop(tmp_path: Path) -> None:
+    partitions = [follower(tmp_path, index) for index in range(3)]
+    for index, partition in enumerate(partitions):
+        partition.log.append_as_follower(batches(tmp_path / f"l{index}", 1, 1, 2), leader_epoch=4)
+    following = followed(*partitions)
+    request = following.next_request(0)
+    assert request is not None
+    cuts = [PartitionData(index, 0, 0, diverging_epoch=EpochEndOffset(1, 2)) for index in range(3)]
+    ends = []
+    for cost_bytes in following.take(request, answer(*cuts), 0):
+        assert cost_bytes >= BYTES_PER_TURN
+        ends.append([partition.log.log_end_offset for partition in partitions])
+    assert ends == [[2, 3, 3], [2, 2, 3], [2, 2, 2]]
+
+
+def test_a_log_that_cannot_be_cut_whole_is_offline_and_the_others_go_on(tmp_path: Path) -> None:
+    disk = FailingDisk(errno.ENOSPC)
+    one, other = follower(tmp_path, 0, disk), follower(tmp_path, 1)
+    for index, partition in enumerate((one, other)):
+        partition.log.append_as_follower(batches(tmp_path / f"l{index}", 1, 1, 2), leader_epoch=4)
+    told: list[str] = []
+    one.offline_listeners = [lambda: told.append("offline")]
+    following = followed(one, other)
+    cuts = [PartitionData(index, 0, 0, diverging_epoch=EpochEndOffset(1, 2)) for index in range(2)]
+    now_ms, fails_at = 0.0, 0
+    while one.offline is None:
+        fails_at += 1
+        disk.failing(fails_at)
+        exchange(following, *cuts, now_ms=now_ms)
+        now_ms += PAUSE_MS * fails_at
+        assert fails_at < 50
+        assert one.offline is not None or one.log.log_end_offset == 3, "as it was"
+    assert (told, one.offline.may_pass) == (["offline"], True)
+    assert other.log.log_end_offset == 2
+    assert asked(following.next_request(now_ms)).keys() <= {1}
