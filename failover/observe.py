@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -194,13 +195,14 @@ async def _groups(
             source, at_source = None, GroupsSeen()
         else:
             offset_map = loaded
+    places = _Places.of(link, state)
     groups = []
     for name in names:
         entry = state.entries.groups.by_group.get(name)
         written = entry.written if entry is not None else {}
         waiting = entry.waiting if entry is not None and name not in at_source.offsets else {}
         offsets = at_source.offsets.get(name, {}), at_target.offsets.get(name, {})
-        partitions = tuple(_group_partitions(name, link, state, trusted, offset_map, written, offsets, waiting))
+        partitions = tuple(_group_partitions(name, places, trusted, offset_map, written, offsets, waiting))
         here, there = at_source.described.get(name), at_target.described.get(name)
         if not partitions and not _reads(link, here):
             continue
@@ -230,10 +232,35 @@ def _reads(link: Link, group: DescribedConsumerGroup | KafkaError | None) -> boo
     return not assigned or any(link.selects_topic(topic) for topic in assigned)
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The partitions that were mirrored, by what they are at the target: the same for all groups of a look."""
+
+    link: Link
+    mirrored: frozenset[TopicPartition]
+    by_target: Mapping[TopicPartition, TopicPartition]
+
+    @staticmethod
+    def of(link: Link, state: LinkState) -> _Places:
+        mirrored = frozenset(TopicPartition(*at) for at in state.map.partitions())
+        return _Places(
+            link, mirrored, {TopicPartition(link.target_topic(at.topic), at.partition): at for at in mirrored}
+        )
+
+    def of_group(
+        self, at_source: Iterable[TopicPartition], at_target: Iterable[TopicPartition], waiting: set[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Where the group has an offset at either site, or where one is waiting, in order."""
+        here = {at for at in at_source if at in self.mirrored or self._selects(at.topic)}
+        return sorted(here | waiting | {self.by_target[at] for at in at_target if at in self.by_target})
+
+    def _selects(self, topic: str) -> bool:
+        return topic != self.link.canary_topic and self.link.selects_topic(topic)
+
+
 def _group_partitions(
     group: str,
-    link: Link,
-    state: LinkState,
+    places: _Places,
     trusted: Container[tuple[str, int]],
     offset_map: GroupMap,
     written: Mapping[tuple[str, int], Written],
@@ -243,19 +270,19 @@ def _group_partitions(
     """Where the group has an offset at a site, and where the mirror last saw one that it could not carry over."""
     at_source, at_target = offsets
     kept_waiting = {TopicPartition(*at) for at in waiting}
-    mirrored = {TopicPartition(*at) for at in state.map.partitions()} | kept_waiting
-    mirrored |= {at for at in at_source if link.selects_topic(at.topic) and at.topic != link.canary_topic}
-    for at in sorted(mirrored):
+    for at in places.of_group(at_source, at_target, kept_waiting):
         here = at_source.get(at)
-        target_topic = link.target_topic(at.topic)
+        target_topic = places.link.target_topic(at.topic)
         there = at_target.get(TopicPartition(target_topic, at.partition))
         committed = here or there
-        if committed is None and at not in kept_waiting:
-            continue
         translated, set_back = None, False
         if here is not None and at in trusted:
             stands_at = there.offset if there else None
             translated, _, set_back = carried_offset(offset_map, group, at, here.offset, stands_at, written.get(at))
+            if stands_at is not None and translated == stands_at and not set_back:
+                # In a topic that both sites write, what it has at the target counts as read: is it ahead there?
+                unread = offset_map.first_unread(*at, here.offset)
+                translated = stands_at if unread is None else min(stands_at, unread)
         yield GroupPartitionView(
             at.topic,
             at.partition,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -48,6 +49,8 @@ MOVE_COLUMNS = (
 STRANDED_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 OTHERS_SHOWN = 10
+MOVES_SHOWN = 60
+"""Of a plan that is about to be carried out: more than two screens of them nobody reads, and printing takes seconds."""
 WIDTH = 80
 """Of a terminal, for what is told in sentences."""
 NOT_FENCED = (
@@ -239,11 +242,14 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         )
     if lossy := _with_loss(plan.losses):
         print_table(to_document(lossy), LOSS_COLUMNS, "", to_stderr=to_stderr)
-    for total in plan.group_totals:
-        click.echo(group_line(total), err=to_stderr)
+    _tell_totals(plan.group_totals, to_stderr=to_stderr)
     if plan.left_groups:
         click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
-    if plan.moves:
+    if to_stderr and len(plan.moves) > MOVES_SHOWN:
+        kinds = Counter(move.kind.value for move in plan.moves)
+        told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in sorted(kinds.items()))
+        click.echo(f"moves: {told}; --dry-run shows each", err=True)
+    elif plan.moves:
         print_table(to_document(list(plan.moves)), MOVE_COLUMNS, "", to_stderr=to_stderr)
 
 
@@ -264,6 +270,17 @@ def tell_paused(snapshot: Snapshot, *, to_stderr: bool) -> None:
     if snapshot.paused_topics:
         text = f"paused, so that nothing more of them was mirrored: {', '.join(snapshot.paused_topics)}"
         click.echo(filled(text), err=to_stderr)
+
+
+def _tell_totals(totals: Sequence[GroupTotal], *, to_stderr: bool) -> None:
+    """Groups that read nothing again and skip nothing are counted where they are many."""
+    as_before = {total.group for total in totals if (total.read_again_records, total.skipped_records) == (0, 0)}
+    counted_only = as_before if to_stderr and len(totals) > MOVES_SHOWN else set()
+    for total in totals:
+        if total.group not in counted_only:
+            click.echo(group_line(total), err=to_stderr)
+    if counted_only:
+        click.echo(f"{counted(len(counted_only), 'group')}: 0 records read again, 0 records skipped", err=to_stderr)
 
 
 def _freezing(plan: OperationPlan) -> Iterable[str]:

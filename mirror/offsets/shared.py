@@ -82,15 +82,21 @@ class GroupMap:
         own = self.own.find(topic, partition)
         if back is None or plain is None or own is None:
             return plain
-        unread = [self._first_unknown(topic, partition, own, back, read_to)]
-        landed = next_landed(own, max(plain, read_to))
-        if landed is not None:
-            unread.append(landed.target)
-        brought = next_landed(back, source_offset)
-        taken = next_taken(back, max(brought.source, read_to)) if brought is not None else None
-        if taken is not None:
-            unread.append(taken.source)
-        return min(unread)
+        known = _known_unread(own, back, (plain, source_offset), read_to)
+        return min([self._first_unknown(topic, partition, own, back, read_to), *known])
+
+    def first_unread(self, topic: str, partition: int, source_offset: int) -> int | None:
+        """The first target offset whose record a group at `source_offset` is known not to have read at the source;
+        None: of none that is known.
+        """
+        if (topic, partition) in self.in_doubt or self._has_more_sites(topic):
+            return None
+        plain = self._plain(topic, partition, source_offset)
+        back = self._back(topic, partition)
+        own = self.own.find(topic, partition)
+        if back is None or plain is None or own is None:
+            return plain
+        return min(_known_unread(own, back, (plain, source_offset), 0), default=None)
 
     def _plain(self, topic: str, partition: int, source_offset: int) -> int | None:
         """By the link's own map, also where nothing but the mirrored end is known (an empty partition, offset 0)."""
@@ -161,6 +167,19 @@ class GroupMap:
             complete = min(back.position, own.end.target_next)
             first = self._unknown[topic, partition] = _skip_known(own, back, seen, left, max(complete, seen.log_start))
         return first if start <= first else _skip_known(own, back, seen, left, start)
+
+
+def _known_unread(own: PartitionMap, back: PartitionMap, stands_at: tuple[int, int], read_to: int) -> Iterable[int]:
+    """Of each link's records the first target offset at or after `read_to` that a group has not read which stands at
+    `stands_at`: at the target by the link's own map, and at the source.
+    """
+    landed = next_landed(own, max(stands_at[0], read_to))
+    if landed is not None:
+        yield landed.target
+    brought = next_landed(back, stands_at[1])
+    taken = next_taken(back, max(brought.source, read_to)) if brought is not None else None
+    if taken is not None:
+        yield taken.source
 
 
 def _skip_known(own: PartitionMap, back: PartitionMap, seen: Examined, left: Iterable[range], offset: int) -> int:

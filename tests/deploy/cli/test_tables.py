@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.cli.failover_tables import show_plan
 from deploy.cli.table_layout import NAME_CHARS, column_widths
 from deploy.cli.tables import print_table
+from failover.contact import SiteFinding
+from failover.plan import OperationPlan, plan_switchover
+from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 
 LINK: dict[str, Any] = {
     "link": "east-west",
@@ -75,3 +80,29 @@ def test_rows_too_wide_are_printed_as_fields(
 ) -> None:
     lines = [line.rstrip() for line in printed(capsys, monkeypatch, 38)]
     assert lines.count("condition     running") == 2
+
+
+def _plan(groups: int) -> OperationPlan:
+    at = GroupPartitionView("flights", 0, "flights", 40, 43, None, "")
+    odd = replace(at, target_offset=50)
+    views = [GroupView(f"group-{n}", "Empty", "Dead", 0, 0, 1, (odd if n == 7 else at,)) for n in range(groups)]
+    partition = PartitionView("flights", 0, "flights", 100, 100, 1, 1, 100, 103, 0, mirrored_target_next=102)
+    finding = SiteFinding.ALIVE
+    return plan_switchover(Snapshot("east-west", "east", "west", 9, finding, "running", "", (partition,), tuple(views)))
+
+
+def test_a_plan_of_very_many_moves_is_told_in_short_before_the_question_and_whole_in_a_dry_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """1,000 groups were 5,000 lines and five seconds, in which nothing was moved."""
+    show_plan(_plan(1_000))
+    told = capsys.readouterr().err
+    assert "group-7: 0 records read again, 7 records skipped" in told
+    assert "999 groups: 0 records read again, 0 records skipped" in told
+    assert "moves: 1 ahead, 999 translated; --dry-run shows each" in told
+    assert len(told.splitlines()) < 12
+    show_plan(_plan(1_000), to_stderr=False)
+    whole = capsys.readouterr().out
+    assert all(f"group-{n} " in whole for n in range(1_000))
+    show_plan(_plan(20))
+    assert "group-19" in capsys.readouterr().err
