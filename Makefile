@@ -115,7 +115,8 @@ bench: tools .cache/mirror-maker/3.9.1/.complete
 
 # Replicas, and whole brokers, in 10,000 simulated worlds each, fleets in 5,000 (WORLDS=500: fewer), controllers in 2,000, circles in 1,000;
 # the long tests, 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), 100 in
-# which three brokers are under faults (BROKERS_SEEDS), and 100 of fleets (FLEET_ROUNDS). Four hours and more.
+# which three brokers are under faults (BROKERS_SEEDS), and 100 of fleets (FLEET_ROUNDS); 500 switchovers and failovers under
+# trouble (MOVES). Four hours and more.
 chaos: tools
 	@FARSHORE_REPLICATION_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_CONTROLLER_SEEDS="0:1000" \
 	  FARSHORE_CLUSTER_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_FLEET_SEEDS="0:$(or $(WORLDS),5000)" \
@@ -124,6 +125,7 @@ chaos: tools
 	  tests/broker/replication/simulation/test_simulation.py tests/broker/controller/test_cluster_of_brokers.py \
 	  tests/broker/simulation/test_simulation.py \
 	  tests/mirror/simulation/test_circles.py::test_every_circle_ends_with_each_record_once_at_every_site
+	FARSHORE_SWITCHOVER_SEEDS="0:$(or $(MOVES),500)" $(PYTEST) --timeout 14400 tests/failover/test_moved_worlds.py
 	FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" FARSHORE_BROKERS_SEEDS="$(or $(BROKERS_SEEDS),100)" \
 	  FARSHORE_FLEET_ROUNDS="$(or $(FLEET_ROUNDS),100)" $(PYTEST) -m slow --timeout 7200
 

@@ -11,6 +11,7 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
+from broker.client.errors import ConnectionLost
 from broker.wire.schema import Message
 from failover.hooks import Hooks
 from failover.intent import Intent
@@ -33,22 +34,34 @@ class Died(BaseException):
 class Death:
     """Comes at the request `at` (from 1) of the victim: before it is sent, or (`answered`) when its answer is there.
 
-    `at` 0: never; then only counted.
+    `at` 0: never; then only counted. `cuts` says of each request whether its line is cut before it is sent, or else
+    before its answer comes: then the machine lives, and does not know what became of it.
     """
 
     at: int = 0
     answered: bool = False
     requests: int = 0
+    cuts: Callable[[], bool] = lambda: False
     is_dead: bool = field(default=False)
 
-    async def send(self, real: Callable[[], Awaitable[Awaitable[Any]]]) -> Awaitable[Any]:
+    async def send(self, line: Connection, real: Callable[[], Awaitable[Awaitable[Any]]]) -> Awaitable[Any]:
         self.requests += 1
+        if self.cuts():
+            line.abort(lost := ConnectionLost("the line is cut"))
+            raise lost
         is_last = self.requests == self.at
         self.is_dead |= is_last and not self.answered
         if self.is_dead:
             raise Died
         answer = await real()
-        return self._lost(answer) if is_last else answer
+        if is_last:
+            return self._lost(answer)
+        return self._cut(line, answer) if self.cuts() else answer
+
+    async def _cut(self, line: Connection, answer: Awaitable[Any]) -> Any:
+        await answer
+        line.abort(lost := ConnectionLost("the line is cut before the answer"))
+        raise lost
 
     async def _lost(self, answer: Awaitable[Any]) -> Any:
         await answer
@@ -66,18 +79,26 @@ def mortal(monkeypatch: pytest.MonkeyPatch, death: Death) -> Iterator[Death]:
     ) -> Awaitable[Any]:
         if self._client_id != VICTIM:
             return await real(self, message, version, timeout_ms=timeout_ms)
-        return await death.send(lambda: real(self, message, version, timeout_ms=timeout_ms))
+        return await death.send(self, lambda: real(self, message, version, timeout_ms=timeout_ms))
 
     with monkeypatch.context() as patched:
         patched.setattr(Connection, "send", send)
         yield death
 
 
-def is_death(error: BaseException) -> bool:
+def is_death(error: BaseException | None) -> bool:
     """Whether it comes from the machine's end, however deep."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(is_death(one) for one in error.exceptions)
-    return isinstance(error, Died) or (error.__context__ is not None and is_death(error.__context__))
+    met: set[int] = set()  # one that was raised twice is in its own context
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in met:
+            continue
+        if isinstance(one, Died):
+            return True
+        met.add(id(one))
+        waiting += [one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
+    return False
 
 
 @asynccontextmanager
@@ -102,7 +123,8 @@ async def operate(
     """As the command does it, from the look to the end."""
     intent = replace(intent, links=tuple(one.link.name for one in sites))
     moves = [await plan_link(intent, one, hooks or Hooks()) for one in sites]
-    assert [refusal for move in moves for refusal in move.plan.refusals] == []
+    refusals = [refusal for move in moves for refusal in move.plan.refusals]
+    assert not refusals, refusals
     return await begin(moves, intent, operation_id, "a victim", {})
 
 
