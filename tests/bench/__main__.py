@@ -1,4 +1,4 @@
-"""`python -m tests.bench [mirror|latency|broker|validation|state|cluster|fleet|startup|all]`: figures, with ratios."""
+"""`python -m tests.bench [PART]`, `--help` names the parts: figures, with ratios."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import cluster_bench, fleet_bench, tables
+from tests.bench import cluster_bench, fleet_bench, moving_bench, tables
 from tests.bench.broker_bench import bench_broker
 from tests.bench.cluster_bench import ClusterSetup, bench_cluster
 from tests.bench.cluster_tables import cluster_table
@@ -30,18 +30,20 @@ from tests.bench.latency_bench import bench_latency
 from tests.bench.map_bytes import bench_map_bytes
 from tests.bench.measure import GB
 from tests.bench.mirror_bench import MirrorSetup, bench_mirror
+from tests.bench.moving_tables import moving_table
 from tests.bench.planner_bench import bench_planner
 from tests.bench.state_bench import bench_state
 from tests.bench.validation_bench import bench_validation
 from tests.interop.servers import ServerFailed
 
-PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "fleet", "startup")
+PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "fleet", "failover", "startup")
 PLANNER, THROUGHPUT = "planner", "throughput"
 ONLY = (
     *cluster_bench.PARTS,
     *(each for each in fleet_bench.PARTS if each not in cluster_bench.PARTS),
     PLANNER,
     THROUGHPUT,
+    *moving_bench.KINDS,
 )
 STARTUP_RUNS = 5
 VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
@@ -53,7 +55,9 @@ VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 @click.option("--rounds", default=3, show_default=True, help="Runs of each measurement; the median is shown.")
 @click.option("--batch-bytes", default=1_000_000, show_default=True, help="Largest source batch before compression.")
 @click.option("--seconds", default=30, show_default=True, help="Length of the latency run.")
-@click.option("--only", type=click.Choice(ONLY), multiple=True, help="Of `cluster` or `fleet`: this; may be repeated.")
+@click.option(
+    "--only", type=click.Choice(ONLY), multiple=True, help="Of `cluster`, `fleet`, `failover`: this; may be repeated."
+)
 @click.option(
     "--kills", default=10, show_default=True, help="Of `cluster`: leaders killed in each; of `fleet`: workers."
 )
@@ -109,6 +113,9 @@ def main(
             fleet = FleetSetup(directory / "fleet", kills, topics, units, chosen_parts(only))
             throughput = MirrorSetup(directory / "throughput", source, target, payload_bytes, batch_bytes, rounds)
             _fleet(console, fleet, throughput, only, say)
+        if "failover" in wanted:
+            kinds = tuple(kind for kind in moving_bench.KINDS if not only or kind in only)
+            console.print(moving_table(moving_bench.bench_moving(directory / "moving", rounds, kinds, say)))
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))
     except ServerFailed as failed:
