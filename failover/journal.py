@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -98,12 +98,15 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class OperationLog:
-    """One operation's entries, in order, checked against the chain; `damage` says what does not fit behind them."""
+    """One operation's entries, in order, checked against the chain; `damage` says what does not fit behind them.
+    `keys`: of all the records that speak of it.
+    """
 
     operation_id: str
     entries: tuple[JournalEntry, ...]
     lease: Lease | None = None
     damage: str = ""
+    keys: tuple[bytes, ...] = ()
 
     @property
     def is_ended(self) -> bool:
@@ -126,8 +129,10 @@ class OperationLog:
 def read_operations(records: Iterable[tuple[bytes | None, bytes | None]]) -> dict[str, OperationLog]:
     """What the topic's records say, by operation id, in the order in which the operations began.
 
-    Damage to one operation is that one's; records that are nobody's entry are passed over.
+    Damage to one operation is that one's; records that are nobody's entry are passed over. One of which every
+    record was taken back is not there any more.
     """
+    keys: dict[str, dict[bytes, None]] = {}
     parts: dict[str, dict[tuple[int, int], dict[int, bytes]]] = {}
     leases: dict[str, Lease] = {}
     for key, value in records:
@@ -136,13 +141,18 @@ def read_operations(records: Iterable[tuple[bytes | None, bytes | None]]) -> dic
                 lease = _lease(value)
                 if lease is not None:
                     leases[operation_id] = lease
+                    keys.setdefault(operation_id, {})[key or b""] = None
             case [str(operation_id), int(sequence), int(part), int(count)]:
                 found = parts.setdefault(operation_id, {}).setdefault((sequence, count), {})
                 found.pop(part, None)
+                keys.setdefault(operation_id, {}).pop(key or b"", None)
                 if value is not None:
                     found[part] = value
+                    keys[operation_id][key or b""] = None
     return {
-        operation_id: _operation(operation_id, found, leases.get(operation_id)) for operation_id, found in parts.items()
+        operation_id: replace(_operation(operation_id, found, leases.get(operation_id)), keys=tuple(keys[operation_id]))
+        for operation_id, found in parts.items()
+        if any(found.values())
     }
 
 

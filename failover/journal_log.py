@@ -8,7 +8,7 @@ operation between the same sites begins beside it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -126,7 +126,14 @@ class OperationJournal:
             await self._append(lease.record(self.operation_id))
             self._heard_at_s = asked_at_s
 
-    async def _append(self, record: tuple[bytes, bytes]) -> None:
+    async def forget(self, logs: Iterable[OperationLog]) -> None:
+        """Take back all that stands of other operations, of each at once. Raises OperationTakenUp, ClientError."""
+        async with self._lock:
+            for log in logs:
+                if log.keys:
+                    await to_its_end(self._append(*((key, None) for key in log.keys)))
+
+    async def _append(self, *records: tuple[bytes, bytes | None]) -> None:
         """The same batch again where it is not known to be there: by its sequence it is there once. After an end that
         leaves it unknown nothing more is written: under its sequence another batch could pass for this one.
         """
@@ -134,7 +141,7 @@ class OperationJournal:
             raise self._lost
         self._lost = JournalUnanswered(self.operation_id, self._target.site.name)
         batch = encode_batch(
-            [Record(0, self._target.clock.now_ms(), *record)],
+            [Record(at, self._target.clock.now_ms(), *record) for at, record in enumerate(records)],
             compression=Compression.GZIP,
             producer_id=self._writer.producer_id,
             producer_epoch=self._writer.producer_epoch,
@@ -148,7 +155,7 @@ class OperationJournal:
                 raise self._lost from error
             raise
         self._lost = None
-        self._batch_sequence += 1
+        self._batch_sequence += len(records)
 
     async def _send(self, batch: Buffer) -> None:
         clock = self._target.clock

@@ -41,6 +41,8 @@ LEASE_S: Final = 15.0
 """And stops where that could not be said for so long."""
 UNHEARD_S: Final = 20.0
 """Nobody takes an operation up of whose machine was heard since."""
+OPERATIONS_KEPT: Final = 20
+"""Of each link, the newest; of 1,000 groups one takes a few MB, which every command reads."""
 JOURNAL_REPLICATION_FACTOR: Final = 3
 """Of its topic, where the target has as many brokers."""
 

@@ -174,6 +174,28 @@ def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str]
         raise OperationUnderWay(f"{told_standing(standing, now_ms)}; nothing was changed", hint=way_on(standing))
 
 
+def to_forget(operations: Mapping[str, OperationLog], sites: tuple[str, str], kept: int) -> list[OperationLog]:
+    """Those from the first of these sites to the second that nobody needs any more: they have ended, and each of their
+    links has `kept` newer ones, and was fenced by one of those. What is damaged stays, for a person to see.
+    """
+    newer: dict[str, int] = {}
+    fenced: set[str] = set()
+    found = []
+    for log in reversed(list(operations.values())):
+        standing = standing_of(log, 0)
+        if (standing.source, standing.target) != sites:
+            continue
+        links = standing.links
+        is_over = log.is_ended and not log.damage
+        was_fenced = is_behind_fence(log)
+        if is_over and all(newer.get(link, 0) >= kept and (link in fenced or not was_fenced) for link in links):
+            found.append(log)
+        for link in links:
+            newer[link] = newer.get(link, 0) + 1
+        fenced.update(links if was_fenced else ())
+    return found
+
+
 def told_standing(standing: OperationStanding, now_ms: int) -> str:
     """Who, when and where, in a sentence."""
     heard_s = max(0.0, (now_ms - standing.heard_at_ms) / 1000)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from broker.base.documents import to_document
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
@@ -19,7 +21,7 @@ from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal, claim, load_operations
-from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, UNHEARD_S
+from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.link_run import LinkMove
 from failover.operation import Opening, OperationResult, carry_out
 from failover.planning import plan_link
@@ -34,6 +36,7 @@ from failover.standing import (
     refuse_second,
     role_before,
     standing_of,
+    to_forget,
     told_standing,
     way_on,
 )
@@ -49,8 +52,13 @@ async def begin(
     Raises OperationUnderWay where another one between these sites has not ended, and what `carry_out` raises.
     """
     sites = moves[0].sites
-    check = partial(refuse_second, sites=(intent.source, intent.target), now_ms=sites.now_ms())
-    writer, _ = await claim(sites.target, (intent.source, intent.target), check)
+    between = (intent.source, intent.target)
+
+    def check(operations: Mapping[str, OperationLog]) -> list[OperationLog]:
+        refuse_second(operations, between, sites.now_ms())
+        return to_forget(operations, between, OPERATIONS_KEPT)
+
+    writer, forgotten = await claim(sites.target, between, check)
     journal = OperationJournal(sites.target, operation_id, who, writer)
     role = joined([move.plan.freezing for move in moves]).source
     detail = {
@@ -60,7 +68,10 @@ async def begin(
         **extra,
         "plans": [to_document(move.plan) for move in moves],
     }
-    return await carry_out(moves, journal, Opening(Event.PLANNED, detail), intent.drain_timeout_s)
+    results = await carry_out(moves, journal, Opening(Event.PLANNED, detail), intent.drain_timeout_s)
+    with suppress(FarshoreError):  # all is done, and the next one forgets them
+        await journal.forget(forgotten)
+    return results
 
 
 async def find_operation(target: Cluster, operation_id: str) -> OperationLog | None:

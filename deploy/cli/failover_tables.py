@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import click
 
 from broker.base.documents import iso_time, to_document
 from broker.base.durations import human_seconds
+from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -19,7 +19,7 @@ from failover.contact import SiteFinding
 from failover.errors import GateRefused, leave_options
 from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.operation import OperationResult
-from failover.plan import GateRefusal, GroupTotal, MoveKind, OperationPlan, RefusalReason
+from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason
 from failover.snapshot import Snapshot
 from failover.steps import Operation
 from failover.verification import DifferenceKind
@@ -49,8 +49,6 @@ MOVE_COLUMNS = (
 STRANDED_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 OTHERS_SHOWN = 10
-MOVES_SHOWN = 60
-"""Of a plan that is about to be carried out: more than two screens of them nobody reads, and printing takes seconds."""
 WIDTH = 80
 """Of a terminal, for what is told in sentences."""
 NOT_FENCED = (
@@ -242,13 +240,11 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         )
     if lossy := _with_loss(plan.losses):
         print_table(to_document(lossy), LOSS_COLUMNS, "", to_stderr=to_stderr)
-    _tell_totals(plan.group_totals, to_stderr=to_stderr)
+    tell_totals(plan.group_totals, to_stderr=to_stderr)
     if plan.left_groups:
         click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
     if to_stderr and len(plan.moves) > MOVES_SHOWN:
-        kinds = Counter(move.kind.value for move in plan.moves)
-        told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in sorted(kinds.items()))
-        click.echo(f"moves: {told}; --dry-run shows each", err=True)
+        click.echo(moves_line(plan.moves), err=True)
     elif plan.moves:
         print_table(to_document(list(plan.moves)), MOVE_COLUMNS, "", to_stderr=to_stderr)
 
@@ -270,17 +266,6 @@ def tell_paused(snapshot: Snapshot, *, to_stderr: bool) -> None:
     if snapshot.paused_topics:
         text = f"paused, so that nothing more of them was mirrored: {', '.join(snapshot.paused_topics)}"
         click.echo(filled(text), err=to_stderr)
-
-
-def _tell_totals(totals: Sequence[GroupTotal], *, to_stderr: bool) -> None:
-    """Groups that read nothing again and skip nothing are counted where they are many."""
-    as_before = {total.group for total in totals if (total.read_again_records, total.skipped_records) == (0, 0)}
-    counted_only = as_before if to_stderr and len(totals) > MOVES_SHOWN else set()
-    for total in totals:
-        if total.group not in counted_only:
-            click.echo(group_line(total), err=to_stderr)
-    if counted_only:
-        click.echo(f"{counted(len(counted_only), 'group')}: 0 records read again, 0 records skipped", err=to_stderr)
 
 
 def _freezing(plan: OperationPlan) -> Iterable[str]:
@@ -315,15 +300,6 @@ def stranded_line(result: OperationResult) -> str:
 def summary(result: OperationResult) -> str:
     """The end in one line."""
     return stranded_line(result) if result.stranded else headline(result.loss, result.source)
-
-
-def group_line(total: GroupTotal) -> str:
-    again, skipped = _count(total.read_again_records), _count(total.skipped_records)
-    return f"{total.group}: {again} read again, {skipped} skipped"
-
-
-def _count(records: int | None) -> str:
-    return "an unknown number of records" if records is None else counted(records, "record")
 
 
 def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:

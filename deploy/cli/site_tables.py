@@ -15,7 +15,6 @@ from deploy.cli.failover_tables import (
     OTHERS_SHOWN,
     WIDTH,
     filled,
-    group_line,
     headline,
     reason_of,
     show_result,
@@ -25,6 +24,7 @@ from deploy.cli.failover_tables import (
     tell_paused,
     tell_source,
 )
+from deploy.cli.group_lines import group_line
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit

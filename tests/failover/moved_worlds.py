@@ -178,7 +178,7 @@ class MovedWorld:
 
     async def move(self, verb: Operation, monkeypatch: pytest.MonkeyPatch, *, is_dead: bool = False) -> None:
         """Until the command, or who took it up, ended with 0: then applications go on at the other site."""
-        readers = sorted(group for group, read in self.read.items() if read)
+        readers = sorted(group for group, read in (self.known if is_dead else self.read).items() if read)
         chosen = tuple(sorted(self.rng.sample(readers, self.rng.randint(1, len(readers)))))
         link = self.active.link
         intent = Intent(

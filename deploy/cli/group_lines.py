@@ -1,0 +1,41 @@
+"""What is said of groups that are to be moved, in lines: a few of them each by itself, many in short."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import click
+
+from deploy.cli.tables import counted
+from failover.plan import GroupMove, GroupTotal
+
+MOVES_SHOWN = 60
+"""Of a plan that is about to be carried out: nobody reads more than two screens of them, and printing takes seconds."""
+
+
+def tell_totals(totals: Sequence[GroupTotal], *, to_stderr: bool) -> None:
+    """Before a question, groups that read nothing again and skip nothing are only counted where they are many."""
+    is_short = to_stderr and len(totals) > MOVES_SHOWN
+    told = [one for one in totals if not is_short or (one.read_again_records, one.skipped_records) != (0, 0)]
+    for total in told:
+        click.echo(group_line(total), err=to_stderr)
+    if len(told) < len(totals):
+        others = counted(len(totals) - len(told), "group")
+        click.echo(f"{others}: 0 records read again, 0 records skipped", err=to_stderr)
+
+
+def moves_line(moves: Iterable[GroupMove]) -> str:
+    """How many there are of each kind."""
+    kinds = sorted(Counter(move.kind.value.replace("_", " ") for move in moves).items())
+    return f"moves: {', '.join(f'{count:,} {kind}' for kind, count in kinds)}; --dry-run shows each"
+
+
+def group_line(total: GroupTotal) -> str:
+    """What one group reads again, and skips."""
+    again, skipped = _count(total.read_again_records), _count(total.skipped_records)
+    return f"{total.group}: {again} read again, {skipped} skipped"
+
+
+def _count(records: int | None) -> str:
+    return "an unknown number of records" if records is None else counted(records, "record")
