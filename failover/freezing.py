@@ -139,6 +139,10 @@ class Freeze:
         self._operation_id = operation_id
         self._begun = False
 
+    @property
+    def is_begun(self) -> bool:
+        return self._begun
+
     def take_up(self) -> None:
         """What another process of this operation began is this one's to undo."""
         self._begun = True
@@ -170,8 +174,8 @@ class Freeze:
 
     async def _undo(self, because: BaseException) -> None:
         site = self._link.source.name
+        before = self._plan.before or self._plan.source
         try:
-            before = self._plan.before or self._plan.source
             if self._source is not None and before is not None:
                 now = await site_standing(self._source)
                 if now is not None and (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id):
@@ -180,11 +184,16 @@ class Freeze:
             if self._plan.hooks.thaw:
                 await self._run_hook("thaw_hook", self._plan.hooks.thaw)
         except (ClientError, GateRefused) as error:
-            said = str(because) or type(because).__name__
-            raise StillFrozen(
-                f"{said}; writes at {site} may be frozen still: {error}",
-                hint=f"`farshore site role`, then `farshore site thaw --site {site}`, or what the thaw_hook does",
-            ) from because
+            raise self._still_frozen(because, str(error)) from because
+        if self._source is None and before is not None:
+            raise self._still_frozen(because, f"{site} does not answer") from because
+
+    def _still_frozen(self, because: BaseException, why: str) -> StillFrozen:
+        site, said = self._link.source.name, str(because) or type(because).__name__
+        return StillFrozen(
+            f"{said}; writes at {site} may be frozen still: {why}",
+            hint=f"`farshore site role`, then `farshore site thaw --site {site}`, or what the thaw_hook does",
+        )
 
     async def hand_over(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
         """The source becomes standby, then the target active -> the source's standing, None where it was not told. As

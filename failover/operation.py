@@ -74,12 +74,13 @@ class OperationResult:
 @dataclass(frozen=True, slots=True)
 class Opening:
     """The first entry of a run: what was planned, or who takes it up. `given_up`: links that it goes on without, and
-    why.
+    why. `is_freeze_begun`: by an earlier run, so that it is this one's to undo.
     """
 
     event: Event
     detail: Mapping[str, Any]
     given_up: Mapping[str, str] = field(default_factory=dict)
+    is_freeze_begun: bool = False
 
 
 async def mark_interrupted(snapshot: Snapshot, target: Cluster) -> Snapshot:
@@ -106,7 +107,7 @@ async def carry_out(
     StillFrozen where all but the freeze is as it was, then CutShort. OperationTakenUp and JournalUnanswered: another
     machine may carry it on.
     """
-    run = _Run(moves, journal, drain_timeout_s)
+    run = _Run(moves, journal, opening, drain_timeout_s)
     planned = {step for move in moves for step in move.plan.steps}
     try:
         async with journal.kept():
@@ -121,7 +122,9 @@ async def carry_out(
 class _Run:
     """One process's part in an operation."""
 
-    def __init__(self, moves: Sequence[LinkMove], journal: OperationJournal, drain_timeout_s: float) -> None:
+    def __init__(
+        self, moves: Sequence[LinkMove], journal: OperationJournal, opening: Opening, drain_timeout_s: float
+    ) -> None:
         self._links = [LinkRun(move, journal.operation_id, drain_timeout_s) for move in moves]
         self._journal = journal
         self._operation = moves[0].plan.operation
@@ -130,6 +133,8 @@ class _Run:
         sites = next((move.sites for move in moves if move.sites.source is not None), moves[0].sites)
         self._named = replace(sites.link, name=",".join(move.sites.link.name for move in moves))
         self._freeze = Freeze(self._freezing, self._named, (sites.source, sites.target), journal.operation_id)
+        if opening.is_freeze_begun:
+            self._freeze.take_up()
         self._source_role: SiteStanding | None = None
         self._hook_error = ""
 

@@ -102,7 +102,7 @@ async def resume(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: s
     moves = [move for move in moves if move.sites.link.name not in refused]
     writer, log = await claim(target, (intent.source, intent.target), partial(_still, log))
     journal = OperationJournal(target, log.operation_id, who, writer, log)
-    opening = Opening(Event.TAKEN_UP, {"who": who}, refused)
+    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, OperationStep.FREEZE in _begun(log))
     return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves))
 
 
@@ -125,6 +125,10 @@ def _done(log: OperationLog, moves: Sequence[LinkMove]) -> list[OperationStep]:
     if all(_is_promoted(move, log.operation_id) for move in moves):
         skipped |= {OperationStep.BEFORE_HOOK, OperationStep.FREEZE, OperationStep.DRAIN}
     return [step for step in OperationStep if step in skipped]
+
+
+def _begun(log: OperationLog) -> set[str]:
+    return {str(entry.detail["step"]) for entry in log.entries if entry.event == Event.STARTED}
 
 
 async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
@@ -195,13 +199,10 @@ class AbortKind(StrEnum):
     GROUPS_MOVED = "groups_moved"
     """They, or some of them, were set at the target, and stay there."""
     SOURCE_REFUSES_WRITES = "source_refuses_writes"
+    SOURCE_TAKES_WRITES = "source_takes_writes"
+    """Behind the fence: what comes is carried nowhere."""
     SOURCE_UNKNOWN = "source_unknown"
-    """It does not answer: whether it still refuses writes is not known."""
-
-
-STAYS = frozenset(
-    {AbortKind.LINK_PROMOTED, AbortKind.GROUPS_MOVED, AbortKind.SOURCE_REFUSES_WRITES, AbortKind.SOURCE_UNKNOWN}
-)
+    """Whether it still refuses writes is not known: it does not answer, or only the hooks know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ async def _findings(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFin
         else:
             found.append(AbortFinding(AbortKind.LINK_RUNS, name, stays=False))
     is_promoted = any(finding.stays for finding in found)
-    begun = {entry.detail["step"] for entry in log.entries if entry.event == Event.STARTED}
+    begun = _begun(log)
     if OperationStep.MOVE_GROUPS in begun:
         found.append(
             _stays(
@@ -256,6 +257,8 @@ async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -
     role = roles.source
     if role is not None and not role.takes_writes and (is_promoted or role.reason != operation_id):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
+    if is_promoted:
+        return _stays(AbortKind.SOURCE_UNKNOWN if role is None else AbortKind.SOURCE_TAKES_WRITES, name, "")
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
 
 

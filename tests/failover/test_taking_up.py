@@ -150,7 +150,9 @@ async def test_killed_in_each_step_and_taken_up_elsewhere_it_ends_the_same(
         assert (events.count(Event.TAKEN_UP), events[-1]) == (1, Event.FINISHED)
 
 
-async def die_in(stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str, intent: Intent = SWITCHOVER) -> None:
+async def die_in(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str, intent: Intent = SWITCHOVER, hooks: Hooks | None = None
+) -> None:
     """The machine dies when it has said that it begins the step."""
     death = Death()
     real = OperationJournal.record
@@ -163,7 +165,7 @@ async def die_in(stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str, inten
 
     with mortal(monkeypatch, death), monkeypatch.context() as patched:
         patched.setattr(OperationJournal, "record", record)
-        await until_death(intent, stage, ID)
+        await until_death(intent, stage, ID, hooks)
     assert death.is_dead
 
 
