@@ -148,7 +148,9 @@ class LinkRun:
         if not self.plan.freezing.is_enforced:
             left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, left_s))
-        self.stranded = await patiently(partial(stranded_ranges, self.sites.link, source, self.snapshot))
+        self.stranded = await patiently(
+            partial(stranded_ranges, self.sites.link, source, self.sites.target, self.snapshot)
+        )
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:

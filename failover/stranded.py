@@ -13,17 +13,16 @@ from broker.client.offsets import log_end_offsets
 from broker.client.topics import list_topics
 from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from failover.counting import count_records
 from failover.limits import COUNT_MS
 from failover.snapshot import Snapshot
-from mirror.api import Link
+from mirror.api import CarriedCounter, Link, MirrorError
 
 
 @dataclass(frozen=True, slots=True)
 class StrandedRange:
     """Offsets [first_offset, end_offset) of the source, and the committed records in them, counted by reading.
 
-    None: they could not be counted, or a transaction is open there.
+    None: they could not be counted, or a transaction is open there, or nobody can say where some of them came from.
     """
 
     topic: str
@@ -33,17 +32,15 @@ class StrandedRange:
     records: int | None
 
 
-async def stranded_ranges(link: Link, source: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
+async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
     """What the source has beyond what was mirrored at the fence, in partitions that were born since, too.
 
-    Of those that the target's own producers write, too, nothing is said: what comes there may come from the target.
-    Raises ClientError.
+    Records that came from the target, by a link back say, do not count: it has them. Raises ClientError.
     """
     mirrored = {
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
     }
-    shared = {TopicPartition(view.topic, view.partition) for view in fenced.partitions if view.has_local_writers}
-    wanted = {where for where in await _mirrored_partitions(link, source) if where not in shared}
+    wanted = await _mirrored_partitions(link, source)
     ends = await log_end_offsets(source, wanted)
     stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
     grown = [
@@ -51,11 +48,13 @@ async def stranded_ranges(link: Link, source: Cluster, fenced: Snapshot) -> tupl
         for where, end in sorted(ends.items())
         if end > mirrored.get(where, 0)
     ]
-    counted = await _counted(source, grown, stable)
+    if not grown:
+        return ()
+    counted = await _counted(await _counter(link, source, target), grown, stable)
     return tuple(stranded for stranded in counted if stranded.records != 0)
 
 
-async def _mirrored_partitions(link: Link, source: Cluster) -> Iterable[TopicPartition]:
+async def _mirrored_partitions(link: Link, source: Cluster) -> list[TopicPartition]:
     return [
         TopicPartition(name, partition.partition)
         for name, topic in (await list_topics(source)).items()
@@ -64,16 +63,24 @@ async def _mirrored_partitions(link: Link, source: Cluster) -> Iterable[TopicPar
     ]
 
 
+async def _counter(link: Link, source: Cluster, target: Cluster) -> CarriedCounter | None:
+    """None where a registry is lost: then nobody can say whose records they are."""
+    try:
+        return await CarriedCounter.look(link, source, target)
+    except MirrorError:
+        return None
+
+
 async def _counted(
-    source: Cluster, grown: Iterable[StrandedRange], stable: Mapping[TopicPartition, int]
+    counter: CarriedCounter | None, grown: Iterable[StrandedRange], stable: Mapping[TopicPartition, int]
 ) -> list[StrandedRange]:
     """Markers are no records; what is in an open transaction may become some."""
     counted = []
     for stranded in grown:
         where, records = TopicPartition(stranded.topic, stranded.partition), None
-        if stable.get(where, 0) >= stranded.end_offset:
-            with suppress(ClientError, WireError, TimeoutError):
+        if counter is not None and stable.get(where, 0) >= stranded.end_offset:
+            with suppress(ClientError, MirrorError, WireError, TimeoutError):
                 async with asyncio.timeout(COUNT_MS / 1000):
-                    records = await count_records(source, where, stranded.first_offset, stranded.end_offset)
+                    records = await counter.count(where, stranded.first_offset, stranded.end_offset)
         counted.append(replace(stranded, records=records))
     return counted

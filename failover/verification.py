@@ -102,7 +102,7 @@ async def verify_ends(
     """Each partition's last record that was mirrored is the same at both sites.
 
     Where the target has writers of its own, its last record may be theirs: there only the offsets are compared. What
-    came to other partitions after the fence is for `stranded_ranges`. Raises ClientError, WireError for a partition
+    came to the source after the fence is for `stranded_ranges`. Raises ClientError, WireError for a partition
     that cannot be read.
     """
     at_fence = {(view.topic, view.partition): view for view in fenced.partitions}
@@ -110,8 +110,7 @@ async def verify_ends(
     for view in after.partitions:
         fence_view = at_fence.get((view.topic, view.partition))
         mirrored = fence_view.mirrored_source_next if fence_view else None
-        is_other = view.source_end != mirrored if view.has_local_writers else (view.source_end or 0) < (mirrored or 0)
-        if is_other and view.source_end:
+        if view.source_end and view.source_end < (mirrored or 0):
             differences.append(
                 VerificationDifference(
                     DifferenceKind.LEFT_BEHIND, view.topic, view.partition, view.source_end, mirrored

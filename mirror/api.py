@@ -17,11 +17,12 @@ from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.origins import complete_link
 from mirror.worker.registry import registered_at
-from mirror.worker.stranding import StrandedTail, TailReader, records_in
+from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, records_in
 
 __all__ = [
     "CHAOS_PREFIX",
     "STATUS_LIMITS",
+    "CarriedCounter",
     "Checkpoint",
     "GapStatus",
     "GroupMap",

@@ -243,3 +243,36 @@ class TailReader:
 def records_in(tail: StrandedTail, batch: memoryview) -> list[Record]:
     """Those of the batch that belong to the tail."""
     return [record for record in decode_records(batch) if tail.first_offset <= record.offset < tail.end_offset]
+
+
+class CarriedCounter:
+    """Counts what of the source's log the link would carry, by the registries at both sites. Raises as `look`."""
+
+    def __init__(self, passage: Passage, source: Cluster) -> None:
+        self._passage = passage
+        self._source = source
+
+    @classmethod
+    async def look(cls, link: Link, source: Cluster, target: Cluster) -> CarriedCounter:
+        """Raises ClientError, StateDamaged."""
+        passage = Passage(link, source, target)
+        await passage.look(target, (await read_entries(link, target)).left_to())
+        return cls(passage, source)
+
+    async def count(self, where: TopicPartition, start: int, end: int) -> int | None:
+        """Committed records in [start, end) that the link would bring to its target; None where nobody can say from
+        where some of them came. Raises ClientError, StateDamaged, CorruptBatch.
+        """
+        judge, records = self._passage.judge(where), 0
+        async for header, batch in read_batches(self._source, where, start, end, IsolationLevel.READ_COMMITTED):
+            await self._passage.learn(where, batch)
+            verdict = judge(header).verdict
+            if verdict is Verdict.UNCLEAR:
+                return None
+            if verdict is Verdict.LEAVE_OUT:
+                continue
+            if start <= header.base_offset and header.next_offset <= end:
+                records += header.record_count
+            else:
+                records += sum(start <= record.offset < end for record in decode_records(batch))
+        return records
