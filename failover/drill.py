@@ -95,10 +95,11 @@ def judge_drill(
     syncs: GroupSyncs,
     audit: AuditNote,
     now_ms: int,
+    trouble: str = "",
 ) -> LinkDrill:
-    """`blind`: both sites as they would be seen with the source dead, None where the target does not answer.
+    """`blind`: both sites as they would be seen with the source dead, None where the target does not tell.
 
-    `live`: as they are, None where the source does not tell.
+    `live`: as they are, None where the source does not tell. `trouble`: what the look that is missing failed with.
     """
     plan = None if blind is None else plan_failover(blind, allow_data_loss=True, even_if_source_answers=False)
     groups = () if plan is None else tuple(_groups(plan, syncs, now_ms))
@@ -107,6 +108,7 @@ def judge_drill(
     ends_age_ms = None if last is None else now_ms - last.at_ms
     findings = [
         *(DrillFinding(f.kind.value, _where(f.topic, f.partition), f.detail, f.next_step) for f in status.findings),
+        *_of_looks(status, blind, live, trouble),
         *(() if plan is None else _of_plan(plan)),
         *_of_ends(status, blind, ends_age_ms),
         *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
@@ -139,6 +141,19 @@ def _where(topic: str | None, partition: int | None) -> str:
     if topic is None:
         return ""
     return topic if partition is None else f"{topic}-{partition}"
+
+
+def _of_looks(
+    status: LinkStatus, blind: Snapshot | None, live: Snapshot | None, trouble: str
+) -> Iterable[DrillFinding]:
+    """What nobody looked at is not known to be ready, unless the site is lost, which is found already."""
+    because = f": {trouble}" if trouble else ""
+    if blind is None and status.target_answers:
+        text = f"{status.target} could not be looked at, so nothing of a failover is known"
+        yield DrillFinding("not_looked_at", status.link, text + because)
+    elif blind is not None and live is None and status.source_answers:
+        text = f"{status.source} could not be looked at, so what only it knows is not told"
+        yield DrillFinding("not_looked_at", status.link, text + because)
 
 
 def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:

@@ -16,25 +16,27 @@ from mirror.api import STATUS_LIMITS, GroupSyncs, HeartbeatWatch, Link, link_sta
 
 
 async def drill_link(link: Link, heartbeats: HeartbeatWatch, audit: AuditNote, now_ms: Callable[[], int]) -> LinkDrill:
-    """Look at the link as it is, and as it would be seen if its source were dead. A lost site is a finding."""
-    status, (blind, live, syncs) = await both(link_status(link, heartbeats), _looks(link, now_ms))
-    return judge_drill(status, blind, live, syncs, audit, now_ms())
+    """Look at the link as it is, and as it would be seen if its source were dead. A lost site is a finding, and so is
+    what could not be looked at.
+    """
+    status, (blind, live, syncs, trouble) = await both(link_status(link, heartbeats), _looks(link, now_ms))
+    return judge_drill(status, blind, live, syncs, audit, now_ms(), trouble)
 
 
-async def _looks(link: Link, now_ms: Callable[[], int]) -> tuple[Snapshot | None, Snapshot | None, GroupSyncs]:
-    """With the source dead, and as it is; None where a site does not tell: the link's status says why."""
+async def _looks(link: Link, now_ms: Callable[[], int]) -> tuple[Snapshot | None, Snapshot | None, GroupSyncs, str]:
+    """With the source dead, and as it is; None where a site does not tell, and then why."""
     async with AsyncExitStack() as stack:
         try:
             target = await stack.enter_async_context(_cluster(link, at_source=False))
             blind = await observe(link, None, target, (), now_ms())
             syncs = (await read_entries(link, target)).groups
-        except FarshoreError:
-            return None, None, GroupSyncs()
+        except FarshoreError as error:
+            return None, None, GroupSyncs(), str(error)
         try:
             source = await stack.enter_async_context(_cluster(link, at_source=True))
-            return blind, await observe(link, source, target, (), now_ms()), syncs
-        except FarshoreError:
-            return blind, None, syncs
+            return blind, await observe(link, source, target, (), now_ms()), syncs, ""
+        except FarshoreError as error:
+            return blind, None, syncs, str(error)
 
 
 def _cluster(link: Link, *, at_source: bool) -> Cluster:

@@ -70,7 +70,8 @@ async def observe(
     observation = Observation() if whole else await _kept(link, target)
     partitions = await _partitions(link, state, observation, logs, at_target, target, whole=whole)
     clusters = (group_source, target)
-    seen_groups = await _groups(link, state, partitions, clusters, wanted, (seen_source, seen_target), of_source)
+    seen = seen_source, seen_target
+    seen_groups = await _groups(link, state, partitions, clusters, wanted, listed[0], seen, of_source)
     finding = SiteFinding.PARTLY_THERE if of_source.missed else SiteFinding.ALIVE if source else SiteFinding.DEAD
     entries = state.entries
     return Snapshot(
@@ -180,10 +181,13 @@ async def _groups(
     views: tuple[PartitionView, ...],
     sites: tuple[Cluster | None, Cluster],
     names: Iterable[str],
+    listed: Container[str],
     seen: tuple[GroupsSeen, GroupsSeen],
     asking: Asking,
 ) -> tuple[GroupView, ...]:
-    """Every selected group with a committed offset in a mirrored topic, at either site."""
+    """Every selected group with a committed offset in a mirrored topic, at either site, and those that read there at
+    the source, or of which it does not tell that: `listed` are all that it has.
+    """
     (source, target), (at_source, at_target) = sites, seen
     trusted = {(view.topic, view.partition) for view in views if view.trusted}
     # Without a source there is nothing to translate: its offsets cannot be asked for.
@@ -204,7 +208,8 @@ async def _groups(
         offsets = at_source.offsets.get(name, {}), at_target.offsets.get(name, {})
         partitions = tuple(_group_partitions(name, places, trusted, offset_map, written, offsets, waiting))
         here, there = at_source.described.get(name), at_target.described.get(name)
-        if not partitions and not _reads(link, here):
+        is_untold = isinstance(here, KafkaError) and name in listed and not asking.in_part
+        if not partitions and not is_untold and not _reads(link, here):
             continue
         groups.append(
             GroupView(

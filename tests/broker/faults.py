@@ -53,6 +53,8 @@ class Faults:
     partitions: dict[tuple[ApiKey, TopicPartition], ErrorCode] = field(default_factory=dict)
     topics: dict[tuple[ApiKey, str], ErrorCode] = field(default_factory=dict)
     """For Metadata, CreateTopics, DeleteTopics (from version 6) and DescribeConfigs."""
+    groups: dict[tuple[ApiKey, str], ErrorCode] = field(default_factory=dict)
+    """For DescribeGroups and OffsetFetch (from version 8)."""
     transactional_ids: dict[str, ErrorCode] = field(default_factory=dict)
     """For InitProducerId."""
     empty: set[TopicPartition] = field(default_factory=set)
@@ -71,8 +73,10 @@ class Faults:
         self.partitions |= {(api, where): code for api in apis or PARTITION_APIS}
 
     def heal(self) -> None:
-        for kept in (self.leaderless, self.short_isr, self.partitions, self.topics, self.transactional_ids, self.empty):
+        for kept in (self.leaderless, self.short_isr, self.partitions, self.topics, self.groups):
             kept.clear()
+        for more in (self.transactional_ids, self.empty):
+            more.clear()
 
     def code(self, api: ApiKey, topic: str, partition: int) -> ErrorCode | None:
         where = TopicPartition(topic, partition)
@@ -257,6 +261,20 @@ def _configs_after(faults: Faults, response: Any, _refused: Refused) -> Any:
     return response
 
 
+def _describe_after(faults: Faults, response: Any, _refused: Refused) -> Any:
+    for group in response.groups:
+        if (code := faults.groups.get((ApiKey.DESCRIBE_GROUPS, group.group_id))) is not None:
+            group.error_code, group.members = int(code), []
+    return response
+
+
+def _committed_after(faults: Faults, response: Any, _refused: Refused) -> Any:
+    for group in response.groups:
+        if (code := faults.groups.get((ApiKey.OFFSET_FETCH, group.group_id))) is not None:
+            group.error_code, group.topics = int(code), []
+    return response
+
+
 def _nothing(_faults: Faults, _request: Any) -> Refused:
     return []
 
@@ -279,6 +297,8 @@ _AROUND: Mapping[ApiKey, tuple[Callable[[Faults, Any], Any], Callable[[Faults, A
     ApiKey.CREATE_TOPICS: (_create_before, _create_after),
     ApiKey.DELETE_TOPICS: (_delete_before, _delete_after),
     ApiKey.DESCRIBE_CONFIGS: (_nothing, _configs_after),
+    ApiKey.DESCRIBE_GROUPS: (_nothing, _describe_after),
+    ApiKey.OFFSET_FETCH: (_nothing, _committed_after),
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer
 
+from broker.broker import Broker
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import read_records
@@ -25,7 +26,7 @@ from failover.plan import OperationPlan
 from failover.sites import Sites
 from mirror.link import Link
 from mirror.offsets.state import load_link_state
-from tests.broker.running import running_broker
+from tests.broker.running import running_server
 from tests.mirror.harness import (
     eventually,
     link_between,
@@ -55,6 +56,8 @@ class Stage:
     source: Cluster
     target: Cluster
     operations: int = field(default=0)
+    brokers: tuple[Broker, ...] = ()
+    """Of the source and of the target."""
 
     @property
     def sites(self) -> Sites:
@@ -92,8 +95,8 @@ class Stage:
 @asynccontextmanager
 async def two_sites(folder: Path) -> AsyncIterator[Stage]:
     """Two brokers, a topic of two partitions with records, a group with offsets; nothing is mirrored yet."""
-    async with running_broker(folder / "east") as east, running_broker(folder / "west") as west:
-        link = replace(link_between(east, west, [TOPIC]), groups=(".*",))
+    async with running_server(folder / "east") as east, running_server(folder / "west") as west:
+        link = replace(link_between(east.address, west.address, [TOPIC]), groups=(".*",))
         async with (
             Cluster(link.source, client_id="farshore-test") as source,
             Cluster(link.target, client_id="farshore-test") as target,
@@ -102,7 +105,7 @@ async def two_sites(folder: Path) -> AsyncIterator[Stage]:
             for number, at in enumerate(PARTITIONS):
                 await write(source, at, some_records(number * 1000, RECORDS))
             await commit_group(source, 20, 30)
-            yield Stage(link, source, target)
+            yield Stage(link, source, target, brokers=(east.broker, west.broker))
 
 
 def opening(plan: OperationPlan) -> Opening:

@@ -108,7 +108,7 @@ def test_an_unknown_group_is_told_with_how_many_partitions_and_why() -> None:
 def test_a_group_that_only_the_source_knows_is_found_while_it_answers() -> None:
     late = replace(GROUP, group="late")
     assert kinds(drilled(live=replace(LIVE, groups=(GROUP, late)))) == [("group_not_carried", "late")]
-    assert kinds(drilled(live=None)) == []
+    assert kinds(drilled(live=None, seen=status(answers=(False, True)))) == [("site_lost", "")]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_group_that_only_the_source_knows_is_found_while_it_answers() -> None:
 )
 def test_partitions_that_have_records_and_are_not_mirrored_are_found(view: PartitionView, expected: list[str]) -> None:
     other = replace(VIEW, partition=1)
-    found = drilled(replace(BLIND, groups=(), partitions=(view, other)), None)
-    assert kinds(found) == [(kind, "flights-0") for kind in expected]
+    found = drilled(replace(BLIND, groups=(), partitions=(view, other)), None, seen=status(answers=(False, True)))
+    assert kinds(found) == [("site_lost", ""), *((kind, "flights-0") for kind in expected)]
     assert found.partitions_not_mirrored == (("flights-0",) if expected == ["not_mirrored"] else ())
 
 
@@ -153,6 +153,19 @@ def test_what_the_status_finds_is_found_and_no_target_is_no_plan() -> None:
     assert not found.is_ready
     promoted = drilled(replace(BLIND, link_state="promoted", last_look=None))
     assert [kind for kind, _ in kinds(promoted)] == ["link_not_running"]
+
+
+def test_what_could_not_be_looked_at_is_found_wherever_no_lost_site_says_it() -> None:
+    assert kinds(drilled(None, None)) == [("not_looked_at", "east-west")]
+    assert kinds(drilled(live=None)) == [("not_looked_at", "east-west")]
+    assert kinds(drilled(None, None, seen=status(answers=(False, True)))) == [
+        ("site_lost", ""),
+        ("not_looked_at", "east-west"),
+    ]
+    told = judge_drill(status(), BLIND, None, SYNCED, AuditNote(), NOW_MS, "no rights to group analysts")
+    assert [finding.detail for finding in told.findings] == [
+        "east could not be looked at, so what only it knows is not told: no rights to group analysts"
+    ]
 
 
 def test_an_audit_that_differs_is_found_and_one_that_never_was_is_not() -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import list_topics
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.drill import AuditNote, LinkDrill
 from failover.drilling import drill_link
 from failover.plan import RefusalReason, plan_failover
 from mirror.api import HeartbeatWatch
+from tests.broker.faults import Faults, injected
 from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, some_records, write
 
@@ -58,3 +63,22 @@ async def test_what_a_drill_says_is_what_a_failover_finds(tmp_path: Path) -> Non
         assert found.loss is not None
         assert (found.loss.offsets, found.loss.seen_at_ms) == (plan.loss.offsets, plan.loss.seen_at_ms)
         assert found.lag_records == 5
+
+
+@pytest.mark.parametrize("site", ["source", "target"])
+async def test_a_look_that_fails_at_a_site_that_answers_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: str
+) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+
+        async def is_ready() -> bool:
+            return (await drilled(stage)).is_ready
+
+        await eventually(is_ready, "a drill without a finding")
+        east, west = faults = Faults(), Faults()
+        (east if site == "source" else west).groups[(ApiKey.OFFSET_FETCH, GROUP)] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        with injected(monkeypatch, dict(zip(stage.brokers, faults, strict=True))):
+            found = await drilled(stage)
+        told = [(f.kind, f.subject) for f in found.findings if GROUP in f.detail]
+        assert (found.is_ready, told) == (False, [("not_looked_at", stage.link.name)])
+        assert (found.loss is None) == (site == "target")

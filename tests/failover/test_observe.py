@@ -9,11 +9,15 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.topics import delete_topics
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.last_seen import last_seen
+from failover.plan import GateRefusal, RefusalReason, plan_switchover
 from failover.snapshot import GroupPartitionView
 from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state import read_entries
+from tests.broker.faults import Faults, injected
 from tests.failover.stage import (
     GROUP,
     PARTITIONS,
@@ -23,6 +27,7 @@ from tests.failover.stage import (
     metadata_of,
     mirrored,
     now_ms,
+    reading,
     two_sites,
 )
 from tests.mirror.harness import make_topic, some_records, write
@@ -97,3 +102,17 @@ async def trusted(stage: Stage) -> list[bool]:
     snapshot = await stage.sites.look()
     assert [at.translated_offset for group in snapshot.groups for at in group.partitions] == [None, None]
     return [view.trusted for view in snapshot.partitions]
+
+
+async def test_a_group_that_never_committed_and_cannot_be_described_is_not_known_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        east, refused = Faults(), ErrorCode.GROUP_AUTHORIZATION_FAILED
+        async with reading(stage.link.source.bootstrap_servers, "newcomers"):
+            told = plan_switchover(await stage.sites.look()).refusals
+            east.groups[(ApiKey.DESCRIBE_GROUPS, "newcomers")] = refused
+            with injected(monkeypatch, {stage.brokers[0]: east}):
+                untold = plan_switchover(await stage.sites.look()).refusals
+        assert told == (GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, "newcomers"),)
+        assert untold == (GateRefusal(RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE, "newcomers"),)
