@@ -6,7 +6,9 @@ import contextlib
 import io
 import json
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,10 @@ from deploy.cli.terminal import (
 from failover.failback.carrying import SetBack, await_carried, set_groups
 from failover.failback.export import export_stranded
 from failover.failback.plan import BackLink, FailbackPlan, FailbackRefusal, FailbackStep, plan_failback
-from failover.failback.stranding import leave_at_source, look_for_stranded
+from failover.failback.stranding import count_in, leave_at_source, look_for_stranded, resume_settled
 from failover.journal_log import load_operations
 from failover.standing import OPEN_STATES, is_verified, standing_of
-from mirror.api import Link, read_entries, resume_link
+from mirror.api import Link, StrandedTail, read_entries, resume_link
 from mirror.heartbeat import judge_heartbeat
 from mirror.status import condition_now
 
@@ -90,7 +92,10 @@ def failback(
     Save and count what only it has, bring what was written since, move the groups to the very records that they read
     next, and let the link run as before.
 
-    Stop consumers at the other site first. Cut short, it is begun again and goes on. Exit code: that of the switchover.
+    What came to the source meanwhile keeps the link from that (exit code 4): begun again, it saves that, too.
+
+    Stop consumers at the other site first. Cut short, it is begun again and goes on. Exit code otherwise: that of the
+    switchover.
     """
     app: AppContext = click_context.obj
     link = app.link(link_name)
@@ -105,7 +110,17 @@ def failback(
     confirm_plan(None, yes, question=f"Come back to {link.source.name}?")
     result = _carry_out(click_context, app.link(plan.link_back), link, plan, timeout_ms / 1000)
     emit(result, output, columns=("link", "stranded_records", "export_to", "switchover_exit_code", "groups_set_back"))
+    if result["stranded_since"]:
+        text = f"came to {link.source.name} meanwhile: link {link.name} stays promoted"
+        click.echo(f"{_told(result['stranded_since'])} {text}", err=True)
+        click.echo(f"hint: farshore failback --link {link.name} saves that, and lets the link run", err=True)
+        raise SystemExit(ExitCode.FINDINGS)
     raise SystemExit(result["switchover_exit_code"])
+
+
+def _told(tails: Sequence[StrandedTail]) -> str:
+    records = count_in(tails)
+    return "what is not counted yet, as a transaction is open," if records is None else counted(records, "record")
 
 
 def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
@@ -167,6 +182,7 @@ def _carry_out(
         "export_to": plan.export_to,
         "switchover_exit_code": int(ExitCode.DONE),
         "groups_set_back": (),
+        "stranded_since": (),
     }
     if FailbackStep.EXPORT in steps:
         run_async(with_both_sites(link, lambda source, target: _save(link, source, target, Path(plan.export_to))))
@@ -180,7 +196,7 @@ def _carry_out(
         code, document = _switch_over(click_context, back)
         result |= {"switchover_exit_code": code, "switchover": document}
     if FailbackStep.RESUME in steps and result["switchover_exit_code"] == ExitCode.DONE:
-        run_async(_resume(link))
+        result["stranded_since"] = run_async(with_both_sites(link, partial(_resume_settled, link)))
     return result
 
 
@@ -227,6 +243,16 @@ async def _cut_short(back: Link) -> str | None:
     return next((one.operation_id for one in found), None)
 
 
+async def _resume_settled(link: Link, source: Cluster | None, target: Cluster) -> tuple[StrandedTail, ...]:
+    if source is None:
+        raise no_answer(link)
+    return await resume_settled(link, source, target, _operation_id())
+
+
+def _operation_id() -> str:
+    return f"failback-{uuid.uuid4().hex[:12]}"
+
+
 async def _resume(link: Link) -> None:
     async with Cluster(link.target, client_id="farshore-cli") as target:
-        await resume_link(link, target, f"failback-{uuid.uuid4().hex[:12]}")
+        await resume_link(link, target, _operation_id())

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from failover.errors import StrandedUnknown
-from mirror.api import Link, StrandedTail, TailReader, leave_stranded
+from mirror.api import Link, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
 
@@ -73,3 +73,15 @@ async def leave_at_source(link: Link, target: Cluster, tails: Sequence[StrandedT
     check_settled(tails)
     if tails:
         await leave_stranded(link, target, [tail.as_left(target.clock.now_ms(), reason) for tail in tails])
+
+
+async def resume_settled(link: Link, source: Cluster, target: Cluster, operation_id: str) -> tuple[StrandedTail, ...]:
+    """Let the link run again, unless it would bring what nobody decided about behind newer records: then it stays as it
+    is -> those, none where it runs. Who wrote at the source until that was frozen left some.
+
+    Raises ClientError, MirrorError, CorruptBatch.
+    """
+    tails = (await look_for_stranded(link, source, target)).behind_newer
+    if not tails:
+        await resume_link(link, target, operation_id)
+    return tails

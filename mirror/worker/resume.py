@@ -229,13 +229,14 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
     return gaps
 
 
-def _left_at_source(evidence: Evidence, found: Recovered) -> tuple[Gap | None, int]:
-    """The stranded records that were left where they are, if the link still stands before them, and where they end."""
-    for gap in evidence.of(GapStatus.ACCEPTED):
-        stands_at = (gap.source_from, gap.target_offset) == (found.position, found.end.target_next)
-        if gap.kind is GapKind.STRANDED and stands_at and not evidence.comparison.is_doubted:
-            return gap, min(gap.source_to, evidence.source.end)
-    return None, 0
+def _left_at_source(evidence: Evidence, found: Recovered) -> tuple[list[Gap], int]:
+    """The stranded records that were left, range behind range, if the link stands before them; their end, or 0."""
+    left, end = list[Gap](), found.position
+    accepted = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind is GapKind.STRANDED]
+    for gap in sorted(accepted, key=lambda gap: gap.source_from) if not evidence.comparison.is_doubted else ():
+        if (gap.source_from, gap.target_offset) == (end, found.end.target_next):
+            left, end = [*left, gap], min(gap.source_to, evidence.source.end)
+    return left, end if left else 0
 
 
 def lost_for_good(evidence: Evidence, found: Recovered, mirrored_from: int) -> str:
@@ -296,10 +297,9 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
         position = min(position, evidence.comparison.agreed_to)
     started = (gap.source_to for gap in passed if gap.kind is GapKind.TARGET_NOT_EMPTY)
     position = max(position, source.start, *started)
-    left, left_to = (None, 0) if anew else _left_at_source(evidence, found)
-    if left is not None:
-        passed = [*passed, replace(left, status=GapStatus.PASSED)]
-        position = max(position, left_to)
+    left, left_to = ([], 0) if anew else _left_at_source(evidence, found)
+    passed = [*passed, *(replace(gap, status=GapStatus.PASSED) for gap in left)]
+    position = max(position, left_to)
     if position == found.position:
         refused = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind in RETRIED_KINDS]
         # The target's end must be the one at which it stopped: else records before the gap were lost there since, and

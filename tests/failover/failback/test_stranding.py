@@ -9,8 +9,8 @@ import pytest
 
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import StrandedUnknown
-from failover.failback.stranding import leave_at_source
-from mirror.offsets.entries import GapKind, GapStatus
+from failover.failback.stranding import leave_at_source, resume_settled
+from mirror.offsets.entries import GapKind, GapStatus, RunState
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.state import read_entries
 from tests.failover.failback.stage import lost_and_back, transaction
@@ -99,3 +99,28 @@ async def test_after_the_way_back_new_records_are_no_stranded_ones(tmp_path: Pat
             await write(source, at, some_records(70_000, 11))
         found = await lost.stranded()
         assert [(tail.where, tail.records) for tail in found.tails] == [(FIRST, 6)]
+
+
+async def test_what_came_to_the_source_until_it_was_active_again_is_not_brought_behind_newer(tmp_path: Path) -> None:
+    """The tail was left; then somebody wrote on at the source, before the link back brought what is newer."""
+    async with lost_and_back(tmp_path, 9, (4, 0), (2, 0)) as lost:
+        source, target = lost.stage.source, lost.stage.target
+        await leave_at_source(lost.there, target, (await lost.stranded()).undecided, "a failback")
+        await write(source, FIRST, some_records(70_000, 3))
+        async with running(lost.back):
+            await wait_for_records(source, FIRST, RECORDS + 4 + 3 + 2)
+        await promote_link(lost.back, source, "switchover-1")
+        kept = contents(await read_all(target, FIRST))
+
+        tails = await resume_settled(lost.there, source, target, "failback-1")
+        assert [(tail.where, tail.records) for tail in tails] == [(FIRST, 3)]
+        run = (await read_entries(lost.there, target)).run
+        assert run is not None
+        assert (run.state, run.operation_id) == (RunState.PROMOTED, "failover-1")
+
+        await leave_at_source(lost.there, target, tails, "the failback, begun again")
+        assert await resume_settled(lost.there, source, target, "failback-2") == ()
+        await write(source, FIRST, some_records(90_000, 5))
+        async with running(lost.there):
+            await wait_for_records(target, FIRST, len(kept) + 5)
+        assert contents(await read_all(target, FIRST)) == [*kept, *contents(some_records(90_000, 5))]
