@@ -1,8 +1,8 @@
 """Stranded records brought to the target from their files: behind what it has, each once, however often it is begun.
 
-How far each partition came stands in a topic of the target's, and is written in one transaction with the records that
-it speaks of. It is kept by where a record was first written (cluster, topic id, partition, offset), so that a second
-export of the same tail repeats nothing either.
+Which offsets of each partition came stands in a topic of the target's, and is written in one transaction with the
+records that it speaks of: tails may be replayed in any order. It is kept by where a record was first written (cluster,
+topic id, partition, offset), so that a second export of the same tail repeats nothing either.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ ORIGIN_HEADER: Final = "farshore.stranded"
 """Of each replayed record: `SITE/TOPIC/PARTITION/OFFSET`, where it was first written."""
 REPLICATION_FACTOR: Final = 3
 
+PROGRESS_VERSION: Final = 2
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Offsets [first, end) of a source partition that were brought: in order, none touches the next."""
 Report: TypeAlias = Callable[[int], None]
 """Is told how many records have been replayed since the last time."""
 
@@ -81,13 +85,16 @@ async def replay(link: Link, target: Cluster, manifest: Manifest, folder: Path, 
     records = before = 0
     for one in manifest.ranges:
         there = TopicPartition(link.target_topic(one.topic), one.partition)
-        next_offset = done.get(_key(manifest, one), one.first_offset)
+        key, begins = _key(manifest, one), one.first_offset
         for codec, found in _batches(folder, one):
-            rest = [record for record in found if record.offset >= next_offset]
+            brought, ends = done.get(key, ()), found[-1].offset + 1
+            rest = [record for record in found if not any(first <= record.offset < end for first, end in brought)]
             before += len(found) - len(rest)
             if rest:
-                await run.bring(one, there, rest, codec)
+                done[key] = with_range(brought, begins, ends)
+                await run.bring(one, there, rest, codec, done[key])
                 records += len(rest)
+            begins = ends
             report(len(found))
     return Replayed(records, before)
 
@@ -110,13 +117,15 @@ class _Run:
         self._manifest = manifest
         self._sequences: dict[TopicPartition, int] = {}
 
-    async def bring(self, one: ExportedRange, there: TopicPartition, records: list[Record], codec: Compression) -> None:
-        """One batch of the source, and how far that is: both, or neither."""
+    async def bring(
+        self, one: ExportedRange, there: TopicPartition, records: list[Record], codec: Compression, done: Ranges
+    ) -> None:
+        """One batch of the source, and what of its partition is brought with it: both, or neither."""
         refused = await add_partitions_to_txn(self._target, self._id, self._producer, [there, REPLAYS])
         for error in refused.values():
             raise error
         await self._append(there, [self._told(one, record) for record in records], codec)
-        value = json.dumps({"v": 1, "next_offset": records[-1].offset + 1, "link": self._manifest.link}).encode()
+        value = json.dumps({"v": PROGRESS_VERSION, "done": done, "link": self._manifest.link}).encode()
         key = _key(self._manifest, one)
         await self._append(REPLAYS, [Record(0, self._target.clock.now_ms(), key, value)], Compression.NONE)
         await end_txn(self._target, self._id, self._producer, commit=True)
@@ -152,15 +161,23 @@ def _key(manifest: Manifest, one: ExportedRange) -> bytes:
     return json.dumps(["replayed", manifest.source_cluster_id, one.topic, one.topic_id, one.partition]).encode()
 
 
-async def _progress(target: Cluster) -> dict[bytes, int]:
-    """Per partition of any source the offset behind all that was replayed of it."""
+def with_range(ranges: Ranges, first: int, end: int) -> Ranges:
+    """The ranges and [first, end). Pure."""
+    apart = [one for one in ranges if one[1] < first or end < one[0]]
+    touched = [one for one in ranges if one not in apart]
+    whole = (min([first, *(one[0] for one in touched)]), max([end, *(one[1] for one in touched)]))
+    return tuple(sorted([*apart, whole]))
+
+
+async def _progress(target: Cluster) -> dict[bytes, Ranges]:
+    """Per partition of any source what was replayed of it. Raises ReplayRefused."""
     end = (await log_end_offsets(target, [REPLAYS]))[REPLAYS]
-    found: dict[bytes, int] = {}
+    found: dict[bytes, Ranges] = {}
     async for record in read_records(target, REPLAYS, 0, end, IsolationLevel.READ_COMMITTED):
-        next_offset = json.loads(record.value or b"{}").get("next_offset")
-        if record.key is None or not isinstance(next_offset, int):
-            raise ReplayRefused(f"{REPLAYS} offset {record.offset} is no entry of a replay")
-        found[record.key] = max(next_offset, found.get(record.key, 0))
+        value = json.loads(record.value or b"{}")
+        if record.key is None or value.get("v") != PROGRESS_VERSION:
+            raise ReplayRefused(f"{REPLAYS} offset {record.offset} is no entry of a replay by this version")
+        found[record.key] = tuple((first, behind) for first, behind in value["done"])
     return found
 
 

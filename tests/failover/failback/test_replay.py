@@ -14,14 +14,14 @@ from broker.client.offsets import log_end_offsets
 from broker.wire.records import Record
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import ReplayRefused
-from failover.failback.export import export_stranded
-from failover.failback.replay import ORIGIN_HEADER, Replayed, check_left, replay
+from failover.failback.export import Manifest, export_stranded
+from failover.failback.replay import ORIGIN_HEADER, Ranges, Replayed, check_left, replay, with_range
 from failover.failback.stranding import leave_at_source, read_stranded
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import read_entries
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.stage import PARTITIONS
-from tests.mirror.harness import contents
+from tests.mirror.harness import contents, some_records, write
 
 
 async def replayed_at(lost: Lost, where: TopicPartition) -> list[Record]:
@@ -72,3 +72,39 @@ async def test_nothing_is_replayed_while_the_link_brings_it(tmp_path: Path) -> N
         await resume_link(lost.there, target, "resume-1")
         with pytest.raises(ReplayRefused, match="runs: east is the active site"):
             check_left(await read_entries(lost.there, target), manifest)
+
+
+async def test_tails_of_one_partition_are_replayed_in_any_order_and_each_once(tmp_path: Path) -> None:
+    async with lost_and_back(tmp_path, 24, (4, 0), (1, 0)) as lost:
+        source, target, where = lost.stage.source, lost.stage.target, PARTITIONS[0]
+        manifests: list[Manifest] = []
+        stranded: list[list[tuple[object, ...]]] = []
+        for number in range(2):
+            if number:
+                await write(source, where, some_records(77_000, 3))
+            reader, found = await read_stranded(lost.there, source, target)
+            manifests.append(await export_stranded(reader, found.undecided, tmp_path / str(number), 0))
+            await leave_at_source(lost.there, target, found.undecided, "test")
+            known = [one for tail in stranded for one in tail]
+            stranded.append([one for one in await lost.only_at_source(where) if one not in known])
+        assert [len(one) for one in stranded] == [4, 3]
+        both = await export_stranded(reader, (await lost.stranded()).tails, tmp_path / "both", 0)
+        for number, expected in ((1, Replayed(3, 0)), (0, Replayed(4, 0)), (1, Replayed(0, 3)), (0, Replayed(0, 4))):
+            folder = tmp_path / str(number)
+            assert await replay(lost.there, target, manifests[number], folder, lambda _: None) == expected
+        assert await replay(lost.there, target, both, tmp_path / "both", lambda _: None) == Replayed(0, 7)
+        assert without_origin(await replayed_at(lost, where)) == [*stranded[1], *stranded[0]]
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "expected"),
+    [
+        (0, 4, ((0, 4), (10, 20), (30, 40))),
+        (20, 30, ((10, 40),)),
+        (5, 15, ((5, 20), (30, 40))),
+        (12, 13, ((10, 20), (30, 40))),
+        (0, 50, ((0, 50),)),
+    ],
+)
+def test_ranges_grow_together(first: int, end: int, expected: Ranges) -> None:
+    assert with_range(((10, 20), (30, 40)), first, end) == expected
