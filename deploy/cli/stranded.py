@@ -73,23 +73,33 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
 @click.option(
     "--to", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A folder that is not there."
 )
+@click.option("--left", is_flag=True, help="Instead those of which it was decided that they stay at the source.")
 @output_option
 @click.pass_obj
-def export_command(context: AppContext, link_name: str | None, folder: Path, output: str) -> None:
+def export_command(context: AppContext, link_name: str | None, folder: Path, left: bool, output: str) -> None:
     """Write the batches of stranded records to files, as they stand in the source's log, with a manifest.
 
+    Of records that were decided to stay at the source nothing is written, so that no replay brings them unasked.
     When it returns they are on the disk. Nothing changes at either site.
     """
     link = context.link(link_name)
-    emit(export(link, folder), output)
+    emit(export(link, folder, left=left), output)
 
 
-def export(link: Link, folder: Path) -> Manifest:
-    """What only the source has, in files. Raises CommandRefused, FailoverError."""
+def export(link: Link, folder: Path, *, left: bool) -> Manifest:
+    """What only the source has, in files: what nobody decided about, or what was `left` there. Raises CommandRefused,
+    FailoverError.
+    """
 
     async def job(source: Cluster | None, target: Cluster) -> Manifest:
         reader, found = await read_shown(link, source, target)
-        return await export_stranded(reader, found.tails, folder, target.clock.now_ms())
+        tails = [tail for tail in found.tails if tail.left] if left else found.undecided
+        if not tails and found.tails:
+            decided, hint = ("never", "leave out --left") if left else ("already", "add --left to save it")
+            raise CommandRefused(
+                f"of all that {link.source.name} alone has it was {decided} decided to stay there", hint
+            )
+        return await export_stranded(reader, tails, folder, target.clock.now_ms())
 
     return run_async(with_both_sites(link, job))
 
@@ -194,7 +204,7 @@ def in_words(found: Stranded) -> str:
     total = len(found.tails)
     if not total:
         return f"{found.source} has no record that {found.target} lacks"
-    count = "records that are not counted, since a transaction is open there," if found.records is None else ""
+    count = "records that are not known (an open transaction, or no known end)" if found.records is None else ""
     count = count or counted(found.records or 0, "record")
     left = total - len(found.undecided)
     more = f"; of {left} it was decided that they stay at {found.source}" if left else ""

@@ -139,3 +139,20 @@ def test_saved_left_and_replayed_each_stranded_record_is_at_both_sites_once(oper
     at_west = asyncio.run(operator.read(operator.link.target))
     values = [content[2] for content in at_west[SHARED + NEWER :]]
     assert values == [record.value for record in some_records(1_000, STRANDED)]
+
+
+def test_what_was_decided_to_stay_is_in_no_later_export_but_when_it_is_asked_for(operator: Operator) -> None:
+    asyncio.run(operator.lose_east())
+    operator.run("stranded leave --link east-west --yes")
+    export = f"stranded export --link east-west -o json --to {operator.folder}"
+    refused = operator.run(f"{export}/none", ExitCode.ERROR).stderr
+    assert "add --left to save it" in " ".join(refused.split())
+
+    async def write_more() -> None:
+        async with Cluster(operator.link.source) as east:
+            await write(east, WHERE, some_records(3_000, 2))
+
+    asyncio.run(write_more())
+    for more, count in (("", 2), (" --left", STRANDED)):
+        manifest = json.loads(operator.run(f"{export}/saved{more.strip()}{more}").stdout)
+        assert [one["records"] for one in manifest["ranges"]] == [count]
