@@ -7,6 +7,7 @@ FailoverError
 │   ├── GroupsRead     after the drain groups still read at the source
 │   ├── HookFailed     a hook of the operator's own did not do its part
 │   ├── StrandedUnknown   a transaction is open in what only the source has
+│   │   └── TailEndUnknown    nobody can say where that ends
 │   ├── ExportRefused  the folder is not empty, or the source's log changes
 │   ├── ReplayRefused  the records may come, or are there, in another way
 │   ├── OperationUnderWay   somebody else moves this link
@@ -98,6 +99,13 @@ class StrandedUnknown(GateRefused):
 
     retriable = True
     hint = "it ends by its own time-out (transaction.timeout.ms) at the latest: try again then"
+
+
+class TailEndUnknown(StrandedUnknown):
+    """Behind the stranded records stand new ones of a site that is active again, and nothing parts them."""
+
+    retriable = False
+    hint = "read both logs; then farshore link resume --stranded append brings all of it to the target"
 
 
 class ExportRefused(GateRefused):

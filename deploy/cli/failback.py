@@ -54,6 +54,7 @@ _WORDS = {
     FailbackRefusal.SEVERAL_LINKS_BACK: "several links from {target} to {source} are declared",
     FailbackRefusal.LINK_BACK_SILENT: "link {back} is not run by any worker",
     FailbackRefusal.TRANSACTION_OPEN: "a transaction is open in what only {source} has",
+    FailbackRefusal.TAIL_UNKNOWN: "nobody can say where what only {source} had ends, and what it wrote anew begins",
 }
 
 

@@ -45,6 +45,8 @@ class FailbackRefusal(StrEnum):
     """No worker runs it."""
     TRANSACTION_OPEN = "transaction_open"
     """In what only the old source has: it ends by its own time-out at the latest."""
+    TAIL_UNKNOWN = "tail_unknown"
+    """Where it ends: what the old source wrote since it is active again would be left behind with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,9 @@ def plan_failback(
     elif len(backs) != 1:
         refusals.append(FailbackRefusal.SEVERAL_LINKS_BACK if backs else FailbackRefusal.NO_LINK_BACK)
     tails = found.undecided
-    if any(tail.records is None for tail in tails):
+    if not all(tail.is_end_known for tail in tails):
+        refusals.append(FailbackRefusal.TAIL_UNKNOWN)
+    if any(tail.records is None and tail.is_end_known for tail in tails):
         refusals.append(FailbackRefusal.TRANSACTION_OPEN)
     steps: tuple[FailbackStep, ...] = ()
     back = backs[0] if len(backs) == 1 else None

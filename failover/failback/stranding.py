@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker.client.cluster import Cluster
-from failover.errors import StrandedUnknown
+from failover.errors import StrandedUnknown, TailEndUnknown
 from mirror.api import Link, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
@@ -15,7 +15,7 @@ Report: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """What only the source has. `records`: of all tails, None where a transaction is open in one of them."""
+    """What only the source has. `records`: of all tails, None where those of one are not known."""
 
     link: str
     source: str
@@ -62,8 +62,15 @@ def count_in(tails: Iterable[StrandedTail]) -> int | None:
 
 
 def check_settled(tails: Sequence[StrandedTail]) -> None:
-    """Raise StrandedUnknown where a transaction is open: its records come to be, or do not, when it ends."""
+    """Raise StrandedUnknown where a transaction is open: its records come to be, or do not, when it ends;
+    TailEndUnknown where the end of a tail is not known.
+    """
     for tail in tails:
+        if not tail.is_end_known:
+            raise TailEndUnknown(
+                f"what only the source has of {tail.where} ends at an offset that nobody knows: the source is the "
+                "active site again, no link back wrote there, and the target did"
+            )
         if tail.records is None:
             raise StrandedUnknown(f"a transaction is open in {tail.where}, at or before offset {tail.end_offset}")
 

@@ -2,7 +2,8 @@
 
 Counts what the link would carry if it went on: committed records, and none that came from its target. Where another
 promotion has made the source the active site again since, its log up to that promotion's marker is the tail, and what
-follows are new records, which are mirrored as ever.
+follows are new records, which are mirrored as ever. In a partition without that marker, one that was born since say,
+nothing is a tail; but where the target wrote there, too, nobody can say where the tail ends.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ Report: TypeAlias = Callable[[int, int], None]
 class StrandedTail:
     """Source offsets [first_offset, end_offset) of one partition that hold records which the target lacks.
 
-    `records` are counted by reading; None: a transaction is open there, and what becomes of it is not known. `left`: a
+    `records` are counted by reading; None: a transaction is open there, and what becomes of it is not known, or where
+    the tail ends is not known (`is_end_known`), so that new records of the active site stand in the range. `left`: a
     person decided that they stay at the source. `target_wrote`: producers of the target wrote behind the last mirrored
     record, so that the tail would come behind newer records. `mirrored_target_next`: where that was (-1: never).
     """
@@ -51,6 +53,7 @@ class StrandedTail:
     left: bool
     target_wrote: bool
     mirrored_target_next: int
+    is_end_known: bool = True
 
     @property
     def where(self) -> TopicPartition:
@@ -127,10 +130,16 @@ class TailReader:
         done = 0
         found = []
         for where, span in sorted(spans.items()):
-            for tail in self._ranges(where, span.start, await self._active_from(where, span)):
+            active_from = await self._active_from(where, span)
+            for tail in self._ranges(where, span.start, span.end if active_from is None else active_from):
                 counted = await self._counted(tail)
-                if counted.records != 0:
-                    found.append(replace(counted, target_wrote=await self._target_wrote(counted)))
+                if counted.records == 0:
+                    continue
+                if not tail.left:
+                    counted = replace(counted, target_wrote=await self._target_wrote(where, tail.mirrored_target_next))
+                    if active_from is None:
+                        counted = replace(counted, records=None, is_end_known=False)
+                found.append(counted)
             done += span.end - span.start
             report(done, there)
         return tuple(found)
@@ -177,8 +186,13 @@ class TailReader:
             ranges.append(replace(rest, first_offset=begins, end_offset=end))
         return ranges
 
-    async def _active_from(self, where: TopicPartition, span: LogSpan) -> int:
-        """The offset behind the last batch of a link back that was promoted since; the log's end where none was."""
+    async def _active_from(self, where: TopicPartition, span: LogSpan) -> int | None:
+        """The offset behind the last batch of a link back that was promoted since; the log's end where none was.
+
+        Where such a link wrote nothing, the tail is no more than a lag if the target wrote nothing either: then the
+        span's start; else None.
+        """
+        assert self._state is not None
         if not self._back_since:
             return span.end
         last = -1
@@ -189,7 +203,11 @@ class TailReader:
                 last = max(last, header.next_offset)
 
         await scan_batches(self._source, {where: OffsetSpan(span.start, span.end)}, visit)
-        return last if last >= 0 else span.end
+        if last >= 0:
+            return last
+        mirrored = self._state.map.mirrored_end(*where)
+        wrote = await self._target_wrote(where, -1 if mirrored is None else mirrored.target_next)
+        return None if wrote else span.start
 
     async def batches(self, tail: StrandedTail) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         """The tail's batches as they are stored, but for those that the link would leave out. The first and the last
@@ -221,11 +239,11 @@ class TailReader:
             last_timestamp_ms=max(known, default=None),
         )
 
-    async def _target_wrote(self, tail: StrandedTail) -> bool:
+    async def _target_wrote(self, where: TopicPartition, mirrored_target_next: int) -> bool:
         """Whether the target has committed records behind the last mirrored one that this source did not bring."""
-        there = TopicPartition(tail.target_topic, tail.partition)
+        there = TopicPartition(self.link.target_topic(where.topic), where.partition)
         topic = self._at_target.get(there.topic)
-        if tail.left or topic is None or there.partition >= len(topic.partitions):
+        if topic is None or there.partition >= len(topic.partitions):
             return False
         span = (await log_spans(self._target, [there], IsolationLevel.READ_COMMITTED))[there]
         if not isinstance(span, LogSpan):
@@ -233,7 +251,7 @@ class TailReader:
         links = {
             one.producer_id for one in self._passage.at_target.registered() if one.source.name == self.link.source.name
         }
-        start = max(span.start, tail.mirrored_target_next)
+        start = max(span.start, mirrored_target_next)
         async for header, _batch in read_batches(self._target, there, start, span.end, IsolationLevel.READ_COMMITTED):
             if header.producer_id not in links and header.record_count:
                 return True

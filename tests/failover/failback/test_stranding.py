@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from broker.wire.vocabulary import TopicPartition
-from failover.errors import StrandedUnknown
+from failover.errors import StrandedUnknown, TailEndUnknown
 from failover.failback.stranding import leave_at_source, resume_settled
 from mirror.offsets.entries import GapKind, GapStatus, RunState
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.state import read_entries
-from tests.failover.failback.stage import lost_and_back, transaction
+from tests.failover.failback.stage import Lost, lost_and_back, transaction
 from tests.failover.stage import PARTITIONS, RECORDS
 from tests.mirror.harness import contents, make_topic, read_all, running, some_records, wait_for_records, write
 
@@ -124,3 +124,46 @@ async def test_what_came_to_the_source_until_it_was_active_again_is_not_brought_
         async with running(lost.there):
             await wait_for_records(target, FIRST, len(kept) + 5)
         assert contents(await read_all(target, FIRST)) == [*kept, *contents(some_records(90_000, 5))]
+
+
+async def test_a_topic_born_when_the_source_is_active_again_is_no_tail_and_is_mirrored(tmp_path: Path) -> None:
+    async with lost_and_back(tmp_path, 9, (6, 0), (3, 4)) as lost:
+        source, target, fresh = lost.stage.source, lost.stage.target, TopicPartition("fresh", 0)
+        await come_back(lost)
+        lost.there = lost.stage.link = replace(lost.there, topics=("flights", "fresh"))
+        await make_topic(source, fresh.topic)
+        await write(source, fresh, some_records(80_000, 7))
+        found = await lost.stranded()
+        assert [(tail.where, tail.records) for tail in found.tails] == [(FIRST, 6)]
+        await leave_at_source(lost.there, target, found.undecided, "test")
+        await resume_link(lost.there, target, "resume-1")
+        async with running(lost.there):
+            await wait_for_records(target, fresh, 7)
+        assert contents(await read_all(target, fresh)) == contents(await read_all(source, fresh))
+
+
+async def test_where_both_wrote_a_topic_that_no_link_back_brought_the_end_is_said_to_be_unknown(tmp_path: Path) -> None:
+    async with lost_and_back(tmp_path, 10, (0, 0), (3, 4)) as lost:
+        source, target, fresh = lost.stage.source, lost.stage.target, TopicPartition("fresh", 0)
+        await come_back(lost)
+        lost.there = lost.stage.link = replace(lost.there, topics=("flights", "fresh"))
+        for site, count in ((source, 7), (target, 2)):
+            await make_topic(site, fresh.topic)
+            await write(site, fresh, some_records(80_000 + 100 * count, count))
+        found = await lost.stranded()
+        (tail,) = found.tails
+        assert (tail.where, tail.records, tail.is_end_known, tail.target_wrote) == (fresh, None, False, True)
+        with pytest.raises(TailEndUnknown, match="fresh-0 ends at an offset that nobody knows"):
+            await leave_at_source(lost.there, target, found.undecided, "test")
+
+
+async def come_back(lost: Lost) -> None:
+    """The link back brings what the target wrote, and is promoted."""
+    source = lost.stage.source
+    wanted = {at: len(await read_all(source, at)) for at in PARTITIONS}
+    for at in PARTITIONS:
+        wanted[at] += len(await read_all(lost.stage.target, at)) - RECORDS
+    async with running(lost.back):
+        for at, count in wanted.items():
+            await wait_for_records(source, at, count)
+    await promote_link(lost.back, source, "switchover-1")
