@@ -41,6 +41,8 @@ class _Serving:
 
     async def _keep(self, unit: Unit) -> None:
         """Until the unit is not in the share, or its run ended by itself."""
+        if unit not in self._share:  # it left before this began
+            await self._member.released(unit)
         while unit in self._share - self._ended:
             try:
                 async with asyncio.TaskGroup() as tasks:  # what is cancelled in it alone does not cancel this task

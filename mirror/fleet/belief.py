@@ -23,6 +23,8 @@ class Belief:
         self.view: FleetView | None = None
         self._releasing: set[Unit] = set()
         """Nothing of them runs here any more, and the others are still to be told."""
+        self._given_out: set[Unit] = set()
+        """Shares that had them were seen by who runs them, and since then nothing was said of their end."""
         self._share: Share = frozenset()
         self._shared: tuple[FleetView, int, int] | None = None
         """What the share follows from: the view and its revision, and the revision at which this worker joined."""
@@ -42,7 +44,7 @@ class Belief:
 
     def may_open(self, unit: Unit, now: float) -> bool:
         """A unit is opened by who holds it for certain; the key goes with the lease, so nobody else holds it then."""
-        return self.is_alive(now) and self.holds(unit) and unit in self._share
+        return self.is_alive(now) and self.holds(unit) and unit in self._share and unit not in self._releasing
 
     def share(self, now: float) -> Share:
         """What this worker is to run now.
@@ -68,8 +70,13 @@ class Belief:
             self._share, self._shared = frozenset(), None
         return self._share
 
+    def give_out(self, share: Share) -> None:
+        """Who runs units sees this share now: all of it runs here until each is released."""
+        self._given_out |= share
+
     def release(self, unit: Unit) -> None:
         """Nothing of it runs here any more."""
+        self._given_out.discard(unit)
         self._releasing.add(unit)
         self._shared = None
 
@@ -87,8 +94,20 @@ class Belief:
         return sorted(free, key=lambda unit: (-offered[unit.link].priority if unit.link in offered else 0, unit))
 
     def to_let_go(self) -> dict[Unit, int]:
-        """What nothing runs of here any more -> the epoch at which it was taken."""
+        """What nothing runs of here any more, or ever did -> the epoch at which it was taken.
+
+        A unit may be planned away before its holder's view shows that it was taken: then it was in no share, and no end
+        of a run will release it.
+        """
         if self.view is None:
             return {}
+        self._releasing |= {
+            unit
+            for unit, holder in self.view.held.items()
+            if holder.worker == self.name
+            and self.view.planned.get(unit) != self.name
+            and unit not in self._given_out
+            and self.holds(unit)
+        }
         self._releasing = {unit for unit in self._releasing if self.holds(unit)}
         return {unit: self.view.held[unit].epoch for unit in sorted(self._releasing)}

@@ -100,6 +100,7 @@ class FleetMember:
         while True:
             rung = self._bell.next
             share = self._belief.share(self._clock.boottime())
+            self._belief.give_out(share)
             if share != last:
                 last = share
                 yield share

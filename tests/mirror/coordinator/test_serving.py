@@ -114,3 +114,17 @@ async def test_what_ended_by_itself_is_not_begun_again() -> None:
     async with asyncio.timeout(WAIT_S):
         await serving
     assert member.said.empty()
+
+
+async def test_what_leaves_before_it_began_is_released() -> None:
+    """Two shares lie there: nothing else of the loop comes between them."""
+    member = Told()
+    member.give(A)
+    member.give()
+    serving = asyncio.create_task(serve_shares(member, member.run))
+    await member.hears("released a")
+    member.give(A)
+    await member.hears("begins a")
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving

@@ -142,6 +142,9 @@ class FakeStore:
         self.is_cut = False
         self.is_asleep = False
         """The whole process sleeps, with the thread that renews its lease."""
+        self.is_free = asyncio.Event()
+        """Unset: the process's event loop stands still. What it is told meanwhile it hears at once, behind that."""
+        self.is_free.set()
         etcd.stores.append(self)
 
     async def read(self, prefix: str) -> Snapshot:
@@ -166,10 +169,12 @@ class FakeStore:
         try:
             while True:
                 heard = await told.get()
+                is_late = not self.is_free.is_set() or not told.empty()
+                await self.is_free.wait()
                 if isinstance(heard, StoreUnreachable):
                     raise heard
                 wanted = tuple(change for change in heard.changes if change.key.startswith(prefix))
-                if self._chance is not None:
+                if self._chance is not None and not is_late:
                     await self._etcd.clock.sleep(self._chance.uniform(0, 0.02))
                 if wanted:
                     yield Changes(heard.revision, wanted)
@@ -203,6 +208,7 @@ class FakeStore:
     async def _reach(self) -> None:
         if self._chance is not None:
             await self._etcd.clock.sleep(self._chance.uniform(0, 0.01))
+        await self.is_free.wait()
         if self.is_cut or self._etcd.is_down:
             raise StoreUnreachable("nobody answers")
 

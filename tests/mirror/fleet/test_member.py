@@ -12,7 +12,7 @@ from mirror.fleet.errors import HistoryCompacted
 from mirror.fleet.keys import FleetKeys, HolderRecord
 from mirror.fleet.member import FleetCoordinator
 from mirror.fleet.settings import FleetSettings
-from mirror.fleet.store import Changes, Commit, Put, Snapshot
+from mirror.fleet.store import Change, Changes, Commit, Put, Snapshot
 from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
 from tests.mirror.fleet.workers import offer_of, untold
 from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
@@ -33,6 +33,18 @@ class Forgetful(FakeStore):
             raise HistoryCompacted("forgotten")
         async for changes in super().watch(prefix, after):
             yield changes
+
+
+class Late(FakeStore):
+    """Its process's event loop stands still for half a second behind each commit that puts what it holds."""
+
+    async def commit(self, commit: Commit) -> int | None:
+        done = await super().commit(commit)
+        if done is not None and any(key.startswith(KEYS.held(Unit(""))) and put for key, put in commit.puts.items()):
+            self.is_free.clear()
+            await self._etcd.clock.sleep(0.5)
+            self.is_free.set()
+        return done
 
 
 class Blind(FakeStore):
@@ -141,3 +153,48 @@ def test_units_that_leave_together_are_let_go_together() -> None:
         await asyncio.Event().wait()
 
     loop.run(main())
+
+
+def test_what_is_planned_away_before_its_taker_saw_that_it_has_it_is_let_go() -> None:
+    loop = SimulatedLoop()
+    clock = SimulatedClock(loop)
+    runs: set[tuple[str, Unit]] = set()
+
+    async def main() -> None:
+        etcd = FakeEtcd(clock)
+        taken = asyncio.Event()
+
+        def heard(changes: Changes) -> None:
+            if any(change.item is not None and '"late"' in change.item.value for change in held_in(changes)):
+                taken.set()
+
+        etcd.listeners.append(heard)
+        async with asyncio.TaskGroup() as tasks:
+            serving = [tasks.create_task(serve(FakeStore(etcd), "first"))]
+            await clock.sleep(1)
+            serving.append(tasks.create_task(serve(Late(etcd), "late")))
+            await taken.wait()
+            etcd.commit(Commit({}, {KEYS.drained("late"): Put("")}))
+            await clock.sleep(3)
+            assert runs == {("first", RED), ("first", Unit("blue"))}
+            assert all('"first"' in etcd.items[KEYS.held(unit)].value for _, unit in runs)
+            for each in serving:
+                each.cancel()
+
+    async def serve(store: FakeStore, name: str) -> None:
+        async def run(unit: Unit) -> None:
+            runs.add((name, unit))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                runs.remove((name, unit))
+
+        coordinator = FleetCoordinator(store, name, Current(offer_of(["red", "blue"])), clock, untold, SETTINGS)
+        async with coordinator.member() as member:
+            await serve_shares(member, run)
+
+    loop.run(main())
+
+
+def held_in(changes: Changes) -> list[Change]:
+    return [change for change in changes.changes if change.key.startswith(KEYS.held(Unit("")))]

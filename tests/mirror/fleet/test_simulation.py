@@ -5,6 +5,7 @@ FARSHORE_FLEET_SEEDS=FIRST:COUNT runs others than the fixed worlds, FARSHORE_FLE
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -68,12 +69,16 @@ def plans_only_where_workers_changed(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("plant", "words"),
-    [(never_asks_who_holds, "opens link-"), (plans_only_where_workers_changed, "has no owner since")],
+    [
+        # What it releases it goes on to take for its own, too, and so never takes it.
+        (never_asks_who_holds, "opens link-|has no owner since"),
+        (plans_only_where_workers_changed, "has no owner since"),
+    ],
 )
 def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], words: str) -> None:
     found = WORLDS.first_finding_of(plant, range(40))
     assert found is not None
-    assert words in found[1]
+    assert re.search(words, found[1])
 
 
 @pytest.mark.parametrize("seed", range(4))
