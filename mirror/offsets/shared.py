@@ -121,15 +121,22 @@ class GroupMap:
     def last_written(
         self, group: str, where: Where, source_offset: int, target_offset: int | None, ours: Written | None
     ) -> Written | None:
-        """The pair of offsets that a link made last: `ours`, or this very one, if the reverse link carried a set-back.
+        """The pair of offsets that a link made last: `ours`, or the reverse link's that stands at the source.
 
-        The group was then set back at the target. Taken for one at the source it would be carried back, and go further
+        What the reverse link put there is no news of the group. Taken for its own it would be carried back: a place
+        forward, over a set-back at the target that the reverse link has yet to see; a set-back once more, and further
         back at each turn.
         """
         back = self.written_back.get(group, {}).get(where) if self.is_shared(where[0]) else None
-        if back is not None and back.is_set_back and back[:2] == (target_offset, source_offset):
+        if back is None or not back.stands(source_offset):
+            return ours
+        if ours is not None and _is_newer(ours, back, source_offset, target_offset):
+            return ours
+        if source_offset == back.target_offset or not back.is_set_back:
             return Written(source_offset, back.source_offset)
-        return ours
+        # It is about to set the source back from here: what this place is at the target was left there.
+        left = self.to_target(*where, source_offset, target_offset or 0)
+        return ours if left is None else Written(source_offset, left)
 
     def _has_more_sites(self, topic: str) -> bool:
         return any(link.selects_topic(topic) for link in self.other_links)
@@ -167,6 +174,17 @@ class GroupMap:
             complete = min(back.position, own.end.target_next)
             first = self._unknown[topic, partition] = _skip_known(own, back, seen, left, max(complete, seen.log_start))
         return first if start <= first else _skip_known(own, back, seen, left, start)
+
+
+def _is_newer(ours: Written, back: Written, source_offset: int, target_offset: int | None) -> bool:
+    """Whether `ours` was written after `back`, the reverse link's pair, as far as what stands at both sites tells."""
+    if ours.source_offset == source_offset and ours.target_offset >= back.source_offset:
+        return True
+    if target_offset is None or not ours.stands(target_offset):
+        return False
+    is_next = back.source_offset == target_offset or back.replaced == ours.source_offset
+    is_back = source_offset < ours.source_offset and not (back.is_set_back and source_offset == back.target_offset)
+    return is_back or not is_next
 
 
 def _known_unread(own: PartitionMap, back: PartitionMap, stands_at: tuple[int, int], read_to: int) -> Iterable[int]:

@@ -159,6 +159,31 @@ async def test_a_set_back_at_one_site_goes_back_at_the_other_and_no_further(pair
         assert await offset_of(west, pair) == at_west[b"w3"]
 
 
+async def test_a_set_back_is_not_undone_by_a_link_back_that_has_not_seen_the_group_before(pair: Pair) -> None:
+    """What stands in the west is what the link there put: nobody read on. So at first, and when it is behind."""
+    async with AsyncExitStack() as stack:
+        east = await stack.enter_async_context(Cluster(pair.there.source))
+        west = await stack.enter_async_context(Cluster(pair.there.target))
+        await make_topic(east, pair.where.topic)
+        await make_topic(west, pair.where.topic)
+        await write(east, pair.where, named("e", 12))
+        async with running(pair.there, pair.back):
+            at_east = {record.value: record.offset for record in await wait_for_records(east, pair.where, 12)}
+            at_west = {record.value: record.offset for record in await wait_for_records(west, pair.where, 12)}
+        for read, set_back in (b"e9", b"e3"), (b"e10", b"e2"):
+            await commit_offsets(east, pair.group, {pair.where: CommittedOffset(at_east[read])})
+            async with running(pair.there):
+                await two_more_passes(pair.there, west)
+            assert await offset_of(west, pair) == at_west[read]
+            await commit_offsets(east, pair.group, {pair.where: CommittedOffset(at_east[set_back])})
+            async with running(pair.back):
+                await two_more_passes(pair.back, east)
+            assert await offset_of(east, pair) == at_east[set_back]
+            async with running(pair.there):
+                await two_more_passes(pair.there, west)
+            assert await offset_of(west, pair) == at_west[set_back]
+
+
 async def test_a_reverse_link_whose_state_cannot_be_read_holds_up_no_records(pair: Pair) -> None:
     """Groups wait, and it is said; what this link moves does not depend on the other one's state."""
     async with AsyncExitStack() as stack:

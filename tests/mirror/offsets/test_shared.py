@@ -241,6 +241,36 @@ def test_a_group_set_back_at_either_site_goes_back_at_both(
         ), f"{site}: stands at {stands_at}"
 
 
+carries = st.lists(st.sampled_from("ew"), max_size=3)
+
+
+@settings(max_examples=600)
+@given(steps, st.lists(st.tuples(st.integers(1, 4), carries), min_size=1, max_size=3), st.integers(0, 30), carries)
+def test_a_group_that_reads_at_one_site_and_is_set_back_there_goes_back_at_both_however_far_the_links_are(
+    run: list[tuple[str, str, int]], reads: list[tuple[int, list[str]]], offset: int, order: list[str]
+) -> None:
+    """Neither link need have seen it at rest: what stands at the other site is what the link there put."""
+    sites = Sites()
+    for verb, at, number in run:
+        if verb not in ("consume", "carry"):
+            sites.apply(verb, at, number)
+    for at in "ew":
+        sites.links[at].fence()
+    sites.settle()
+    for count, looks in reads:
+        sites.consume("e", count)
+        for at in looks:
+            sites.carry(at)
+    back_to = min(offset, sites.committed["e"])
+    set_back_to(sites, "e", back_to)
+    for at in [*order, *"ewewew"]:
+        sites.carry(at)
+    assert only_markers(sites.logs["e"], back_to, sites.committed["e"]), "it was not undone, and went no further"
+    if "w" in sites.committed:
+        first = sites.first_unread("w")
+        assert sites.committed["w"] <= first or only_markers(sites.logs["w"], first, sites.committed["w"])
+
+
 def set_back_to(sites: Sites, at: str, offset: int) -> None:
     """By a person; what lies behind is unread again."""
     sites.read -= set(sites.logs[at][offset : sites.committed[at]])
