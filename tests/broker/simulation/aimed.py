@@ -7,7 +7,7 @@ import json
 
 from broker.cluster.zookeeper import layout
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from tests.broker.simulation.clients import PARTITIONS, TOPIC
 from tests.broker.simulation.story import Story, zookeeper_ways
 from tests.broker.simulation.world import SESSION_MS
@@ -67,6 +67,9 @@ class StatesPutBack(Story):
     async def _disturb(self) -> None:
         world, rng = self.world, self.rng
         await asyncio.sleep(rng.uniform(0.5, 1.0))
+        # A log without any record may be in place of one that was lost: nobody leads then.
+        while not all(self._all_have_records(index) for index in range(PARTITIONS)):
+            await asyncio.sleep(0.1)
         away = rng.choice(list(world.nodes))
         # Alone it would show what it has beyond that; no log of others tells then that nobody acknowledged it.
         may_be_first = self._has_only_acknowledged(away)
@@ -74,10 +77,9 @@ class StatesPutBack(Story):
         older = {path: self._in_epoch(path, self.EARLIER) for path in self._states()}
         for path in older:
             self._put(path, self._in_epoch(path, self.LATER))
-        known = [len(world.judge(TOPIC, index).committed) for index in range(PARTITIONS)]
-        # What is acknowledged now it lacks.
+        # What is acknowledged now it lacks, and the logs of all others tell in which epoch that was.
         await self._start_all_but(away)
-        while any(len(world.judge(TOPIC, index).committed) < count + 2 for index, count in enumerate(known)):
+        while any(self._acknowledged_later(index) < 2 for index in range(PARTITIONS)):
             await asyncio.sleep(0.1)
         await self._all_die()
         world.note("states of an earlier day are put back")
@@ -89,6 +91,8 @@ class StatesPutBack(Story):
             await asyncio.sleep(rng.uniform(0.5, 2.0))
         await self._start_all_but(away)
         world.start(away)
+        while not may_be_first and any(self._is_older(path) for path in older):
+            await asyncio.sleep(0.1)  # where the others died now, it would be alone after all
         await super()._disturb()
 
     async def _administer(self) -> None:
@@ -103,6 +107,19 @@ class StatesPutBack(Story):
             if partition is None or not committed or partition.log.log_end_offset > committed[-1].next_offset:
                 return False
         return True
+
+    def _all_have_records(self, index: int) -> bool:
+        """Whether each replica has records."""
+        servers = [node.server for node in self.world.nodes.values()]
+        found = [None if server is None else server.broker.partition(TOPIC, index) for server in servers]
+        return all(partition is not None and partition.log.log_end_offset for partition in found)
+
+    def _is_older(self, path: str) -> bool:
+        state = json.loads(self.world.zookeeper.read(path).data)
+        return bool(state["leader_epoch"] <= self.LATER or state["leader"] == NO_LEADER)
+
+    def _acknowledged_later(self, index: int) -> int:
+        return sum(batch.epoch >= self.LATER for batch in self.world.judge(TOPIC, index).committed)
 
     def _states(self) -> list[str]:
         return [layout.partition_state(TopicPartition(TOPIC, index)) for index in range(PARTITIONS)]

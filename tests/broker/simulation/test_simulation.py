@@ -16,7 +16,7 @@ OFTEN = {
 }  # fmt: skip
 """What the seeds are for, and how often in each it happens at least."""
 OFTEN_IN_AIMED = {"acknowledged": 50, "read": 50, "commits": 10, "offsets told": 10, "cuts": 2}
-OFTEN_WHERE_STATES_ARE_PUT_BACK = {"acknowledged": 20, "read": 20, "put": 4, "crashes": 6}
+OFTEN_WHERE_STATES_ARE_PUT_BACK = {"acknowledged": 20, "read": 20, "put": 2, "crashes": 5}
 OFTEN_WHERE_DISKS_ARE_FULL = {"acknowledged": 20, "read": 20, "full": 4}
 
 
