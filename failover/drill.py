@@ -174,8 +174,9 @@ def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None
     if any(f.kind.value in ("silent", "never_ran") for f in status.findings):
         return
     if ends_age_ms is None or ends_age_ms > DRILL_ENDS_MAX_AGE_MS:
-        since = "never" if ends_age_ms is None else f"last {human_seconds(ends_age_ms / 1000)} ago"
-        text = f"where the source's logs end was {since} seen beside the records: a loss would be stated as less"
+        text = (
+            f"where the source's logs end was {_seen(ends_age_ms)}, beside the records: a loss would be stated as less"
+        )
         yield DrillFinding("ends_not_seen", status.source, text, "see event=ends_not_kept in the mirror's output")
 
 
@@ -210,8 +211,12 @@ def _of_groups(groups: Sequence[GroupDrill], link: str) -> Iterable[DrillFinding
             text = f"not carried over in {_partitions(sum(group.waiting.values()))} ({why})"
             yield DrillFinding("group_held", group.group, text, step)
         elif is_old:
-            age = "never" if group.sync_age_ms is None else f"last {human_seconds(group.sync_age_ms / 1000)} ago"
-            yield DrillFinding("group_sync_old", group.group, f"{age} seen to be equal at both sites", step)
+            text = f"{_seen(group.sync_age_ms)} to be equal at both sites"
+            yield DrillFinding("group_sync_old", group.group, text, step)
+
+
+def _seen(age_ms: int | None) -> str:
+    return "never seen" if age_ms is None else f"last seen {human_seconds(age_ms / 1000)} ago"
 
 
 def _partitions(count: int) -> str:

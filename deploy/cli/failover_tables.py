@@ -169,7 +169,7 @@ def headline(total: LossTotal, source: str) -> str:
         return f"lost: how much cannot be known: where the partitions at {source} ended was never seen"
     seen = iso_time(total.seen_at_ms)
     if total.stated_at_ms is not None:
-        seen += f", {human_seconds((total.stated_at_ms - total.seen_at_ms) / 1000)} ago"
+        seen += f", {human_seconds(max(total.stated_at_ms - total.seen_at_ms, 0) / 1000)} ago"
     unseen = f"; of {counted(total.unseen_partitions, 'partition')} nothing is known" if total.unseen_partitions else ""
     if total.likely_offsets is not None:
         return f"lost: {_likely(total, source, missing, seen)}{unseen}"

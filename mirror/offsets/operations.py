@@ -186,7 +186,7 @@ def _check_not_promoted(entries: StateEntries) -> None:
 async def restart_link(link: Link, target: Cluster, operation_id: str) -> None:
     """Let the worker that runs the link begin a new session; whether the link may run stays as it is.
 
-    Raises LinkFenced when others take the link over again and again, ClientError.
+    Raises LinkPromoted, LinkFenced when others take the link over again and again, ClientError.
     """
     await _unless_fenced(target, partial(_restart_link, link, target, operation_id))
 
@@ -194,8 +194,9 @@ async def restart_link(link: Link, target: Cluster, operation_id: str) -> None:
 async def _restart_link(link: Link, target: Cluster, operation_id: str) -> None:
     for unit in await state_units(link, target):
         claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}")
-        run = (await read_entries(unit, target)).run
-        state = run.state if run is not None else RunState.RUNNING
+        entries = await read_entries(unit, target)
+        _check_not_promoted(entries)  # when, and by which operation, is known by this entry alone
+        state = entries.run.state if entries.run is not None else RunState.RUNNING
         await claim.log.append([LinkRun(state, operation_id, target.clock.now_ms()), claim.owner])
 
 

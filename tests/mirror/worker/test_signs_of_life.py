@@ -157,10 +157,11 @@ async def test_a_paused_link_keeps_its_position_and_its_lag_is_counted(brokers: 
             await promote_link(link, target, "failover-1")
             with pytest.raises(LinkPromoted):
                 await pause_link(link, target, "pause-2")
-            await restart_link(link, target, "restart-3")
+            with pytest.raises(LinkPromoted):
+                await restart_link(link, target, "restart-3")
             run = (await read_entries(link, target)).run
             assert run is not None
-            assert run.state is RunState.PROMOTED, "a restart lets no link run that may not"
+            assert (run.state, run.operation_id) == (RunState.PROMOTED, "failover-1"), "it was promoted by this one"
 
 
 async def owner_of(link: Link, target: Cluster) -> Owner:
