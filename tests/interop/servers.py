@@ -71,6 +71,7 @@ class Server:
     """A server process with a log; subclasses say its command and when it is ready."""
 
     name = "server"
+    given_up_by = signal.SIGKILL
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -113,7 +114,7 @@ class Server:
         try:
             wait_until(lambda: self._alive() and self.ready(), START_TIMEOUT_S, f"{self.name} to serve")
         except AssertionError as failed:
-            self.kill9()
+            self._end(self.given_up_by)
             raise ServerFailed(f"{failed}; its log ends:\n{self.log_tail()}") from failed
 
     def _alive(self) -> bool:
@@ -300,14 +301,18 @@ def zookeeper_members(folder: Path, count: int) -> list[Member]:
 
 
 class FarshoreBroker(Server):
-    """farshore's broker as a process of its own."""
+    """farshore's broker as a process of its own. One that stands still says where before it ends."""
 
     name = "broker"
+    given_up_by = signal.SIGABRT
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.data_dir = folder / "data"
         self.port = free_port()
+
+    def environment(self) -> Mapping[str, str]:
+        return {**super().environment(), "PYTHONFAULTHANDLER": "1"}
 
     @property
     def bootstrap(self) -> str:
