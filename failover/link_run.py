@@ -26,6 +26,7 @@ from failover.snapshot import Snapshot
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
 from failover.verification import (
+    DifferenceKind,
     VerificationDifference,
     unfenced,
     verify_ends,
@@ -231,7 +232,10 @@ async def verify(
     """Look again: what was promised must be what is there."""
     after = await _look(plan.operation, sites)
     differences = [*verify_own(after, operation_id), *verify_groups(after, moves, plan.left_groups)]
-    if plan.operation is Operation.SWITCHOVER and sites.source is not None:
+    if plan.operation is Operation.SWITCHOVER and sites.source is None:
+        kind, source = DifferenceKind.SOURCE_NOT_COMPARED, sites.link.source.name
+        differences.append(VerificationDifference(kind, source, -1, None, None))
+    elif plan.operation is Operation.SWITCHOVER and sites.source is not None:
         differences += verify_readers(after)
         was_moved_before = plan.snapshot.link_state == "promoted"
         differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))

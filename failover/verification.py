@@ -31,6 +31,8 @@ class DifferenceKind(StrEnum):
     """Another operation took the link over before this one had ended: what it did may have been changed."""
     NOT_FENCED = "not_fenced"
     """The target's partition could take no marker (it has no leader, say): a mirror that hangs could write there."""
+    SOURCE_NOT_COMPARED = "source_not_compared"
+    """A switchover's source did not answer any more: whether all of it is here, and who reads there, nobody saw."""
     GROUPS_NOT_FENCED = "groups_not_fenced"
     """A mirror that hangs amid a commit of groups' offsets could still end it, and move them."""
 

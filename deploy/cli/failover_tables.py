@@ -51,14 +51,20 @@ DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 OTHERS_SHOWN = 10
 WIDTH = 80
 """Of a terminal, for what is told in sentences."""
-NOT_FENCED = (
-    "not_fenced: the partition could take no marker, so a mirror that hangs could still write there; "
-    "see that the old mirror's process has ended"
-)
-GROUPS_NOT_FENCED = (
-    "groups_not_fenced: a commit of groups' offsets that hangs in the old mirror could still move them; see that its "
-    "process has ended, and that farshore may use the transactional ids farshore-LINK and farshore-LINK.groups"
-)
+_DIFFERENCES = {
+    DifferenceKind.NOT_FENCED: (
+        "not_fenced: the partition could take no marker, so a mirror that hangs could still write there; "
+        "see that the old mirror's process has ended"
+    ),
+    DifferenceKind.GROUPS_NOT_FENCED: (
+        "groups_not_fenced: a commit of groups' offsets that hangs in the old mirror could still move them; see that "
+        "its process has ended, and that farshore may use the transactional ids farshore-LINK and farshore-LINK.groups"
+    ),
+    DifferenceKind.SOURCE_NOT_COMPARED: (
+        "source_not_compared: the source did not answer when the ends were to be compared; `farshore stranded list` "
+        "says what only it has, when it does again"
+    ),
+}
 
 _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.SOURCE_UNREACHABLE: (
@@ -358,10 +364,10 @@ def show_result(result: OperationResult) -> None:
         emit(list(result.moves), Output.TABLE, columns=MOVE_COLUMNS, title="Groups")
     if result.differences:
         emit(list(result.differences), Output.TABLE, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
-        if any(difference.kind is DifferenceKind.NOT_FENCED for difference in result.differences):
-            click.echo(NOT_FENCED, err=True)
-        if any(difference.kind is DifferenceKind.GROUPS_NOT_FENCED for difference in result.differences):
-            click.echo(GROUPS_NOT_FENCED, err=True)
+        kinds = {difference.kind for difference in result.differences}
+        for kind, said in _DIFFERENCES.items():
+            if kind in kinds:
+                click.echo(said, err=True)
     if result.stranded:
         emit(list(result.stranded), Output.TABLE, columns=STRANDED_COLUMNS, title="Came after the fence")
     if result.left_groups:

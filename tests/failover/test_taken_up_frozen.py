@@ -14,6 +14,7 @@ from failover.errors import HookFailed
 from failover.hooks import Hooks
 from failover.standing import OperationState, standing_of
 from failover.taking_up import AbortKind, abort, plan_abort, resume
+from failover.verification import DifferenceKind
 from tests.failover.machines import HEIR, machine, quick
 from tests.failover.stage import now_ms
 from tests.failover.test_taking_up import ID, die_in, ready
@@ -55,6 +56,18 @@ async def test_behind_the_fence_an_abort_does_not_thaw_the_source(
             (AbortKind.SOURCE_TAKES_WRITES if has_roles else AbortKind.SOURCE_UNKNOWN, True)
         ]
         assert standing_of(await stage.log(ID), now_ms()).state is OperationState.ABORTED
+
+
+async def test_where_the_source_died_behind_the_fence_its_end_is_not_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "verify")
+        async with machine(HEIR, stage.link) as (sites,):
+            (result,) = await resume(await stage.log(ID), [replace(sites, source=None)], Hooks(), "an heir")
+        assert not result.verified
+        assert [(one.kind, one.subject) for one in result.differences] == [(DifferenceKind.SOURCE_NOT_COMPARED, "east")]
 
 
 async def test_before_the_fence_an_abort_runs_the_thaw_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
