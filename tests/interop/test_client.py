@@ -114,19 +114,25 @@ async def test_a_recreated_topic_has_another_id(cluster: Cluster) -> None:
     assert (await describe_topics(cluster, [topic]))[topic].topic_id != before
 
 
+async def own_configs(cluster: Cluster, topic: str) -> dict[str, str | None]:
+    configs = (await describe_topic_configs(cluster, [topic]))[topic]
+    assert not isinstance(configs, KafkaError)
+    return {entry.name: entry.value for entry in configs.values() if entry.is_topic_own}
+
+
 async def test_configs_have_their_source_and_can_be_changed(cluster: Cluster) -> None:
     topic = await made(cluster, retention_ms="-1", cleanup_policy="compact")
     configs = (await describe_topic_configs(cluster, [topic]))[topic]
     assert not isinstance(configs, KafkaError)
-    own = {entry.name: entry.value for entry in configs.values() if entry.is_topic_own}
-    assert own == {"retention.ms": "-1", "cleanup.policy": "compact"}
     assert configs["max.message.bytes"].value
+    assert await own_configs(cluster, topic) == {"retention.ms": "-1", "cleanup.policy": "compact"}
     changes = [("retention.ms", ConfigOperation.DELETE, None), ("segment.ms", ConfigOperation.SET, "60000")]
     assert await alter_topic_configs(cluster, {topic: changes}) == {}
-    configs = (await describe_topic_configs(cluster, [topic]))[topic]
-    assert not isinstance(configs, KafkaError)
-    own = {entry.name: entry.value for entry in configs.values() if entry.is_topic_own}
-    assert own == {"cleanup.policy": "compact", "segment.ms": "60000"}
+
+    async def is_changed() -> bool:
+        return await own_configs(cluster, topic) == {"cleanup.policy": "compact", "segment.ms": "60000"}
+
+    await eventually(is_changed, "a Kafka broker to hear of the change from its controller")
     refused = await alter_topic_configs(cluster, {topic: [("retention.ms", ConfigOperation.SET, "soon")]})
     assert refused[topic].code is ErrorCode.INVALID_CONFIG
     missing = (await describe_topic_configs(cluster, ["not-there"]))["not-there"]
