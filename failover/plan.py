@@ -38,6 +38,7 @@ class RefusalReason(StrEnum):
     CLOSED_AT_TARGET = "closed_at_target"
     TOPICS_CUT = "topics_cut"
     NOTHING_SELECTED = "nothing_selected"
+    WORLD_CHANGED = "world_changed"
 
 
 @dataclass(frozen=True, slots=True)

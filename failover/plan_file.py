@@ -21,11 +21,11 @@ ANEW = "write it anew, with --out, and look at it again"
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """What was asked for, what it was made from, per link, and the digest that names it."""
+    """What was asked for, what it was made from, per link, and the digest that names it, "" where it is no file."""
 
     intent: Intent
     worlds: tuple[World, ...]
-    digest: str
+    digest: str = ""
 
 
 def plan_document(intent: Intent, moves: Sequence[LinkMove]) -> dict[str, Any]:
@@ -58,15 +58,15 @@ def read_plan(path: Path) -> PlanFile:
         raise PlanUnreadable(f"{path} holds no plan of farshore's", hint=ANEW) from error
 
 
-def check_holds(file: PlanFile, moves: Sequence[LinkMove]) -> None:
-    """Raises WorldChanged, which names what is not as the plan had it."""
+def check_holds(worlds: Sequence[World], moves: Sequence[LinkMove], hint: str = ANEW) -> None:
+    """Raises WorldChanged, which names what is not as it was when the plan was made."""
     found = [
         change
-        for before, move in zip(file.worlds, moves, strict=True)
+        for before, move in zip(worlds, moves, strict=True)
         for change in changes(before, world_of(move.plan, move.sites.link))
     ]
     if found:
-        raise WorldChanged(f"the plan holds no more: {told_changes(found)}; nothing was changed", hint=ANEW)
+        raise WorldChanged(f"the plan holds no more: {told_changes(found)}; nothing was changed", hint=hint)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

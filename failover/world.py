@@ -139,8 +139,8 @@ def changes(before: World, now: World) -> tuple[Change, ...]:
             for name in now.in_doubt
             if name not in before.in_doubt and name in before.source_ends
         ),
-        *_gone_back(ChangeKind.LOG_WENT_BACK, f"{before.link} source", before.source_ends, now.source_ends),
-        *_gone_back(ChangeKind.LOG_WENT_BACK, f"{before.link} target", before.target_ends, now.target_ends),
+        *_gone_back(ChangeKind.LOG_WENT_BACK, "source", _still(before.source_ends, now.source_ends), now.source_ends),
+        *_gone_back(ChangeKind.LOG_WENT_BACK, "target", _still(before.target_ends, now.target_ends), now.target_ends),
         *_loss(before, now),
         *_come_and_gone(ChangeKind.GROUPS, before.members, now.members),
         *(
@@ -148,8 +148,8 @@ def changes(before: World, now: World) -> tuple[Change, ...]:
             for name, was in before.members.items()
             if name in now.members and now.members[name] != was
         ),
-        *_gone_back(ChangeKind.GROUP_WENT_BACK, "source", before.source_offsets, now.source_offsets),
-        *_gone_back(ChangeKind.GROUP_WENT_BACK, "target", before.target_offsets, now.target_offsets),
+        *_gone_back(ChangeKind.GROUP_WENT_BACK, "source", _of_groups(before.source_offsets, now), now.source_offsets),
+        *_gone_back(ChangeKind.GROUP_WENT_BACK, "target", _of_groups(before.target_offsets, now), now.target_offsets),
         *_moves(before, now),
     )
 
@@ -171,14 +171,25 @@ def _come_and_gone(kind: ChangeKind, before: Mapping[str, object], now: Mapping[
     yield from (Change(kind, name, "not there", "there") for name in sorted(now.keys() - before.keys()))
 
 
+def _still(before: Mapping[str, int | None], now: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Of partitions that are there still: one that went is a change of its own."""
+    return {name: was for name, was in before.items() if name in now}
+
+
+def _of_groups(before: Mapping[str, int | None], now: World) -> dict[str, int | None]:
+    """Of groups that are there still, also where such a group has none any more."""
+    groups = {name.rsplit(" at ", 1)[0] for name in now.members}
+    return {name: was for name, was in before.items() if name.rsplit(" ", 1)[0] in groups}
+
+
 def _gone_back(
-    kind: ChangeKind, where: str, before: Mapping[str, int | None], now: Mapping[str, int | None]
+    kind: ChangeKind, site: str, before: Mapping[str, int | None], now: Mapping[str, int | None]
 ) -> Iterable[Change]:
     """Forward is expected; nothing where something was is not."""
     for name, was in before.items():
         found = now.get(name)
-        if was is not None and (found is None or found < was) and name in now:
-            yield Change(kind, f"{name} at the {where.rsplit(' ', 1)[-1]}", str(was), str(found))
+        if was is not None and (found is None or found < was):
+            yield Change(kind, f"{name} at the {site}", str(was), "none" if found is None else str(found))
 
 
 def _loss(before: World, now: World) -> Iterable[Change]:

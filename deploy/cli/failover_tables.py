@@ -144,6 +144,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "no link from {subject} carries what --topic and --group name",
         "`farshore link list`; without these options all links between the two sites are moved",
     ),
+    RefusalReason.WORLD_CHANGED: (
+        "what the plan for {subject} was made from is not so any more",
+        "look at the plan again, with --dry-run",
+    ),
     RefusalReason.NO_CONSENT: ("nobody consented to moving {subject}", "add --yes to go on"),
     RefusalReason.GROUP_NOT_FOUND: (
         "the group {subject} has no committed offset in a mirrored topic",

@@ -134,11 +134,15 @@ def resume_command(
         return
     if isinstance(plan, ResumeBlocker):
         raise _refusal(link, entries, plan)
-    stays = stranded_in_the_way(link, plan, StrandedWay(way) if way else None)
+    chosen = StrandedWay(way) if way else None
+    stays = stranded_in_the_way(link, plan, chosen)
     if dry_run:
         emit(plan, "table")
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
+    if not yes and stranded_in_the_way(link, plan, chosen) != stays:  # a person has read it meanwhile
+        text = f"what only {link.source.name} has is not what it was. Nothing was changed"
+        raise CommandRefused(text, "type the same again, and look at it as it is now", ExitCode.REFUSED)
     run_async(_at_target(link, lambda target: leave_at_source(link, target, stays, "by link resume")))
     run_async(_take_over(link, "resume", plan.accepts))
     tell_that_it_may_run(link)

@@ -32,7 +32,10 @@ from failover.sites import Sites
 from failover.standing import refuse_second
 from failover.steps import Operation
 from failover.taking_up import begin
+from failover.world import world_of
 from mirror.api import Link
+
+AGAIN = "type the same again, and look at the plan as it is now; --yes goes on without a question"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,12 @@ class Looked(ABC):
     def print_only(self, output: str) -> None: ...
 
     @abstractmethod
-    def show(self, output: str) -> None:
-        """Before the question. Raises GateRefused where nothing can be moved."""
+    def show(self) -> None:
+        """Before the question."""
+
+    @abstractmethod
+    def refuse(self, output: str) -> None:
+        """Raises GateRefused where nothing can be moved."""
 
     @abstractmethod
     def ask(self, yes: bool, output: str) -> None: ...
@@ -95,8 +102,10 @@ class LookedAtLink(Looked):
     def print_only(self, output: str) -> None:
         link_tables.print_plan(self.plan, output)
 
-    def show(self, output: str) -> None:
+    def show(self) -> None:
         link_tables.show_plan(self.plan)
+
+    def refuse(self, output: str) -> None:
         link_tables.refuse(self.plan, output)
 
     def ask(self, yes: bool, output: str) -> None:
@@ -125,8 +134,11 @@ class LookedAtSite(Looked):
     def print_only(self, output: str) -> None:
         site_tables.print_plan(self.plan, output)
 
-    def show(self, output: str) -> None:
+    def show(self) -> None:
         site_tables.show_plan(self.plan)
+        site_tables.tell_stopped(self.plan)
+
+    def refuse(self, output: str) -> None:
         site_tables.refuse(self.plan, output)
 
     def ask(self, yes: bool, output: str) -> None:
@@ -158,7 +170,7 @@ async def decide(
             refuse_second(await load_operations(sites[0].target), (intent.source, intent.target), now_ms())
         looked = await _look(app, intent, sites, counting=only_plans)
         if applied is not None:
-            _check(applied, looked)
+            _check(applied, looked, output)
         if only_plans:
             looked.print_only(output)
             if looked.is_refused:
@@ -167,8 +179,15 @@ async def decide(
                 write_plan(out_file, looked.intent, looked.moves)
                 click.echo(f"next: farshore apply {shlex.quote(str(out_file))}", err=True)
             return ExitCode.DONE
-        looked.show(output)
+        looked.show()
+        looked.refuse(output)
         looked.ask(yes, output)
+        if not yes:  # a person has read it meanwhile
+            before = _as_shown(looked)
+            sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms)
+            looked = await _look(app, intent, sites, counting=False)
+            _check(before, looked, output, AGAIN)
+            looked.refuse(output)
         operation_id = f"{intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
         extra = looked.extra if applied is None else {**looked.extra, "plan_digest": applied.digest}
         try:
@@ -203,16 +222,28 @@ async def _counted(move: LinkMove) -> LinkMove:
     return replace(move, plan=replace(move.plan, losses=await stated_losses(move.sites, move.plan.snapshot)))
 
 
-def _check(applied: PlanFile, looked: Looked) -> None:
+def _as_shown(looked: Looked) -> PlanFile:
+    """What a person was asked about."""
+    return PlanFile(looked.intent, tuple(world_of(move.plan, move.sites.link) for move in looked.moves))
+
+
+def _check(before: PlanFile, looked: Looked, output: str, hint: str = ANEW) -> None:
     """Raises WorldChanged, which names what changed of the links that were to go, or that there are others."""
-    was, now = applied.intent.links, (*looked.intent.links, *looked.intent.refused_links)
+    links = [(one.intent.links, one.intent.refused_links) for one in (before, looked)]
     by_name = {move.sites.link.name: move for move in looked.looked_at}
-    if by_name.keys() >= set(was):
-        check_holds(applied, [by_name[name] for name in was])
-    if looked.intent.is_site and was != now:
-        told = [", ".join(names) or "none" for names in (was, now)]
-        text = f"the plan holds no more: links: {told[0]} -> {told[1]}; nothing was changed"
-        raise WorldChanged(text, hint=ANEW)
+    try:
+        if by_name.keys() >= set(before.intent.links):
+            check_holds(before.worlds, [by_name[name] for name in before.intent.links], hint)
+        if looked.intent.is_site and links[0] != links[1]:
+            told = [_told_links(*one) for one in links]
+            raise WorldChanged(f"the plan holds no more: links: {told[0]} -> {told[1]}; nothing was changed", hint=hint)
+    except WorldChanged:
+        looked.tell_refused(output, [GateRefusal(RefusalReason.WORLD_CHANGED, looked.name)])
+        raise
+
+
+def _told_links(links: Sequence[str], refused: Sequence[str]) -> str:
+    return ", ".join([*links, *(f"{name} (refused)" for name in refused)]) or "none"
 
 
 def _refusals(refused: GateRefused, source: str, moved: str) -> list[GateRefusal]:

@@ -140,8 +140,8 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
             if dry_run:
                 _show(found, output)
                 return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
-            sites = await _enter(stack, context, found.log)
             confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Go on with it?")
+            sites = await _enter(stack, context, found.log)  # behind the question: a site may have died, or be back
             results = await resume(found.log, sites, context.hooks(), this_process())
             log = (await find_operation(sites[0].target, operation_id)) or found.log
             return await _tell(context, log, results, output)
@@ -179,6 +179,7 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
             if not dry_run:
                 _tell_findings(findings)
                 confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Abort it?")
+                sites = await _enter(stack, context, found.log)
                 findings = await abort(found.log, sites, context.hooks(), this_process())
             emit(list(findings), output, columns=FINDING_COLUMNS, title="would be" if dry_run else operation_id)
             return ExitCode.FINDINGS if any(finding.stays for finding in findings) else ExitCode.DONE

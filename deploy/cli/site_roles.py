@@ -146,10 +146,13 @@ def _change(
             if known is None:
                 raise has_no_roles(site.name)
             wanted = known.then(role, f"{who}: {reason}" if reason else who, topics)
-            if known.role is SiteRole.STANDBY and wanted.takes_writes:
+            is_let_in = known.role is SiteRole.STANDBY and wanted.takes_writes
+            if is_let_in:
                 await _refuse_second_active(site, known, others)
             if not dry_run:
                 confirm_plan(_told(site, known, wanted), yes, question=f"Have {site.name} {role}?")
+                if is_let_in and not yes:  # a person has read it meanwhile
+                    await _refuse_second_active(site, known, others)
                 wanted = await set_site_role(cluster, role, wanted.reason, known, topics)
             return _row_of(site, wanted)
 

@@ -148,7 +148,11 @@ def refuse(plan: SitePlan, output: str) -> None:
         tell_refused(plan, output)
         told = [reason_of(refusal) for refusal in _all_refusals(plan)]
         raise GateRefused("; ".join(message for message, _ in told), hint=told[0][1])
-    for refusal in _all_refusals(plan):
+
+
+def tell_stopped(plan: SitePlan) -> None:
+    """What said no to links that stay for it, while others go."""
+    for refusal in () if plan.refusals else _all_refusals(plan):
         message, hint = reason_of(refusal)
         click.echo(filled(f"refused: {message}") + "\n" + filled(f"hint: {hint}"), err=True)
 

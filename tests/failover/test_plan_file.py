@@ -79,6 +79,16 @@ def test_each_other_change_is_named() -> None:
     assert kinds(SNAPSHOT, with_offsets(translated_offset=None)) == [ChangeKind.GROUP_MOVE]
 
 
+def test_an_offset_of_a_group_that_is_not_there_any_more_is_a_change() -> None:
+    """The group would begin there wherever its consumers are told to begin without one."""
+    other = replace(GROUP_AT, partition=1, target_offset=None)
+    both = with_group(partitions=(GROUP_AT, other))
+    assert kinds(both, with_group(partitions=(GROUP_AT,))) == [ChangeKind.GROUP_WENT_BACK]
+    assert kinds(both, with_group(partitions=(GROUP_AT, replace(other, source_offset=None)))) != []
+    at_target = replace(GROUP_AT, target_offset=43)
+    assert kinds(with_group(partitions=(at_target, other)), both) == [ChangeKind.GROUP_WENT_BACK]
+
+
 def test_a_greater_loss_is_a_change_of_a_failover_and_a_smaller_one_is_not() -> None:
     first, second = SNAPSHOT.partitions
 
@@ -127,7 +137,7 @@ async def test_a_plan_holds_while_records_and_groups_go_on_and_is_carried_out(tm
         file = read_plan(tmp_path / "plan.json")
         assert file.intent == intent
         moves = await planned(stage)
-        check_holds(file, moves)
+        check_holds(file.worlds, moves)
         (result,) = await begin(moves, file.intent, "one", "tests", {"plan_digest": file.digest})
         assert result.verified, result.differences
         first = (await stage.log("one")).entries[0].detail
@@ -142,7 +152,7 @@ async def test_what_changed_in_the_world_is_named_and_nothing_is_done(tmp_path: 
         await make_topic(stage.source, "another", 1)
         await pause_link(stage.link, stage.target, "somebody")
         with pytest.raises(WorldChanged) as refused:
-            check_holds(file, await planned(stage))
+            check_holds(file.worlds, await planned(stage))
         assert exit_code_of(refused.value) == 3
         for named in (
             "link_state east-west",
