@@ -237,16 +237,18 @@ class Broker:
             raise NotLeading(f"broker {self.config.node_id} has lost its session with ZooKeeper")
 
     def require_partition(self, topic: str, index: int) -> Partition:
-        """One that this broker leads. Raises UnknownTopic, NotLeading."""
+        """One that this broker leads. Raises UnknownTopic, PartitionOffline, NotLeading."""
         self.check_leading()
         found = self.replicas.partition(topic, index)
         if found is None:
             if self.view.has_partition(topic, index):
                 raise NotLeading(f"This broker has no replica of {topic}-{index}.")
             raise UnknownTopic(f"There is no partition {topic}-{index}.")
-        if found.leading is None and found.offline is None:
+        if found.offline is not None:
+            raise found.refusal()
+        if found.leading is None:
             raise NotLeading(f"{topic}-{index} is led by broker {found.state.leader}")
-        if found.leading is not None and found.ordered_in < self._store.broker_epoch:
+        if found.ordered_in < self._store.broker_epoch:
             # Since the session before this one ended others may lead, and their records are not here.
             raise NotLeading(f"{topic}-{index} was led here before broker {self.config.node_id} was registered anew")
         return found

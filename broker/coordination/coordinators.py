@@ -172,7 +172,7 @@ class Coordinators(Generic[C]):
 
     async def at(self, key: str) -> C:
         """The coordinator of `key`. Raises BrokerError: NOT_COORDINATOR where it is another broker's,
-        COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE where it is damaged.
+        COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE where it is damaged or offline.
         """
         index = await self.partition_for(key)
         led = self._led.get(index)
@@ -185,16 +185,19 @@ class Coordinators(Generic[C]):
         if led.error is not None:
             raise led.error
         state = led.coordinator.log
+        state.check_leading()
         if not led.is_loaded:
             text = f"{state.name} is being loaded"
             raise BrokerError(text, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, hint="ask again")
-        state.check_leading()
 
     async def require(self, key: str) -> None:
         """Raises BrokerError where `key` cannot be asked about here, now or soon."""
         led = self._led.get(await self.partition_for(key))
         if led is not None and led.error is not None:
             raise led.error
+        if led is not None:
+            with suppress(NotCoordinator):
+                led.coordinator.log.check_leading()
 
     async def ask(self, key: str, step: Callable[[C], T]) -> T:
         """What `step` says, or raises, when all that it was made from is replicated. Raises BrokerError."""

@@ -80,7 +80,9 @@ class CoordinatorHost(Protocol):
     def config(self) -> HostConfig: ...
 
     def require_partition(self, topic: str, index: int) -> HostPartition:
-        """One that this broker leads, and may lead still. Raises BrokerError."""
+        """One that this broker leads, may lead still, and has the log of. Raises BrokerError, PartitionOffline of them
+        where it has not.
+        """
         ...
 
     def topic_names(self) -> Collection[str]:

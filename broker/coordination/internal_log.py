@@ -42,6 +42,12 @@ class NotCoordinator(BrokerError):
     hint = "ask any broker for the coordinator (FindCoordinator), and then that one"
 
 
+class CoordinatorOffline(PartitionOffline):
+    """The state that was asked for is kept here, in a log that is offline."""
+
+    error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 class Producer(NamedTuple):
     """Who writes: a producer id with its epoch."""
 
@@ -82,7 +88,7 @@ class StateLog:
         self._ends: dict[str, int] = {}
 
     def check_leading(self) -> None:
-        """Raises NotCoordinator."""
+        """Raises NotCoordinator, CoordinatorOffline."""
         self._partition()
 
     def _partition(self) -> HostPartition:
@@ -90,6 +96,9 @@ class StateLog:
             raise NotCoordinator(f"{self.name} is not led here any more")
         try:
             found = self._host.require_partition(self._topic, self.index)
+        except PartitionOffline as error:
+            # Before the controller has heard of it, too: what is known in memory may be old when another one leads.
+            raise CoordinatorOffline(str(error), hint=error.hint) from error
         except BrokerError as error:
             raise NotCoordinator(str(error)) from error
         if found.leader_epoch != self.leader_epoch:
@@ -156,14 +165,14 @@ class StateLog:
 
     @property
     def is_empty(self) -> bool:
-        """Raises PartitionOffline."""
+        """Raises NotCoordinator, CoordinatorOffline."""
         log = self._partition().log
         return log.log_start_offset == log.log_end_offset
 
     def replay(self) -> Iterator[LoadedBatch]:
         """Every batch, in order, also those that are appended meanwhile; `is_read` when there are no more. Raises
-        NotCoordinator, and LogDamaged where the log cannot be read to its end: what was committed behind that point is
-        not known.
+        NotCoordinator, CoordinatorOffline, and LogDamaged where the log cannot be read to its end: what was committed
+        behind that point is not known.
         """
         offset = self._partition().log.log_start_offset
         while offset < (log := self._partition().log).log_end_offset:

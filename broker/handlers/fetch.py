@@ -171,7 +171,7 @@ def _say_more(
 
 
 def _find(broker: Broker, fetched: Fetched, *, any_replica: bool) -> Partition:
-    """One that is led here; `any_replica`: or followed. Raises UnknownTopic, NotLeading."""
+    """One that is led here; `any_replica`: or followed. Raises UnknownTopic, PartitionOffline, NotLeading."""
     topic, index = fetched.topic, fetched.asked.partition
     name = topic if isinstance(topic, str) else broker.view.require_by_id(topic).name
     if any_replica and (here := broker.partition(name, index)) is not None and here.is_followed:

@@ -91,9 +91,13 @@ class Partition:
     def log(self) -> PartitionLog:
         """Raises PartitionOffline."""
         if self._log is None:
-            hint = self.offline.hint if self.offline else None
-            raise PartitionOffline(f"{self.topic}-{self.index} is offline: {self.offline}", hint=hint)
+            raise self.refusal()
         return self._log
+
+    def refusal(self) -> PartitionOffline:
+        """What whoever asks for one that is offline is told."""
+        hint = self.offline.hint if self.offline else None
+        return PartitionOffline(f"{self.topic}-{self.index} is offline: {self.offline}", hint=hint)
 
     @property
     def is_followed(self) -> bool:

@@ -134,10 +134,12 @@ class Host:
         finally:
             self._partitions[topic, index] = online
 
-    def require_partition(self, topic: str, index: int) -> Partition | BrokerPartition:
+    def require_partition(self, topic: str, index: int) -> Partition:
         found = self.partition(topic, index)
         if found is None:
             raise UnknownTopic(f"no {topic}-{index}")
+        if isinstance(found, BrokerPartition):
+            raise found.refusal()
         return found
 
     def topic_names(self) -> list[str]:

@@ -54,7 +54,7 @@ async def is_compacted(server: Server, client: WireClient) -> None:
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     await server.broker.topic_configs.alter("broken", lambda _: configs)
     async with asyncio.timeout(60):
-        while server.broker.require_partition("broken", 0).offline is None:
+        while (here := server.broker.partition("broken", 0)) is not None and here.offline is None:
             await asyncio.sleep(0.01)
 
 
