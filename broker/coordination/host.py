@@ -38,6 +38,10 @@ class HostPartition(Protocol):
     @property
     def leader_epoch(self) -> int: ...
 
+    def check_may_append(self) -> None:
+        """Raises BrokerError where what is appended now could not get to as many replicas as it must."""
+        ...
+
     async def wait_replicated(self, offset: int, timeout_ms: float, leader_epoch: int) -> None:
         """Returns when everything before `offset` is below the high watermark: without giving up the event loop where
         it is already. Raises NotLeading when the leadership of that epoch ends, other BrokerErrors where it is not

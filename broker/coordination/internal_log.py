@@ -19,7 +19,7 @@ from broker.coordination.limits import (
 )
 from broker.errors import BrokerError, LogDamaged, LogStorageError, RecordsTooLarge
 from broker.log.validation import AppendOrigin
-from broker.topics.errors import NotLeading, PartitionOffline
+from broker.topics.errors import NotEnoughReplicas, NotLeading, PartitionOffline
 from broker.wire.batch import BatchHeader, iter_batches
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Control, Record, decode_control, decode_records, encode_batch
@@ -110,8 +110,9 @@ class StateLog:
         the batch belongs to a transaction.
 
         Raises BrokerError with the code a coordinator's client understands: COORDINATOR_NOT_AVAILABLE when the disk
-        failed (it looks the coordinator up again and retries), INVALID_COMMIT_OFFSET_SIZE when it is too large,
-        NOT_COORDINATOR when this broker does not lead the partition any more.
+        failed, or too few replicas are in sync (it looks the coordinator up again and retries),
+        INVALID_COMMIT_OFFSET_SIZE when it is too large, NOT_COORDINATOR when this broker does not lead the partition
+        any more.
         """
         partition = self._partition()
         now_ms = self._host.clock.now_ms()
@@ -122,10 +123,11 @@ class StateLog:
             transactional=producer is not None,
         )
         try:
+            partition.check_may_append()
             base = partition.log.append(
                 memoryview(batch), leader_epoch=partition.leader_epoch, origin=AppendOrigin.COORDINATOR
             ).base_offset
-        except (LogStorageError, PartitionOffline) as error:
+        except (LogStorageError, PartitionOffline, NotEnoughReplicas) as error:
             raise BrokerError(str(error), error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, hint=error.hint) from error
         except RecordsTooLarge as error:
             raise BrokerError(

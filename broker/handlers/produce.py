@@ -28,7 +28,7 @@ from broker.errors import BrokerError, CorruptRecords, RecordsRefused, RecordsTo
 from broker.handlers.handler import CloseConnection, Handler, RequestContext, Unfinished, in_turns
 from broker.limits import BYTES_PER_TURN
 from broker.log.validation import check_records
-from broker.topics.errors import NotEnoughReplicas, NotLeading, RequestTimedOut, UnknownTopic
+from broker.topics.errors import NotLeading, RequestTimedOut, UnknownTopic
 from broker.topics.partition import Partition, Topic
 from broker.transactions.markers import MarkerGuard
 from broker.wire.api import ApiKey
@@ -203,9 +203,8 @@ def _check_acks(acks: int, partition: Partition, topic: Topic) -> None:
             error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
             hint="commit offsets or end transactions through the protocol",
         )
-    leading, needed = partition.leading, partition.log.config.min_insync_replicas
-    if acks == ALL_REPLICAS and leading is not None and not leading.may_append(needed):
-        raise NotEnoughReplicas(f"{topic.name} needs {needed} in-sync replicas, there are {len(leading.isr)}")
+    if acks == ALL_REPLICAS:
+        partition.check_may_append()
 
 
 def _batch(data: PartitionProduceData) -> memoryview:

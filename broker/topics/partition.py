@@ -24,6 +24,7 @@ from broker.topics.errors import (
     InvalidTopicRequest,
     LeaderEpochMismatch,
     MetadataBehind,
+    NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeading,
     OffsetNotAvailable,
@@ -230,6 +231,14 @@ class Partition:
                 f"{log.config.min_insync_replicas} are needed"
             )
         return True
+
+    def check_may_append(self) -> None:
+        """Before what must get to `min.insync.replicas` is appended. Raises NotEnoughReplicas, PartitionOffline."""
+        leading, needed = self.leading, self.log.config.min_insync_replicas
+        if leading is not None and not leading.may_append(needed):
+            raise NotEnoughReplicas(
+                f"{self.topic}-{self.index} needs {needed} in-sync replicas, there are {len(leading.isr)}"
+            )
 
     async def wait_replicated(self, offset: int, timeout_ms: float, leader_epoch: int | None = None) -> None:
         """Returns when everything before `offset` is before the high watermark; at once where it is, as it always is

@@ -84,6 +84,8 @@ class LocalMarkers:
         producer = marker.producer
         try:
             partition = self._host.require_partition(*where)
+            # Afterwards would be too late: the order is repeated, and each time one more marker would be written.
+            partition.check_may_append()
             offset = partition.log.write_marker(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,

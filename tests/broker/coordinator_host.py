@@ -55,6 +55,9 @@ class Partition:
     log: PartitionLog
     leader_epoch: int
 
+    def check_may_append(self) -> None:
+        """There is one replica, and that is enough."""
+
     async def wait_replicated(self, offset: int, timeout_ms: float, leader_epoch: int) -> None:
         """Without followers, everything is."""
         assert offset <= self.log.log_end_offset

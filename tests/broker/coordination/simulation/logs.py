@@ -101,6 +101,9 @@ class LeaderLog:
 
     # -- replication -----------------------------------------------------------------------------------------------
 
+    def check_may_append(self) -> None:
+        """It is not said how many replicas are needed."""
+
     async def wait_replicated(self, offset: int, timeout_ms: float, leader_epoch: int) -> None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
