@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from kazoo.protocol.connection import _SESSION_EXPIRED
 
 from broker.base.clock import SystemClock
 from broker.cluster.zookeeper import kazoo_session
@@ -169,6 +170,22 @@ async def test_many_requests_while_no_server_is_found_do_not_stop_the_event_loop
                 each.close()
             await asyncio.sleep(0)
             assert not zk.expired
+
+
+async def test_who_hears_that_the_session_is_over_finds_it_expired(connect: Connect) -> None:
+    """Also where kazoo's thread knows of it, and the loop, in the middle of a turn, has not been told yet."""
+    zk = await connect()
+    assert isinstance(zk, KazooZooKeeper)
+    zk._client._call(_SESSION_EXPIRED, zk._client.handler.async_result())
+    deadline = time.monotonic() + WAIT_S
+    while not zk._ended and time.monotonic() < deadline:
+        time.sleep(0.01)  # noqa: ASYNC251 - the loop hears of nothing
+    assert not zk.expired
+    for ask in (zk.exists("/"), zk.wait_connected()):
+        with pytest.raises(SessionExpired):
+            ask.send(None)
+        assert zk.expired
+        assert zk.alive_until == float("-inf")
 
 
 async def test_a_session_that_is_connected_again_first_catches_up(

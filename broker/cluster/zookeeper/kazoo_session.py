@@ -264,15 +264,18 @@ class KazooZooKeeper:
             return await self._answer(ask, what)
 
     async def _answer(self, ask: Callable[[], Any], what: str) -> Any:
+        with self._queueing:
+            if self._ended:
+                # Kazoo's thread has noted it, and its word waits for a turn of the loop. Who asks again for as long as
+                # the session is not expired would never give it one.
+                self._end()
+                raise SessionExpired(f"{what}: the ZooKeeper session is over")
+            if not self._connected.is_set():
+                raise ConnectionLost(f"{what}: there is no connection to ZooKeeper")
+            asked = ask()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.add(future)
         try:
-            with self._queueing:
-                if self._ended:
-                    raise SessionExpired(f"{what}: the ZooKeeper session is over")
-                if not self._connected.is_set():
-                    raise ConnectionLost(f"{what}: there is no connection to ZooKeeper")
-                asked = ask()
             asked.rawlink(partial(self._answered_in_thread, future))
             return await future
         except (kazoo_errors.KazooException, KazooTimeoutError) as error:
@@ -308,9 +311,7 @@ class KazooZooKeeper:
         self._connected.set()
 
     def _disconnected(self) -> None:
-        """Also what kazoo still has in its queue, and would send with the next connection, has an unknown outcome
-        now.
-        """
+        """Also what kazoo still has in its queue, and would send with the next connection, has an unknown outcome."""
         if not self._is_away and not self._ended:
             told = "the connection to ZooKeeper at %s broke; once the session is over, this broker leads nothing"
             log.warning(told, self._hosts)

@@ -87,7 +87,7 @@ Operation = Create | SetData | Delete | Check
 
 class ZooKeeper(Protocol):
     """Requests are carried out in the order in which they were made. Every one may raise ConnectionLost and
-    SessionExpired, beside what its own text says.
+    SessionExpired, beside what its own text says. Where one has raised SessionExpired, `expired` is true.
     """
 
     @property
