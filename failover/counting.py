@@ -18,25 +18,36 @@ from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
 from failover.edges import Span, first_records, last_records
 from failover.limits import COUNT_MS, COUNTED_AT_ONCE
 from failover.losses import PartitionLoss, with_end, with_stable_end
+from mirror.api import CarriedCounter, MirrorError
 
 
 async def count_losses(
-    source: Cluster, losses: Iterable[PartitionLoss], shared: Container[TopicPartition]
+    source: Cluster,
+    losses: Iterable[PartitionLoss],
+    shared: Container[TopicPartition],
+    carried: CarriedCounter | None = None,
 ) -> tuple[PartitionLoss, ...]:
     """The statements, with their records where these could be counted within COUNT_MS; exact only where nothing came
     to the source meanwhile.
 
-    Not counted are those of `shared` partitions: some of their records came from the target, which has them. Nor those
-    behind the start of an open transaction: until it ends nobody can read them as committed, or not.
+    Of `shared` partitions some records came from the target, which has them: `carried` tells which do not count, and
+    without it none of these partitions is counted. Nor are those behind the start of an open transaction: until it ends
+    nobody can read them as committed, or not.
     """
     turns = asyncio.Semaphore(COUNTED_AT_ONCE)
+    carried_turn = asyncio.Lock()
     counted: dict[TopicPartition, PartitionLoss] = {}
 
     async def count(where: TopicPartition, loss: PartitionLoss) -> None:
         async with turns:
-            with suppress(ClientError, WireError):  # it went in the meantime, or is damaged there: not counted
-                records = await count_records(source, where, loss.first_offset or 0, loss.end_offset or 0)
-                counted[where] = replace(loss, records=records)
+            span = loss.first_offset or 0, loss.end_offset or 0
+            # It went in the meantime, or is damaged there, or whose records they are was lost: not counted.
+            with suppress(ClientError, WireError, MirrorError):
+                if where not in shared:
+                    counted[where] = replace(loss, records=await count_records(source, where, *span))
+                elif carried is not None:
+                    async with carried_turn:
+                        counted[where] = replace(loss, records=await carried.count(where, *span))
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
     stable = await _ends(source, list(stated), IsolationLevel.READ_COMMITTED)
@@ -44,7 +55,7 @@ async def count_losses(
     with suppress(TimeoutError):
         async with asyncio.timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
             for where, loss in stated.items():
-                if loss.offsets and where not in shared and stable.get(where, -1) >= (loss.end_offset or 0):
+                if loss.offsets and stable.get(where, -1) >= (loss.end_offset or 0):
                     tasks.create_task(count(where, loss))
     ends = await _ends(source, list(stated), IsolationLevel.READ_UNCOMMITTED)
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())

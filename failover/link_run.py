@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from failover.plan import GroupMove, OperationPlan, active_at_source, not_movabl
 from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
-from failover.stranded import StrandedRange, stranded_ranges
+from failover.stranded import StrandedRange, carried_counter, stranded_ranges
 from failover.verification import (
     DifferenceKind,
     VerificationDifference,
@@ -109,7 +110,8 @@ class LinkRun:
             case OperationStep.DRAIN if self.is_promoted:  # it was drained before that
                 return
             case OperationStep.DRAIN:
-                self.snapshot = await drain(self.sites, self._drain_timeout_s)
+                draining = settle if plan.snapshot.link_state == "promoted" else drain
+                self.snapshot = await draining(self.sites, self._drain_timeout_s)
                 if reading := active_at_source(self.snapshot.groups):
                     raise GroupsRead([refusal.subject for refusal in reading])
                 self.moves = tuple(plan_moves(self.snapshot, plan.set_back_groups))
@@ -212,6 +214,31 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         await asyncio.sleep(DRAIN_POLL_S)
 
 
+async def settle(sites: Sites, timeout_s: float) -> Snapshot:
+    """Of a link that was moved before, whose mirror brings nothing more: see that its source has nothing of its own
+    that nobody decided about. What a link back brought there the target has. Raises NotDrained, ClientError.
+    """
+    assert sites.source is not None
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while True:
+        snapshot = await patiently(sites.look)
+        stranded = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
+        if not stranded:
+            return snapshot
+        counts = [one.records for one in stranded]
+        if None not in counts or loop.time() > deadline:  # a transaction that is open ends, one way or the other
+            link, source, known = sites.link.name, sites.link.source.name, sum(count or 0 for count in counts)
+            least = "at least " if None in counts else ""
+            raise NotDrained(
+                f"{source} alone has {least}{known} records of {link}, which was moved before and brings no more; "
+                "nothing was changed",
+                hint=f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link "
+                f"{link}`, then try again; or the link brings them: `farshore link resume --link {link}`",
+            )
+        await asyncio.sleep(DRAIN_POLL_S)
+
+
 async def _look(operation: Operation, sites: Sites) -> Snapshot:
     return await (sites.look_past_source() if operation is Operation.FAILOVER else sites.look())
 
@@ -272,7 +299,11 @@ async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss
     if sites.source is None:
         return losses
     shared = {TopicPartition(view.topic, view.partition) for view in snapshot.partitions if view.has_local_writers}
-    counted = await count_losses(sites.source, losses, shared)
+    carried = None
+    if any(loss.offsets for loss in losses if TopicPartition(loss.topic, loss.partition) in shared):
+        with suppress(ClientError):  # then those are not counted
+            carried = await carried_counter(sites.link, sites.source, sites.target)
+    counted = await count_losses(sites.source, losses, shared, carried)
     dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
     edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
     return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)

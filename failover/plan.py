@@ -252,6 +252,8 @@ def _missing(snapshot: Snapshot) -> tuple[GateRefusal, ...]:
 
 def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
     """Whether the group stands where the mirror has yet to come to, so that the drain can make its move known."""
+    if snapshot.link_state == "promoted":
+        return False
     for view in snapshot.partitions:
         if (view.topic, view.partition) == (move.topic, move.partition):
             end, mirrored = view.source_end, view.mirrored_source_next

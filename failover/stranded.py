@@ -15,7 +15,7 @@ from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import COUNT_MS
 from failover.snapshot import Snapshot
-from mirror.api import CarriedCounter, Link, MirrorError
+from mirror.api import CarriedCounter, Link, MirrorError, read_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,17 @@ class StrandedRange:
 async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
     """What the source has beyond what was mirrored at the fence, in partitions that were born since, too.
 
-    Records that came from the target, by a link back say, do not count: it has them. Raises ClientError.
+    Records that came from the target, by a link back say, do not count: it has them. Nor do those of which somebody
+    said that they stay there. Raises ClientError.
     """
     mirrored = {
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
     }
+    left = (await read_entries(link, target)).left_at_source()
+    for gap in sorted(left, key=lambda gap: gap.source_from):
+        where = TopicPartition(gap.topic, gap.partition)
+        if gap.source_from <= mirrored.get(where, 0):
+            mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
     wanted = await _mirrored_partitions(link, source)
     ends = await log_end_offsets(source, wanted)
     stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
@@ -50,7 +56,7 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
     ]
     if not grown:
         return ()
-    counted = await _counted(await _counter(link, source, target), grown, stable)
+    counted = await _counted(await carried_counter(link, source, target), grown, stable)
     return tuple(stranded for stranded in counted if stranded.records != 0)
 
 
@@ -63,8 +69,8 @@ async def _mirrored_partitions(link: Link, source: Cluster) -> list[TopicPartiti
     ]
 
 
-async def _counter(link: Link, source: Cluster, target: Cluster) -> CarriedCounter | None:
-    """None where a registry is lost: then nobody can say whose records they are."""
+async def carried_counter(link: Link, source: Cluster, target: Cluster) -> CarriedCounter | None:
+    """None where a registry is lost: then nobody can say whose records they are. Raises ClientError."""
     try:
         return await CarriedCounter.look(link, source, target)
     except MirrorError:
