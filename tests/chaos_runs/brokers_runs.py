@@ -268,8 +268,9 @@ class BrokersRun:
 
     def _heal(self) -> None:
         def healed() -> bool:
+            # One that came back without ZooKeeper ends when its time is over; until then others may not miss it.
             self.stage.revive()
-            return self._all_in_sync()
+            return self.stage.all_serve() and self._all_in_sync()
 
         if not waited(healed, HEAL_S):
             lacking = "; ".join(self._lacking)

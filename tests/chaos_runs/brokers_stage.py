@@ -190,6 +190,9 @@ class BrokersStage:
                     self.ended_alone.append(f"{name} ended with {broker.process.returncode}; its log ends:\n{tail}")
                 broker.launch()
 
+    def all_serve(self) -> bool:
+        return all(broker.ready() for broker in self.brokers.values())
+
     def wait_ready(self) -> None:
         """Until all serve. Raises ServerFailed."""
         for broker in self.brokers.values():
