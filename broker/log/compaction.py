@@ -17,6 +17,7 @@ Crash safety: once `<base>.log.swap` exists under its name it is whole and on th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
@@ -26,6 +27,7 @@ from broker.limits import COMPACTION_KEYS_MAX, SEGMENT_OFFSETS_MAX
 from broker.log import layout
 from broker.log.config import LogConfig
 from broker.log.disk import Disk
+from broker.log.guard import all_of_it
 from broker.log.producers import AbortedTransaction
 from broker.log.segment import Segment
 from broker.log.stored import stored_records
@@ -87,9 +89,13 @@ class CompactionJob:
                 reader.close()
 
     def discard(self) -> None:
-        """Throws away what `run` wrote."""
+        """Throws away what `run` wrote and `install` has not put in place; what cannot be removed now is not taken for
+        anything later.
+        """
         for _, cleaned in self.outcome:
-            cleaned.delete()
+            with suppress(OSError):
+                cleaned.delete()
+            cleaned.close()
         self.outcome.clear()
 
     def _read_keys(self) -> int:
@@ -137,7 +143,10 @@ class CompactionJob:
         return (Age.EXPIRED if expired else Age.WAITING), modified_ms
 
     def _clean(self, group: SegmentGroup) -> None:
-        target = Segment(group.segments[0].directory, group.segments[0].base_offset, self.disk, stage=layout.CLEANED)
+        directory, base_offset = group.segments[0].directory, group.segments[0].base_offset
+        # What a failed pass could not remove would stand before what this one writes.
+        self.disk.unlink(layout.file_at(directory, base_offset, layout.LOG + layout.CLEANED))
+        target = Segment(directory, base_offset, self.disk, stage=layout.CLEANED)
         self.outcome.append((group, target))
         kept_markers: set[int] = set()
         for segment in group.segments:
@@ -241,21 +250,16 @@ def install(segments: list[Segment], job: CompactionJob) -> bool:
     """Puts the job's segments in the place of the old ones in `segments`; False, and nothing done, when those have
     changed since.
 
-    Raises OSError. Where it fails between two groups, the ones before are in place and the rest is as it was.
+    Raises OSError: the groups before are in place then, and the rest is as it was; Unfinished where the files are that
+    of neither.
     """
     if not job.outcome or segments[: len(job.segments)] != job.segments:
-        job.discard()
         return False
     done = 0
     while job.outcome:
         group, cleaned = job.outcome[0]
         old = segments[done : done + len(group.segments)]
-        try:
-            _swap(old, cleaned, job.disk)
-        except OSError:
-            # The old segments stay open and are read on as they were; the next start finishes what was begun.
-            job.discard()
-            raise
+        _swap(old, cleaned, job.disk)
         segments[done : done + len(old)] = [cleaned]
         for segment in old:
             segment.close()
@@ -286,17 +290,26 @@ def finish_swaps(directory: Path, disk: Disk) -> None:
 
 
 def _swap(old: Sequence[Segment], cleaned: Segment, disk: Disk) -> None:
+    """Once there is a `.log.swap` the log cannot go on with the old segments: whatever was cut off or deleted of them
+    afterwards, the next start would put that in their place.
+    """
     directory, base_offset = cleaned.directory, cleaned.base_offset
-    for suffix in (*_INDEXES, layout.LOG):
-        disk.replace(
-            layout.file_at(directory, base_offset, suffix + layout.CLEANED),
-            layout.file_at(directory, base_offset, suffix + layout.SWAP),
-        )
-    disk.fsync_directory(directory)
-    for segment in old[1:]:
+    try:
         for suffix in (*_INDEXES, layout.LOG):
-            disk.unlink(segment.path(suffix))
-    _rename_swapped(directory, base_offset, disk)
+            disk.replace(
+                layout.file_at(directory, base_offset, suffix + layout.CLEANED),
+                layout.file_at(directory, base_offset, suffix + layout.SWAP),
+            )
+    except OSError:
+        with all_of_it():
+            disk.unlink(layout.file_at(directory, base_offset, layout.LOG + layout.SWAP))
+        raise
+    with all_of_it():
+        disk.fsync_directory(directory)
+        for segment in old[1:]:
+            for suffix in (*_INDEXES, layout.LOG):
+                disk.unlink(segment.path(suffix))
+        _rename_swapped(directory, base_offset, disk)
     cleaned.stage = ""
     cleaned.mark_durable()
 

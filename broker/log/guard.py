@@ -32,6 +32,15 @@ class Unfinished(OSError):
     """
 
 
+@contextmanager
+def all_of_it() -> Iterator[None]:
+    """Around what cannot be left half done. Raises Unfinished where the disk fails in it."""
+    try:
+        yield
+    except OSError as error:
+        raise Unfinished(*error.args) from error
+
+
 def may_pass(error: BaseException) -> bool:
     """Whether time alone may mend what a disk refused."""
     refused = error if isinstance(error, OSError) else error.__cause__

@@ -338,16 +338,20 @@ class PartitionLog(ReadableLog):
             )
 
     def finish_compaction(self, job: CompactionJob) -> bool:
-        """Puts the job's outcome in place; False when the segments changed since it began, and nothing was done."""
-        if self._store.closed:
-            job.discard()
-            return False
-        with self._guard.errors():
-            # The file says, from before the first gap on, that this log has had a compaction.
-            self._store.save_first_dirty(self._store.first_dirty_offset)
-            if not compaction.install(self._store.segments, job):
+        """Puts the job's outcome in place; False when the segments changed since it began, and nothing was done. Raises
+        LogStorageError: a part of it may be in place.
+        """
+        try:
+            if self._store.closed:
                 return False
-            self._store.save_first_dirty(max(job.end_offset, self._store.first_dirty_offset))
+            with self._guard.errors():
+                # The file says, from before the first gap on, that this log has had a compaction.
+                self._store.save_first_dirty(self._store.first_dirty_offset)
+                if not compaction.install(self._store.segments, job):
+                    return False
+                self._store.save_first_dirty(max(job.end_offset, self._store.first_dirty_offset))
+        finally:
+            job.discard()
         return True
 
     def compact(self) -> bool:

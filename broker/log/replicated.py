@@ -95,7 +95,7 @@ def write_run(store: LogStore, run: Run, config: LogConfig, now_ms: int) -> None
     """Raises OSError; the log then ends where it ended before."""
     segment = store.roll() if run.rolls else store.segments[-1]
     if run.has_gaps:
-        store.note_gaps()
+        store.note_gaps(store.segments[-1])
     headers = [batch.header for batch in run.batches]
     store.begin_epoch(run.leader_epoch, headers[0].base_offset)
     data = run.batches[0].data if len(headers) == 1 else memoryview(b"".join(batch.data for batch in run.batches))

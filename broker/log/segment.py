@@ -39,7 +39,7 @@ class Segment:
         self._disk = disk
         self._fd = disk.open(self.path(layout.LOG))
         # As Python's own files: one that nobody closed (a log whose opening failed half-way) is closed with its object.
-        self._close = weakref.finalize(self, disk.close, self._fd)
+        self._close = weakref.finalize(self, _let_go, disk, self._fd)
         self._close.atexit = False
         # Where bytes of a failed write may lie behind `size_bytes`.
         self._torn = False
@@ -218,8 +218,7 @@ class Segment:
     def close(self) -> None:
         """Whatever is asked of the file afterwards raises OSError."""
         self._disk = CLOSED_DISK
-        with suppress(OSError):  # the descriptor is gone all the same, and what is to last was made durable
-            self._close()
+        self._close()
 
     def delete(self) -> None:
         """Removes the files, the log last: an index without a log is never taken for a segment."""
@@ -357,3 +356,8 @@ class Segment:
 
     def _pwrite(self, data: memoryview, position: int) -> int:
         return self._disk.pwrite(self._fd, data, position)
+
+
+def _let_go(disk: Disk, fd: int) -> None:
+    with suppress(OSError):  # the descriptor is gone all the same, and what is to last was made durable
+        disk.close(fd)

@@ -14,7 +14,7 @@ from broker.log import layout
 from broker.log.config import LogConfig
 from broker.log.disk import CLOSED_DISK, Disk
 from broker.log.epochs import LeaderEpochs
-from broker.log.guard import Unfinished
+from broker.log.guard import Unfinished, all_of_it
 from broker.log.opening import clean_marker, open_log, read_offset, write_offset
 from broker.log.producers import ProducerStates
 from broker.log.replay import producers_at, remove_snapshots_after
@@ -99,9 +99,9 @@ class LogStore:
         self.epochs = known
         self._epochs_saved = True
 
-    def note_gaps(self) -> None:
-        """Before the first gap is written to the newest segment."""
-        base_offset = self.segments[-1].base_offset
+    def note_gaps(self, segment: Segment) -> None:
+        """Before the first gap is written to the newest segment, or one with gaps becomes the newest."""
+        base_offset = segment.base_offset
         if base_offset >= self._gaps_before:
             write_offset(self.directory / layout.GAPS, self.disk, base_offset + 1, durable=True)
             self._gaps_before = base_offset + 1
@@ -133,6 +133,8 @@ class LogStore:
         producers = self._producers_at(keep, last, now_ms)
         # What is cut is no longer to be trusted, should a crash come before the end of this.
         self._lower_recovery_point(cut.base_offset)
+        if cut is not self.segments[-1] and (self.directory / layout.CLEANER).exists():
+            self.note_gaps(cut)
         remove_snapshots_after(self.directory, self.disk, last.next_offset)
         self.forget_epochs_from(end_offset)
         with self._all_of_it():
@@ -195,12 +197,13 @@ class LogStore:
 
     @contextmanager
     def _all_of_it(self) -> Iterator[None]:
-        """Around what cannot be half done. Raises Unfinished where the disk fails in it: the files are let go of."""
+        """As `all_of_it`; the files are let go of then."""
         try:
-            yield
-        except OSError as error:
+            with all_of_it():
+                yield
+        except Unfinished:
             self.release()
-            raise Unfinished(*error.args) from error
+            raise
 
     def save_recovery_point(self) -> None:
         """Moves the recovery point to the first segment that is not known to be on the disk; old snapshots go."""
