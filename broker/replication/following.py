@@ -231,7 +231,7 @@ def _apply(partition: Partition, asked: FetchPartition, data: PartitionData) -> 
         code = ErrorCode.of(data.error_code)
         raise LeaderRefused(f"the leader answered {code.name}", error_code=code)
     elif data.diverging_epoch is not None:
-        truncate(own, data.diverging_epoch, data.log_start_offset)
+        _truncate(partition, data.diverging_epoch, data.log_start_offset)
     else:
         records = _one_buffer(data.records)
         # First the start: what is under the leader's was not compared, and must not be under records of the leader's.
@@ -246,26 +246,40 @@ def _follow_offsets(partition: Partition, data: PartitionData) -> None:
     partition.log.follow_log_start(data.log_start_offset)
 
 
-def truncate(own: PartitionLog, diverging: EpochEndOffset, leader_start_offset: int) -> None:
-    """Cuts the log where it and the leader's part: where the epoch ends that the leader knows of those not above our
-    last one, in the leader's log or in ours, whichever is earlier. Where we do not have that epoch, our next lower one
-    is cut to, and the leader asked again.
+def _truncate(partition: Partition, diverging: EpochEndOffset, leader_start_offset: int) -> None:
+    """Cuts the log where it and the leader's part. What is cut off below our own high watermark was acknowledged: this
+    line in the log is all that tells of it, so it comes before the cut.
+    """
+    own, state = partition.log, partition.state
+    offset = _parts_at(own, diverging, leader_start_offset)
+    if offset < own.high_watermark:
+        log.warning(
+            "%s-%d is cut from offset %d to %d, below its high watermark %d, where it parts from the log of broker %d, "
+            "which leads in epoch %d: acknowledged records are not there, as after an unclean election",
+            *(partition.topic, partition.index, own.log_end_offset, offset, own.high_watermark),
+            *(state.leader, state.leader_epoch),
+        )
+    compared = own.is_empty or diverging.end_offset > leader_start_offset
+    if compared and offset >= own.log_start_offset:
+        own.truncate_to(offset)
+    else:
+        own.start_anew(offset)
+
+
+def _parts_at(own: PartitionLog, diverging: EpochEndOffset, leader_start_offset: int) -> int:
+    """Where the epoch ends that the leader knows of those not above our last one, in the leader's log or in ours,
+    whichever is earlier. Where we do not have that epoch, our next lower one is cut to, and the leader asked again.
 
     Where the leader has nothing of that epoch any more, nothing of ours was compared, and nothing of it stays.
     """
     if diverging.end_offset <= leader_start_offset and not own.is_empty:
-        own.start_anew(leader_start_offset)
-        return
+        return leader_start_offset
     epoch, end_offset = own.end_offset_for_epoch(diverging.epoch)
     if epoch == diverging.epoch:
         end_offset = min(end_offset, diverging.end_offset)
     elif epoch < 0:
         end_offset = diverging.end_offset
-    end_offset = min(end_offset, own.log_end_offset)
-    if end_offset < own.log_start_offset:
-        own.start_anew(end_offset)
-    else:
-        own.truncate_to(end_offset)
+    return min(end_offset, own.log_end_offset)
 
 
 def _begin_anew(own: PartitionLog, data: PartitionData) -> None:

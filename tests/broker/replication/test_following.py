@@ -161,6 +161,25 @@ def test_the_log_is_cut_where_it_parts_from_the_leaders(
     assert partition.log.log_end_offset == end
 
 
+@pytest.mark.parametrize(("leader_start", "end"), [(0, 1), (2, 2)], ids=["cut", "begun anew"])
+def test_what_is_cut_below_the_high_watermark_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, leader_start: int, end: int
+) -> None:
+    """Nothing else says that acknowledged records are gone."""
+    partition, other = follower(tmp_path, 0), follower(tmp_path, 1)
+    for one in (partition, other):
+        one.log.append_as_follower(batches(tmp_path / f"l{one.index}", 1, 1, 1, 1), leader_epoch=4)
+    partition.follow_high_watermark(3)
+    other.follow_high_watermark(1)
+    parts = EpochEndOffset(1, 1)
+    cut = PartitionData(0, 0, 1, log_start_offset=leader_start, diverging_epoch=parts)
+    exchange(followed(partition, other), cut, PartitionData(1, 0, 1, diverging_epoch=parts))
+    assert (partition.log.log_end_offset, other.log.log_end_offset) == (end, 1)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert f"t-0 is cut from offset 4 to {end}, below its high watermark 3, " in line
+    assert "broker 2, which leads in epoch 4: acknowledged records are not there" in line
+
+
 def test_where_the_leader_has_nothing_to_compare_with_any_more_nothing_stays(tmp_path: Path) -> None:
     """Its records of our epoch are deleted: what it says of their end is where its log begins, and ours before that may
     be others.
