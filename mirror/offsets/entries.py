@@ -100,6 +100,8 @@ class Checkpoint:
     """The source offset up to which `leader_epochs` are those that were read; -1: up to `position`."""
     left_out: tuple[LeftOut, ...] = ()
     """What was left to links that bring it to the target directly."""
+    marker_may_follow: bool = False
+    """Its writer may have put markers behind the end (an extended fence), which no epoch tells."""
 
     @property
     def epochs_end(self) -> int:
@@ -389,6 +391,8 @@ def _value(entry: Entry) -> dict[str, Any]:
         del fields["epochs_to"]
     if isinstance(entry, Checkpoint) and not entry.left_out:
         del fields["left_out"]
+    if isinstance(entry, Checkpoint) and not entry.marker_may_follow:
+        del fields["marker_may_follow"]
     if isinstance(entry, Checkpoint) and entry.last is None and not entry.leader_epochs and not any(entry.topic_ids):
         for name in ("last", "leader_epochs", "topic_ids"):  # as versions before there were these wrote it, and read it
             del fields[name]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -15,16 +16,23 @@ from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint
-from mirror.offsets.recovery import TailBatch
+from mirror.offsets.recovery import SEQUENCE_MASK, TailBatch
+
+EPOCHS_TO_NEXT_MARKER: Final = 2
+"""A start takes one for its claim, and the next for its markers. What took place before that took more."""
 
 
 @dataclass(slots=True)
 class Tail:
-    """Batches from a checkpoint to the log end, in order."""
+    """Batches from a checkpoint to the log end, in order.
+
+    `unclear`: of what is gone before the first of them it is not known what it was, in words; "" where that is known.
+    """
 
     log_start: int
     log_end: int
     batches: list[TailBatch] = field(default_factory=list)
+    unclear: str = ""
 
     @property
     def guess(self) -> TailBatch | None:
@@ -48,8 +56,8 @@ async def read_tails(
     checkpoints and the blocks: then the blocks of every batch before them are known.
 
     Where retention at an exclusive target has already deleted what lies behind the checkpoint, a batch of the
-    writer stands in for it: nobody else could have written there. A tail that is not read in `patience_ms` (None: no
-    limit) has ReadUnfinished. Raises ClientError.
+    writer stands in for it: nobody else could have written there. Where it may have held markers it is `unclear`. A
+    tail that is not read in `patience_ms` (None: no limit) has ReadUnfinished. Raises ClientError.
     """
     topics, unclear = await describe_each_topic(target, {link.target_topic(topic) for topic, _ in checkpoints})
     failures: dict[tuple[str, int], ClientError] = {
@@ -86,27 +94,47 @@ async def read_tails(
 
     unread = await scan_each(target, spans, visit, patience_ms)
     if not link.shared_targets:
-        for source, tail in tails.items():
-            tail.batches[:0] = stand_in(checkpoints[source], tail)
+        tails = {source: stand_in(checkpoints[source], tail) for source, tail in tails.items()}
     return {**tails, **failures, **{found[where]: error for where, error in unread.items()}}
 
 
-def stand_in(checkpoint: Checkpoint, tail: Tail) -> list[TailBatch]:
-    """A batch of the writer for what retention deleted behind the checkpoint (none, where that may hold no record).
+def stand_in(checkpoint: Checkpoint, tail: Tail) -> Tail:
+    """With a batch of the writer for what retention deleted behind the checkpoint; `unclear` if it may hold a marker.
 
     A log may begin inside of a batch, whose header still says all of it: nothing stands in for that.
-    Later fences' markers may have been deleted with its records. How many there were is known from the epoch of one
-    that is left: each fence raises it by two. A record more than there was would be a source record that is lost.
+    A marker that is taken for a record is a source record that is lost, the other way round one that is repeated.
     """
     first = checkpoint.end.target_next
     begins = min([tail.log_start, *(batch.base_offset for batch in tail.batches[:1])])
-    writer = checkpoint.writer
-    left = [batch for batch in tail.batches if batch.is_control and batch.producer_id == writer.producer_id]
-    if any(batch.is_control and batch.producer_id != writer.producer_id for batch in tail.batches):
-        return []  # the fence got another producer id: nothing counts the markers
-    fences = (left[-1].producer_epoch - writer.epoch + 1) // 2 if left else 0
-    last = begins - 1 - max(0, fences - len(left))
-    return [TailBatch(first, last, *writer, checkpoint.sequence, is_control=False)] if last >= first else []
+    if begins <= first:
+        return tail
+    records = _records_before(begins, checkpoint, tail.batches)
+    if records is None:
+        unclear = f"target offsets {first} to {begins - 1} are gone, and nothing says how many of them were records"
+        return replace(tail, unclear=unclear)
+    if records != begins - first:
+        return tail  # the sequence of what is left says all that recovery needs
+    guess = TailBatch(first, begins - 1, *checkpoint.writer, checkpoint.sequence, is_control=False)
+    return replace(tail, batches=[guess, *tail.batches])
+
+
+def _records_before(begins: int, checkpoint: Checkpoint, left: Iterable[TailBatch]) -> int | None:
+    """How many records of the writer stood between the checkpoint and `begins`, where the rest begins; None: unknown.
+
+    The first batch of the writer that is left tells by its sequence. Where a marker comes sooner, all was records only
+    if that is of the very next start, and the state does not say that another one was to come before.
+    """
+    producer_id, epoch = checkpoint.writer
+    others = 0
+    for batch in left:
+        if batch.is_control:
+            is_next = batch.producer_id == producer_id and 0 < batch.producer_epoch - epoch <= EPOCHS_TO_NEXT_MARKER
+            return begins - checkpoint.end.target_next if is_next and not checkpoint.marker_may_follow else None
+        if (batch.producer_id, batch.producer_epoch) == checkpoint.writer:
+            between = batch.base_offset - begins - others  # compaction has taken them since
+            return ((batch.base_sequence - checkpoint.sequence) & SEQUENCE_MASK) - between
+        others += batch.last_offset - batch.base_offset + 1
+    return None
 
 
 async def writable_partitions(

@@ -60,12 +60,13 @@ async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cl
     assert all(replicator.is_held for replicator in begun.values()), "nothing is taken in beside what moves"
     tried = Holds(session.holds.attempts, session.target.clock)
     unfenced = [where for where in late if where not in session.fenced]
-    await _fence(session, clusters[1], unfenced, tried)
     if begun:
         now_ms = session.target.clock.now_ms()
         # Of one that stood still when it was opened the state knows more.
         known = [replicator for replicator in begun.values() if replicator.gap is None or replicator.changed]
         await session.state_writer.write([replicator.checkpoint(now_ms) for replicator in known])
+    await _expect_markers(session, clusters[1], unfenced)
+    await _fence(session, clusters[1], unfenced, tried)
     if begun or not ground.entries.checkpoints.keys().isdisjoint(unfenced):
         ground = replace(ground, entries=await read_entries(session.link, clusters[1]))
         session.ground = replace(session.ground, entries=ground.entries)
@@ -112,6 +113,18 @@ def _with_sequence(found: Evidence, writer: Writer) -> Evidence:
         return found
     sequence = (found.checkpoint.sequence + recover_partition(found).sequences) & SEQUENCE_MASK
     return replace(found, sequence=sequence)
+
+
+async def _expect_markers(session: Session, target: Cluster, unfenced: Sequence[TopicPartition]) -> None:
+    """Durable before the marker: a log that no longer has it does not tell it from a record (`stand_in`)."""
+    there = session.ground.entries.checkpoints
+    known = {where for where in unfenced if where in there or where in session.replicators}
+    if known and not session.link.shared_targets:
+        await session.state_writer.write([])  # what is queued is newer than what is read
+        checkpoints = (await read_entries(session.link, target, known)).checkpoints.values()
+        await session.state_writer.write(
+            [replace(each, marker_may_follow=True) for each in checkpoints if not each.marker_may_follow]
+        )
 
 
 async def _fence(session: Session, target: Cluster, unfenced: Sequence[TopicPartition], tried: Holds) -> None:

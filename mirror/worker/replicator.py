@@ -337,7 +337,7 @@ class Replicator:
             queue.clear()
 
     def checkpoint(self, now_ms: int) -> Checkpoint:
-        """What is proved now."""
+        """What is proved now. To one that is held the fence may be extended, which puts a marker behind it."""
         self._check_position()
         return Checkpoint(
             topic=self.source.topic,
@@ -354,6 +354,7 @@ class Replicator:
             topic_ids=self.history.topic_ids,
             epochs_to=self.history.epochs_to if self.position == self._start else -1,
             left_out=self.history.left_out,
+            marker_may_follow=self.is_held,
         )
 
     def pack(self) -> list[MapChange]:

@@ -218,8 +218,8 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
     if source.start > max(position, _left_at_source(evidence, found)[1]):
         detail = f"the source's log starts at {source.start}"
         gaps.append(_gap(evidence, GapKind.TRUNCATED_START, (position, source.start), target_next, detail))
-    if evidence.occupant and not comparison.target_lost:
-        gaps.append(_gap(evidence, GapKind.TARGET_NOT_EMPTY, (position, position), target_next, evidence.occupant))
+    if (occupant := evidence.occupant or evidence.tail.unclear) and not comparison.target_lost:
+        gaps.append(_gap(evidence, GapKind.TARGET_NOT_EMPTY, (position, position), target_next, occupant))
     elif found.foreign and not evidence.shared and not comparison.target_lost:
         first, last = found.foreign[0].first, found.foreign[-1].last
         detail = f"another producer wrote target offsets {first} to {last}"

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
 from broker.client.log import append
@@ -14,14 +16,16 @@ from broker.client.topics import delete_records
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint, Writer, encode_key, encode_value
+from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, Writer, encode_key, encode_value
 from mirror.offsets.fence import fence_link
-from mirror.offsets.intervals import End
-from mirror.offsets.recovery import TailBatch
+from mirror.offsets.intervals import End, Interval
+from mirror.offsets.paged import Intervals
+from mirror.offsets.recovery import TailBatch, recover
 from mirror.offsets.state import load_partial_state
 from mirror.offsets.state_writer import ensure_own_topics
-from mirror.offsets.tail import Tail
+from mirror.offsets.tail import Tail, stand_in
 from mirror.offsets.tail import read_tails as read_each_tail
+from mirror.worker.resume import Evidence, SourceLog, open_partition
 from tests.mirror.harness import make_topic
 
 WHERE = TopicPartition("flights", 0)
@@ -48,6 +52,24 @@ async def write(target: Cluster, *sizes: int) -> None:
     """Batches of a local producer, and nobody's sequences."""
     for size in sizes:
         await append(target, WHERE, encode_batch([Record(at, 1, b"k", b"v") for at in range(size)]))
+
+
+async def write_ours(target: Cluster, size: int, sequence: int) -> None:
+    records = [Record(at, 1, b"k", b"v") for at in range(size)]
+    batch = encode_batch(records, producer_id=WRITER.producer_id, producer_epoch=WRITER.epoch, base_sequence=sequence)
+    await append(target, WHERE, batch)
+
+
+def marker(offset: int, epoch: int, producer_id: int = WRITER.producer_id) -> TailBatch:
+    return TailBatch(offset, offset, producer_id, epoch, -1, is_control=True)
+
+
+def ours(base: int, count: int, sequence: int) -> TailBatch:
+    return TailBatch(base, base + count - 1, *WRITER, sequence, is_control=False)
+
+
+def foreign(offset: int) -> TailBatch:
+    return TailBatch(offset, offset, -1, -1, -1, is_control=False)
 
 
 def spans(batches: list[TailBatch]) -> list[tuple[int, int]]:
@@ -91,17 +113,19 @@ async def test_earlier_log_ends_bound_it(target: Cluster, link: Link) -> None:
 
 async def test_what_retention_deleted_at_an_exclusive_target_was_the_writers(target: Cluster, link: Link) -> None:
     await make_topic(target, "flights")
-    await write(target, 3, 2, 4)
+    await write(target, 3, 2)
+    await write_ours(target, 4, sequence=44)
     await delete_records(target, {WHERE: 5})
     tail = (await read_tails(target, link, {WHERE: checkpoint(2, sequence=41)}))[WHERE]
-    assert tail.log_start == 5
+    assert (tail.log_start, tail.unclear) == (5, "")
     assert tail.batches[0] == TailBatch(2, 4, WRITER.producer_id, WRITER.epoch, 41, is_control=False)
     assert spans(tail.batches[1:]) == [(5, 8)]
 
 
 async def test_a_batch_in_which_the_log_begins_needs_nothing_in_its_place(target: Cluster, link: Link) -> None:
     await make_topic(target, "flights")
-    await write(target, 3, 2, 4)
+    await write(target, 3, 2)
+    await write_ours(target, 4, sequence=44)
     await delete_records(target, {WHERE: 7})
     tail = (await read_tails(target, link, {WHERE: checkpoint(5)}))[WHERE]
     assert (tail.log_start, spans(tail.batches)) == (7, [(5, 8)])
@@ -115,7 +139,8 @@ async def test_what_retention_deleted_at_a_shared_target_may_have_been_anybodys(
     await write(target, 3, 2, 4)
     await delete_records(target, {WHERE: 5})
     shared = replace(link, shared_targets=True)
-    assert spans((await read_tails(target, shared, {WHERE: checkpoint(2)}))[WHERE].batches) == [(5, 8)]
+    tail = (await read_tails(target, shared, {WHERE: checkpoint(2)}))[WHERE]
+    assert (spans(tail.batches), tail.unclear) == ([(5, 8)], "")
 
 
 async def test_nothing_stands_in_where_nothing_is_missing(target: Cluster, link: Link) -> None:
@@ -123,6 +148,61 @@ async def test_nothing_stands_in_where_nothing_is_missing(target: Cluster, link:
     await write(target, 3, 2)
     await delete_records(target, {WHERE: 3})
     assert spans((await read_tails(target, link, {WHERE: checkpoint(3)}))[WHERE].batches) == [(3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("left", "marker_may_follow", "known"),
+    [
+        ([marker(102, 5)], False, True),  # a start: its claim took epoch 4
+        ([marker(102, 4)], False, True),  # a start by a version without claims
+        ([marker(102, 5)], True, False),  # the fence was extended before
+        ([marker(102, 5), marker(103, 8)], False, True),
+        ([marker(102, 8)], False, False),  # a start that opened nothing was before it, or a command that left no marker
+        ([marker(102, 7)], False, False),
+        ([marker(102, 3)], False, False),  # an extension: others may have been before it
+        ([marker(102, 0, producer_id=8)], False, False),
+        ([], False, False),  # the marker of who looks is gone, too
+        ([ours(102, 3, sequence=102)], True, True),
+        ([foreign(102), ours(103, 3, sequence=102)], True, True),
+        ([foreign(102)], False, False),
+    ],
+)
+def test_what_is_gone_counts_as_records_only_where_no_marker_can_have_been_there(
+    left: list[TailBatch], marker_may_follow: bool, known: bool
+) -> None:
+    before = replace(checkpoint(100, sequence=100), marker_may_follow=marker_may_follow)
+    tail = stand_in(before, Tail(102, 110, left))
+    assert tail.batches == ([ours(100, 2, sequence=100), *left] if known else left)
+    assert bool(tail.unclear) is not known
+    if not known:
+        assert tail.unclear.startswith("target offsets 100 to 101 are gone")
+    found = recover(Intervals([Interval(0, 0)]), [], before, tail.batches)
+    landed = 2 + sum(3 for batch in left if (batch.producer_id, batch.is_control) == (WRITER.producer_id, False))
+    assert found.position == (100 + landed if known else 100)
+
+
+def test_the_sequence_of_what_is_left_tells_what_is_gone_whatever_else_was_there() -> None:
+    before = replace(checkpoint(100, sequence=100), marker_may_follow=True)
+    left = [ours(102, 3, sequence=101)]  # a record and a marker, of whatever epoch, are gone
+    tail = stand_in(before, Tail(102, 105, left))
+    assert (tail.batches, tail.unclear) == (left, "")
+    assert recover(Intervals([Interval(0, 0)]), [], before, tail.batches).position == 104
+
+
+def test_what_the_link_had_not_proved_and_nobody_can_count_stops_the_partition() -> None:
+    """A marker of an extended fence is gone, and none of its epochs: it was taken for a record, which was lost."""
+    before = replace(checkpoint(100, sequence=100), marker_may_follow=True)
+    tail = stand_in(before, Tail(101, 102, [marker(101, 5)]))
+    source = SourceLog(0, 200, "", "")
+    recorded = Intervals([Interval(0, 0)])
+    evidence = Evidence(WHERE, False, source, tail, recorded, (), before, 0)
+    opening = open_partition(evidence, Writer(7, 6))
+    assert opening.gap is not None
+    assert (opening.gap.kind, opening.gap.source_from) == (GapKind.TARGET_NOT_EMPTY, 100)
+    accepted = replace(opening.gap, status=GapStatus.ACCEPTED)
+    assert open_partition(replace(evidence, gaps=(accepted,)), Writer(7, 6)).position == 100
+    started = replace(accepted, source_to=101)
+    assert open_partition(replace(evidence, gaps=(started,)), Writer(7, 6)).position == 101
 
 
 async def test_what_the_target_no_longer_has_is_left_out(target: Cluster, link: Link) -> None:

@@ -158,7 +158,7 @@ class SimulatedNode(GroupAnswers):
                 )
             except BrokerError as error:
                 return offset_for_leader_epoch.EpochEndOffset(error.error_code, asked.partition)
-            if refuse:
+            if refuse or not partition.tells_epochs:
                 return offset_for_leader_epoch.EpochEndOffset(TRANSIENT, asked.partition)
             epoch, end = partition.epochs.end_offset_for(asked.leader_epoch, partition.log_end)
             return offset_for_leader_epoch.EpochEndOffset(0, asked.partition, epoch, end)

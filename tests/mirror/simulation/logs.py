@@ -60,6 +60,8 @@ class SimulatedPartition:
     read_max_bytes: int = 1 << 62
     """A broker that gives no more in an answer; always one batch."""
     is_there: bool = True
+    tells_epochs: bool = True
+    """Whether its leader answers where an epoch ended: it is what only a start, or who joins, asks."""
 
     @property
     def stable_end(self) -> int:

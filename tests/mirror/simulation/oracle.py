@@ -22,6 +22,8 @@ from tests.mirror.simulation.trace import Found, Trace
 from tests.mirror.simulation.truth import Content, Copy, Fortune, Written, content_of
 
 EVERYTHING = 1 << 62
+REPEATING_KINDS = (GapKind.TARGET_TRUNCATED, GapKind.TARGET_NOT_EMPTY)
+"""Behind an accepted gap of these records may come again."""
 
 
 class PartitionOracle:
@@ -158,7 +160,7 @@ class PartitionOracle:
     def _is_told_again(self, one: Written) -> bool:
         """Whether somebody accepted that what the source has from there on is mirrored, some of it perhaps again."""
         accepted = [gap for gap in self.gaps.values() if gap.status is GapStatus.PASSED]
-        return any(gap.kind is GapKind.TARGET_TRUNCATED and gap.source_to <= one.offset for gap in accepted)
+        return any(gap.kind in REPEATING_KINDS and gap.source_to <= one.offset for gap in accepted)
 
     def verify_struck_map(self, offset_map: OffsetMap) -> None:
         """Every record that the source has is where the map says."""

@@ -237,7 +237,7 @@ class Twins:
                 if h.next_offset > checkpoint.end.target_next
             ]
             if not self.shared:
-                tail.batches[:0] = stand_in(checkpoint, tail)
+                return stand_in(checkpoint, tail)
         return tail
 
     def replicator(self, opening: Opening, writer: Writer, state: Submissions) -> Replicator:
