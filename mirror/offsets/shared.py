@@ -213,7 +213,7 @@ def _skip_known(own: PartitionMap, back: PartitionMap, seen: Examined, left: Ite
             offset += 1
         elif there := next((stays for stays in left if offset in stays), None):
             brought = [run for run in (landed.target if landed else None, taken.source if taken else None) if run]
-            offset = min(there.stop, *brought)
+            offset = min([there.stop, *brought])
         else:
             return offset
 

@@ -361,3 +361,14 @@ def test_what_one_site_lost_track_of_is_declined() -> None:
     sites = two("e0 e1", "e0 e1")
     doubted = GroupMap(sites.group_map("e").own, (), frozenset({WHERE}))
     assert doubted.to_target(*WHERE, 1) is None
+
+
+def test_what_stays_at_the_target_is_passed_also_where_no_link_brought_anything_behind_it() -> None:
+    """A link back that has fenced and brought nothing yet: its groups, and its switchover, ended with a TypeError."""
+    own, back = PartitionMap(), PartitionMap()
+    own.advance([], End(0, 28))
+    back.advance([], End(20, 21))
+    found = GroupMap(
+        OffsetMap({WHERE: own}), ((BACK, OffsetMap({WHERE: back})),), left_at_target={WHERE: (range(20, 27),)}
+    )
+    assert found.unexplained() == {WHERE: 27}
