@@ -6,6 +6,7 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -323,16 +324,23 @@ def tell_refused(plan: OperationPlan, output: str, *refusals: GateRefusal) -> No
         emit(replace(plan, refusals=(*plan.refusals, *refusals)), output)
 
 
+def refusal_of(plan: OperationPlan) -> GateRefused | None:
+    """Every gate that said no, with the first one's hint."""
+    if not plan.refusals:
+        return None
+    told = [reason_of(refusal) for refusal in plan.refusals]
+    unmovable = [refusal.subject for refusal in plan.refusals if refusal.reason is RefusalReason.GROUP_NOT_MOVABLE]
+    hint = told[0][1]
+    if plan.refusals[0].reason is RefusalReason.GROUP_NOT_MOVABLE and len(unmovable) > 1:
+        hint = f"to go on and leave what is unknown of them as it is: {leave_options(unmovable)}"
+    return GateRefused("; ".join(message for message, _ in told), hint=hint)
+
+
 def refuse(plan: OperationPlan, output: str) -> None:
-    """Raise GateRefused with every gate that said no; the first one's hint."""
-    if plan.refusals:
+    """Raise GateRefused where a gate said no."""
+    if refused := refusal_of(plan):
         tell_refused(plan, output)
-        told = [reason_of(refusal) for refusal in plan.refusals]
-        unmovable = [refusal.subject for refusal in plan.refusals if refusal.reason is RefusalReason.GROUP_NOT_MOVABLE]
-        hint = told[0][1]
-        if plan.refusals[0].reason is RefusalReason.GROUP_NOT_MOVABLE and len(unmovable) > 1:
-            hint = f"to go on and leave what is unknown of them as it is: {leave_options(unmovable)}"
-        raise GateRefused("; ".join(message for message, _ in told), hint=hint)
+        raise refused
 
 
 def ask(plan: OperationPlan, yes: bool, output: str) -> None:
@@ -345,10 +353,15 @@ def ask(plan: OperationPlan, yes: bool, output: str) -> None:
         raise
 
 
+def result_document(result: OperationResult, steps: Sequence[NextStep]) -> dict[str, Any]:
+    """Of one link."""
+    return {**to_document(result), "summary": summary(result), "next": to_document(steps)}
+
+
 def print_result(result: OperationResult, steps: Sequence[NextStep], output: str) -> None:
     """The result on stdout, with the loss in words and what to do next."""
     if output != Output.TABLE:
-        emit({**to_document(result), "summary": summary(result), "next": steps}, output)
+        emit(result_document(result, steps), output)
         return
     show_result(result)
     tell_next(steps)

@@ -188,14 +188,65 @@ async def decide(
             looked = await _look(app, intent, sites, counting=False)
             _check(before, looked, output, AGAIN)
             looked.refuse(output)
-        operation_id = f"{intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-        extra = looked.extra if applied is None else {**looked.extra, "plan_digest": applied.digest}
         try:
-            results = await begin(looked.moves, looked.intent, operation_id, this_process(), extra)
+            ended = await _begin(looked, "" if applied is None else applied.digest)
         except GateRefused as refused:
-            looked.tell_refused(output, _refusals(refused, sites[0].link.source.name, looked.name))
+            looked.tell_refused(output, _refusals(refused, intent.source, looked.name))
             raise
-        return await tell_results(app, looked.intent, results, extra, output)
+        return await tell_results(app, ended, output)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an operation ended. `said`: what its journal has beside the plans."""
+
+    intent: Intent
+    results: Sequence[OperationResult]
+    said: Mapping[str, Any]
+
+
+async def _begin(looked: Looked, plan_digest: str = "") -> Ended:
+    """Carry it out. Raises GateRefused where nothing was changed."""
+    operation_id = f"{looked.intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    said = {**looked.extra, "plan_digest": plan_digest} if plan_digest else looked.extra
+    results = await begin(looked.moves, looked.intent, operation_id, this_process(), said)
+    return Ended(looked.intent, results, said)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMoved:
+    """What one link's move came to: its result, or the plan that was `refused`, as documents."""
+
+    document: Mapping[str, Any]
+    exit_code: ExitCode
+    refused: GateRefused | None = None
+
+
+async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
+    """Carry out what another command's consent covers. Raises OperationUnderWay, and what `begin` raises behind the
+    gates.
+    """
+    async with AsyncExitStack() as stack:
+        sites = await enter_links(stack, [app.link(intent.links[0])], intent.groups, now_ms)
+        refuse_second(await load_operations(sites[0].target), (intent.source, intent.target), now_ms())
+        looked = await _look(app, intent, sites, counting=False)
+        plan = looked.moves[0].plan
+        refused = link_tables.refusal_of(plan)
+        if refused is None:
+            try:
+                return await link_moved(app, await _begin(looked))
+            except GateRefused as error:
+                refused = error
+                more = _refusals(error, intent.source, looked.name)
+                plan = replace(plan, refusals=(*plan.refusals, *more))
+        return LinkMoved(to_document(plan), ExitCode.REFUSED, refused)
+
+
+async def link_moved(app: AppContext, ended: Ended) -> LinkMoved:
+    """Of one link."""
+    (result,) = ended.results
+    document = link_tables.result_document(result, await _next_steps(app, result))
+    return LinkMoved(document, exit_code(ended.intent, ended.results))
 
 
 def links_between(app: AppContext, source: str, target: str) -> tuple[str, ...]:
@@ -260,10 +311,9 @@ def _refusals(refused: GateRefused, source: str, moved: str) -> list[GateRefusal
     return []
 
 
-async def tell_results(
-    app: AppContext, intent: Intent, results: Sequence[OperationResult], said: Mapping[str, Any], output: str
-) -> int:
-    """The results with what to do next -> the worst exit code. `said`: what the journal has beside the plans."""
+async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
+    """The results with what to do next -> the worst exit code."""
+    intent, results = ended.intent, ended.results
     moved = [result for result in results if result.failure is None]
     together = tuple(dict.fromkeys(topic for result in moved for topic in result.moved_topics))
     topics = together if all(result.moved_topics for result in moved) else ()
@@ -272,7 +322,7 @@ async def tell_results(
         what = "a link was cut short: when what stopped it is seen to, from any machine"
         steps.insert(0, (NextStep(what, f"farshore operation resume {results[0].operation_id}"),))
     if intent.is_site:
-        site_tables.print_results(intent, results, said.get("stays", []), merged(steps), output)
+        site_tables.print_results(intent, results, ended.said.get("stays", []), merged(steps), output)
     else:
         link_tables.print_result(results[0], steps[0], output)
     return exit_code(intent, results)

@@ -17,7 +17,7 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.failover_tables import WIDTH
-from deploy.cli.moving import now_ms, tell_results
+from deploy.cli.moving import Ended, now_ms, tell_results
 from deploy.cli.parameters import Duration
 from deploy.cli.terminal import (
     AppContext,
@@ -135,21 +135,25 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
     """Bring an operation to its end that was cut short, on whichever machine. Exit code: as of the command itself."""
 
     async def main() -> int:
-        async with AsyncExitStack() as stack:
-            found = await _find(context, operation_id)
-            if dry_run:
-                _show(found, output)
-                return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
-            confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Go on with it?")
-            sites = await _enter(stack, context, found.log)  # behind the question: a site may have died, or be back
-            results = await resume(found.log, sites, context.hooks(), this_process())
-            log = (await find_operation(sites[0].target, operation_id)) or found.log
-            return await _tell(context, log, results, output)
+        found = await _find(context, operation_id)
+        if dry_run:
+            _show(found, output)
+            return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
+        confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Go on with it?")
+        return await tell_results(context, await take_up(context, found.log), output)
 
     raise SystemExit(run_async(main()))
 
 
-async def _tell(context: AppContext, log: OperationLog, results: Sequence[OperationResult], output: str) -> int:
+async def take_up(context: AppContext, log: OperationLog) -> Ended:
+    """Bring it to its end, by sites that are called now: since somebody looked one may have died, or be back."""
+    async with AsyncExitStack() as stack:
+        sites = await _enter(stack, context, log)
+        results = await resume(log, sites, context.hooks(), this_process())
+        return _ended((await find_operation(sites[0].target, log.operation_id)) or log, results)
+
+
+def _ended(log: OperationLog, results: Sequence[OperationResult]) -> Ended:
     """With the links that it went on without."""
     intent = intent_of(log)
     given_up = {
@@ -158,7 +162,7 @@ async def _tell(context: AppContext, log: OperationLog, results: Sequence[Operat
     stays = [Stay(StayKind.LINK, link, StayReason.REFUSED, why) for link, why in given_up.items()]
     said = {"stays": [*log.entries[0].detail.get("stays", []), *to_document(stays)]}
     intent = replace(intent, refused_links=(*intent.refused_links, *given_up))
-    return await tell_results(context, intent, results, said, output)
+    return Ended(intent, results, said)
 
 
 @operation_group.command("abort")

@@ -47,22 +47,27 @@ class FailbackRefusal(StrEnum):
     """In what only the old source has: it ends by its own time-out at the latest."""
     TAIL_UNKNOWN = "tail_unknown"
     """Where it ends: what the old source wrote since it is active again would be left behind with it."""
+    BACK_TAIL_UNDECIDED = "back_tail_undecided"
+    """Of an earlier failover, along the link back: it would bring what only the other site has behind newer records."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackLink:
-    """The link back by its state and its heartbeat; `is_unfinished`: its promotion was cut short, or not verified."""
+    """The link back by its state and its heartbeat; `is_unfinished`: its promotion was cut short, or not verified.
+    `tails`: where it was promoted, what its source alone has and nobody decided about.
+    """
 
     name: str
     condition: LinkCondition
     run: LinkRun | None
     is_unfinished: bool = False
+    tails: tuple[StrandedTail, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FailbackPlan:
     """`source` is the site that comes back. `stranded_records` None: not known. `tails` are those that nobody decided
-    about; `export_to` is where they are saved, "" where there is none.
+    about; `export_to` is where they are saved, "" where there is none. `back_tails`: those of the link back.
     """
 
     link: str
@@ -74,6 +79,7 @@ class FailbackPlan:
     stranded_records: int | None
     export_to: str
     tails: tuple[StrandedTail, ...]
+    back_tails: tuple[StrandedTail, ...] = ()
 
 
 def plan_failback(
@@ -98,6 +104,8 @@ def plan_failback(
         steps = _steps(run, back, has_tail=bool(tails))
         if FailbackStep.CARRY in steps and back.condition in (LinkCondition.NEVER_RAN, LinkCondition.SILENT):
             refusals.append(FailbackRefusal.LINK_BACK_SILENT)
+        if FailbackStep.RESUME_BACK in steps and any(tail.target_wrote for tail in back.tails):
+            refusals.append(FailbackRefusal.BACK_TAIL_UNDECIDED)
     saves = FailbackStep.EXPORT in steps
     return FailbackPlan(
         link=found.link,
@@ -109,6 +117,7 @@ def plan_failback(
         stranded_records=found.records,
         export_to=export_to if saves else "",
         tails=tails if saves else (),
+        back_tails=back.tails if back else (),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from failover.errors import StrandedUnknown, TailEndUnknown
+from failover.freezing import Freezing
 from mirror.api import Link, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
@@ -80,6 +82,25 @@ async def leave_at_source(link: Link, target: Cluster, tails: Sequence[StrandedT
     check_settled(tails)
     if tails:
         await leave_stranded(link, target, [tail.as_left(target.clock.now_ms(), reason) for tail in tails])
+
+
+class RoleInTheWay(StrEnum):
+    """Why a link is not let run at the end of a way back, by what its sites' brokers say."""
+
+    SOURCE_CLOSED = "source_closed"
+    """It refuses writes to topics of the link: it is not the active site."""
+    BOTH_OPEN = "both_open"
+    """The target takes writes, too; of a link that runs nobody would see that."""
+
+
+def role_in_the_way(roles: Freezing) -> RoleInTheWay | None:
+    """None too where a site's brokers refuse nobody (Apache Kafka). Pure."""
+    source, target = roles.source, roles.target
+    if source is not None and not source.is_as(source.opened("", roles.topics)):
+        return RoleInTheWay.SOURCE_CLOSED
+    if target is not None and not target.covers(roles.topics):
+        return RoleInTheWay.BOTH_OPEN
+    return None
 
 
 async def resume_settled(link: Link, source: Cluster, target: Cluster, operation_id: str) -> tuple[StrandedTail, ...]:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
@@ -20,6 +22,7 @@ from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import read_records
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
+from broker.wire.records import Record
 from deploy.cli.terminal import ExitCode
 from mirror.link import Link
 from mirror.offsets.entries import RunState
@@ -27,7 +30,7 @@ from mirror.offsets.operations import promote_link
 from mirror.offsets.state import read_entries
 from tests.deploy.cli.test_stranded import WHERE, Operator
 from tests.deploy.test_readme import environment
-from tests.interop.servers import FarshoreBroker
+from tests.interop.servers import FarshoreBroker, wait_until
 from tests.mirror.harness import (
     contents,
     eventually,
@@ -169,3 +172,124 @@ def test_killed_anywhere_and_begun_again_it_ends_the_same(operator: Operator) ->
         else:
             operator.run("failback --link east-west --yes")
     asyncio.run(check_is_back(operator, at_west, expected))
+
+
+def test_a_group_that_reads_at_the_other_site_is_refused_with_the_plan_and_begun_again_it_goes_on(
+    operator: Operator,
+) -> None:
+    asyncio.run(lose_and_go_on(operator))
+    at_west, _ = asyncio.run(look_at_west(operator.link))
+    with command(operator, "mirror", "run", "--link", "west-east"):
+        wait_for_worker(operator)
+        with reading_at_west(operator):
+            refused = operator.run("failback --link east-west --yes -o json", ExitCode.REFUSED)
+        document = json.loads(refused.stdout)
+        told = [(one["reason"], one["subject"]) for one in document["switchover"]["refusals"]]
+        assert told == [("group_active_at_source", "reader")]
+        assert document["steps_done"] == ["export", "leave", "carry", "set_groups"]
+        assert document["switchover_exit_code"] == ExitCode.REFUSED
+        assert "the group reader still reads at the source" in " ".join(refused.stderr.split())
+        done = json.loads(operator.run("failback --link east-west --yes -o json").stdout)
+        assert done["steps_done"] == ["carry", "set_groups", "switch_over", "resume"]
+        assert done["switchover"]["verified"] is True
+    asyncio.run(check_logs(operator, at_west))
+
+
+@contextmanager
+def reading_at_west(operator: Operator) -> Iterator[None]:
+    """A member of a group that never committed."""
+    settings = {"bootstrap.servers": operator.link.target.bootstrap_servers, "group.id": "reader"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([WHERE.topic])
+        wait_until(lambda: consumer.poll(0.2) is not None, 30.0, "the group's first record")
+        yield
+    finally:
+        consumer.close()
+
+
+async def check_logs(operator: Operator, at_west: list[tuple[object, ...]]) -> None:
+    async with Cluster(operator.link.source) as east:
+        stranded = contents(some_records(1_000, STRANDED))
+        assert contents(await read_all(east, WHERE)) == [*at_west[:SHARED], *stranded, *at_west[SHARED:]]
+
+
+async def lose_both_in_turn(operator: Operator) -> None:
+    """West is active and lost, then east: each was promoted, and each has records that the other one lacks."""
+    there, back = operator.link, operator.back
+    async with Cluster(there.source) as east, Cluster(there.target) as west:
+        await make_topic(east, WHERE.topic)
+        await write(east, WHERE, some_records(0, SHARED))
+        async with running(there), running(back):
+            await wait_for_records(west, WHERE, SHARED)
+            await write(west, WHERE, some_records(3_000, 2))
+            await wait_for_records(east, WHERE, SHARED + 2)
+        await promote_link(back, east, "failover-1")
+        await write(west, WHERE, some_records(40_000, 3))
+        await write(east, WHERE, some_records(50_000, 3))
+        async with running(there):
+            await wait_for_records(west, WHERE, SHARED + 2 + 3 + 3)
+        await promote_link(there, west, "failover-2")
+        await write(west, WHERE, some_records(60_000, 1))
+
+
+def test_what_an_earlier_failover_left_at_the_other_site_is_asked_for_before_the_link_back_runs(
+    operator: Operator,
+) -> None:
+    """It came to the source behind newer records, and nobody had been asked."""
+    asyncio.run(lose_both_in_turn(operator))
+    with command(operator, "mirror", "run", "--link", "west-east"):
+        plan = json.loads(operator.run("failback --link east-west --dry-run -o json", ExitCode.REFUSED).stdout)
+        assert plan["refusals"] == ["back_tail_undecided"]
+        assert [tail["records"] for tail in plan["back_tails"]] == [3]
+        refused = operator.run("failback --link east-west --yes", ExitCode.REFUSED)
+        assert "west alone has 3 records of an earlier failover along link west-east" in " ".join(
+            refused.stderr.split()
+        )
+        operator.run("stranded leave --link west-east --yes")
+        operator.run("failback --link east-west --yes")
+    asyncio.run(expect_at_east(operator, [*some_records(0, SHARED), *some_records(3_000, 2)], 50_000, 60_000))
+
+
+async def expect_at_east(operator: Operator, shared: list[Record], newer: int, newest: int) -> None:
+    async with Cluster(operator.link.source) as east:
+        expected = contents([*shared, *some_records(newer, 3), *some_records(newest, 1)])
+        assert contents(await read_all(east, WHERE)) == expected
+
+
+def test_the_link_runs_again_when_its_source_alone_is_active_and_what_came_late_is_told(operator: Operator) -> None:
+    asyncio.run(lose_and_go_on(operator))
+    operator.run("stranded leave --link east-west --yes")
+    with command(operator, "mirror", "run", "--link", "west-east"):
+        wait_for_worker(operator)
+        operator.run("switchover --link west-east --yes")
+    operator.run("site standby --site east --topic flights --yes")
+    assert end_of_way_back(operator)["role_in_the_way"] == "source_closed"
+    operator.run("site thaw --site east --yes")
+    operator.run("site thaw --site west --even-if-other-active --yes")
+    assert end_of_way_back(operator)["role_in_the_way"] == "both_open"
+    assert asyncio.run(state_of(operator.link)) is RunState.PROMOTED
+    operator.run("site standby --site west --topic flights --yes")
+    asyncio.run(write_at_west(operator, 2))
+    (tail,) = end_of_way_back(operator)["stranded_at_target"]
+    assert tail["records"] == 2
+    assert asyncio.run(state_of(operator.link)) is RunState.RUNNING
+
+
+def end_of_way_back(operator: Operator) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        operator.run("failback --link east-west --yes -o json", ExitCode.FINDINGS).stdout
+    )
+    return found
+
+
+async def state_of(link: Link) -> RunState | None:
+    async with Cluster(link.target) as target:
+        run = (await read_entries(link, target)).run
+        return None if run is None else run.state
+
+
+async def write_at_west(operator: Operator, count: int) -> None:
+    """By a client that a role does not keep from it."""
+    async with Cluster(operator.link.target) as west:
+        await write(west, WHERE, some_records(70_000, count))

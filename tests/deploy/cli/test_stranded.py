@@ -60,6 +60,8 @@ class Operator:
 
     def run(self, line: str, code: int = ExitCode.DONE) -> Result:
         result = CliRunner().invoke(cli, ["--config", str(self.config), *line.split()])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
         assert result.exit_code == code, result.output
         return result
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.wire.site_role import SiteRole, SiteStanding
 from failover.failback.plan import BackLink, FailbackRefusal, FailbackStep, is_back, plan_failback
-from failover.failback.stranding import Stranded, count_in
+from failover.failback.stranding import RoleInTheWay, Stranded, count_in, role_in_the_way
+from failover.freezing import Freezing
 from mirror.api import LinkCondition, LinkRun, RunState, StrandedTail
 
+CLOSED = SiteStanding(SiteRole.STANDBY, topics=("flights",))
 RUNS = st.none() | st.builds(LinkRun, st.sampled_from(RunState), st.just("op"), st.integers(0, 9))
 CONDITIONS = st.sampled_from(LinkCondition)
-BACKS = st.lists(st.builds(BackLink, st.just("back"), CONDITIONS, RUNS, st.booleans()), max_size=2).map(tuple)
+BACK = st.builds(BackLink, st.just("back"), CONDITIONS, RUNS, st.booleans())
+BACKS = st.lists(BACK, max_size=2).map(tuple)
 TAILS = st.lists(
     st.builds(
         lambda records, left: StrandedTail("t", 0, "t", 5, 9, records, None, None, left, True, 5),
@@ -47,3 +54,34 @@ def test_steps_come_in_their_order_and_end_with_the_link_running(
     assert (FailbackStep.SWITCH_OVER in plan.steps) is (moves or backs[0].is_unfinished)
     if backs[0].condition is LinkCondition.SILENT and not is_back(run, backs[0]):
         assert plan.refusals == (FailbackRefusal.LINK_BACK_SILENT,)
+
+
+@given(RUNS, BACK, TAILS)
+def test_a_link_back_runs_only_when_its_own_tail_is_decided_about(
+    run: LinkRun | None, back: BackLink, tails: tuple[StrandedTail, ...]
+) -> None:
+    undecided = tuple(tail for tail in tails if not tail.left)
+    back = replace(back, tails=undecided)
+    plan = plan_failback(Stranded("link", "east", "west", 0, ()), run, (back,), "folder", same_names=True)
+    resumes = FailbackStep.RESUME_BACK in plan.steps
+    assert (FailbackRefusal.BACK_TAIL_UNDECIDED in plan.refusals) is (resumes and bool(undecided))
+    assert plan.back_tails == undecided
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        (None, None, None),
+        (SiteStanding(), CLOSED, None),
+        (SiteStanding(), SiteStanding(SiteRole.STANDBY), None),
+        (SiteStanding(SiteRole.STANDBY, topics=("other",)), CLOSED, None),
+        (CLOSED, CLOSED, RoleInTheWay.SOURCE_CLOSED),
+        (SiteStanding(SiteRole.FROZEN), CLOSED, RoleInTheWay.SOURCE_CLOSED),
+        (SiteStanding(), SiteStanding(), RoleInTheWay.BOTH_OPEN),
+        (None, SiteStanding(SiteRole.STANDBY, topics=("other",)), RoleInTheWay.BOTH_OPEN),
+    ],
+)
+def test_the_source_alone_is_to_take_writes(
+    source: SiteStanding | None, target: SiteStanding | None, expected: RoleInTheWay | None
+) -> None:
+    assert role_in_the_way(Freezing(source, target, topics=("flights",))) is expected
