@@ -19,6 +19,7 @@ FailoverError
 ├── CutShort           behind the gates a site stopped answering; the same command finishes it (exit 1)
 ├── ExportDamaged      files of stranded records are not as they were written
 ├── PlanUnreadable         a file that is no plan, or was edited
+├── NewerVersion           a newer version of farshore wrote it
 └── JournalDamaged     the operations journal does not match its own hashes
 """
 
@@ -156,6 +157,12 @@ class JournalUnanswered(FailoverError):
 
 class PlanUnreadable(FailoverError):
     """The file holds no plan of farshore's, or not as it was written."""
+
+
+class NewerVersion(FailoverError):
+    """What was asked for was written by a newer version of farshore: what it means is not guessed at."""
+
+    hint = "use that version here, too"
 
 
 class CutShort(FailoverError):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from failover.errors import NewerVersion
 from failover.limits import DRAIN_TIMEOUT_S
 from failover.steps import Operation
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """`links`: by name, in the order of the file. `groups`: only these; empty: all that the links select.
+    """Who adds a field raises JOURNAL_VERSION and PLAN_VERSION: an older version would not do what it asks for.
+
+    `links`: by name, in the order of the file. `groups`: only these; empty: all that the links select.
 
     `is_site`: they are those between the two sites, but for `refused_links`, which a gate refused, and those that the
     filter `topics` (full-match regular expressions) leaves out.
@@ -46,8 +49,15 @@ class Intent:
         return dataclasses.asdict(self)
 
 
+INTENT_FIELDS: Final = frozenset(field.name for field in dataclasses.fields(Intent))
+
+
 def read_intent(document: Mapping[str, Any]) -> Intent:
-    """Raises KeyError, TypeError, ValueError where it is none."""
+    """Raises NewerVersion where it says what this version does not know; KeyError, TypeError, ValueError where it is
+    none.
+    """
+    if unknown := sorted(document.keys() - INTENT_FIELDS):
+        raise NewerVersion(f"a newer version of farshore wrote what was asked for: it says {', '.join(unknown)}")
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
     }

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from failover.errors import JournalDamaged
+from failover.errors import JournalDamaged, NewerVersion
 
-JOURNAL_VERSION: Final = 1
+JOURNAL_VERSION: Final = 2
+"""That is written; earlier ones are read. 2: an intent may name topics."""
 GENESIS_HASH: Final = "0" * 64
 PART_MAX_BYTES: Final = 512 * 1024
 """Of a line in one record: Kafka's topics take 1 MiB unless they are told otherwise."""
@@ -51,7 +52,9 @@ ENDS: Final = frozenset({Event.GIVEN_UP, Event.ABORTED, Event.FINISHED})
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """`event` is what happened at `at_ms` (Unix time, by the clock of who wrote it), `detail` its evidence."""
+    """`event` is what happened at `at_ms` (Unix time, by the clock of who wrote it), `detail` its evidence. `version`:
+    of the journal, as who wrote it had it.
+    """
 
     sequence: int
     at_ms: int
@@ -59,11 +62,12 @@ class JournalEntry:
     event: str
     detail: Mapping[str, Any]
     previous_hash: str
+    version: int = JOURNAL_VERSION
 
     def line(self) -> str:
         return json.dumps(
             {
-                "v": JOURNAL_VERSION,
+                "v": self.version,
                 "sequence": self.sequence,
                 "at_ms": self.at_ms,
                 "operation_id": self.operation_id,
@@ -99,7 +103,8 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class OperationLog:
     """One operation's entries, in order, checked against the chain; `damage` says what does not fit behind them.
-    `keys`: of all the records that speak of it.
+    `keys`: of all the records that speak of it. `newer_version`: of the journal, which wrote what comes behind them; 0:
+    none did.
     """
 
     operation_id: str
@@ -107,6 +112,7 @@ class OperationLog:
     lease: Lease | None = None
     damage: str = ""
     keys: tuple[bytes, ...] = ()
+    newer_version: int = 0
 
     @property
     def is_ended(self) -> bool:
@@ -117,11 +123,18 @@ class OperationLog:
         return self.entries[-1].hash() if self.entries else GENESIS_HASH
 
     def whole(self) -> OperationLog:
-        """Itself. Raises JournalDamaged."""
+        """Itself. Raises JournalDamaged, NewerVersion."""
+        if self.newer_version:
+            raise NewerVersion(
+                f"a newer version of farshore wrote the journal of {self.operation_id} (version {self.newer_version}; "
+                f"this one reads {JOURNAL_VERSION})"
+            )
         if self.damage or not self.entries:
             raise JournalDamaged(
                 f"the journal of {self.operation_id} is damaged: {self.damage or 'it has no entry'}",
-                hint="somebody else wrote to, or deleted from, the topic it stands in: see who may",
+                hint="somebody else wrote to, or deleted from, the topic it stands in: see who may. It is neither "
+                "resumed nor aborted: `farshore switchover` or `farshore failover`, with --dry-run first, goes on with "
+                "its links",
             )
         return self
 
@@ -168,6 +181,9 @@ def _operation(
     expected = GENESIS_HASH
     damage = ""
     for sequence in range(max(whole, default=-1) + 1):
+        versions = [_version(line) for line in whole.get(sequence, ())]
+        if versions and min(versions) > JOURNAL_VERSION:
+            return OperationLog(operation_id, tuple(entries), lease, newer_version=min(versions))
         fitting = [entry for line in whole.get(sequence, ()) if (entry := _entry(line)) is not None]
         fitting = [entry for entry in fitting if (entry.sequence, entry.previous_hash) == (sequence, expected)]
         if not fitting:
@@ -178,21 +194,29 @@ def _operation(
     return OperationLog(operation_id, tuple(entries), lease, damage)
 
 
+def _version(line: bytes) -> int:
+    """0 where it says none."""
+    fields = _load(line)
+    version = fields.get("v") if isinstance(fields, dict) else None
+    return version if isinstance(version, int) else 0
+
+
 def _entry(line: bytes) -> JournalEntry | None:
     fields = _load(line)
-    if not isinstance(fields, dict) or fields.pop("v", None) != JOURNAL_VERSION:
+    if not isinstance(fields, dict) or not 0 < _version(line) <= JOURNAL_VERSION:
         return None
     try:
-        return JournalEntry(**fields)
+        return JournalEntry(version=fields.pop("v"), **fields)
     except TypeError:
         return None
 
 
 def _lease(value: bytes | None) -> Lease | None:
+    """Of whichever version: that somebody is heard of is understood in each."""
     found = _load(value)
-    if not isinstance(found, dict) or found.get("v") != JOURNAL_VERSION:
+    if not isinstance(found, dict) or not isinstance(found.get("at_ms"), int):
         return None
-    return Lease(str(found.get("who", "")), int(found.get("at_ms", 0)))
+    return Lease(str(found.get("who", "")), found["at_ms"])
 
 
 def _key(*parts: object) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from broker.base.ending import to_its_end
@@ -29,6 +29,7 @@ from broker.wire.vocabulary import TopicPartition
 from failover.errors import FailoverError, JournalUnanswered, OperationTakenUp, OperationUnderWay
 from failover.journal import GENESIS_HASH, JournalEntry, Lease, OperationLog, read_operations
 from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, JOURNAL_REPLICATION_FACTOR, LEASE_S, TAKEN_OVER_S
+from mirror.api import check_compacted
 
 T = TypeVar("T")
 
@@ -198,7 +199,10 @@ async def claim(
 
 
 async def _ensure_topic(target: Cluster) -> None:
+    """Raises ClientError, also where retention would delete an operation's first entries, and the chain with them."""
     if await describe_topics(target, [OPERATIONS_TOPIC]):
+        with suppress(KafkaError):  # who may not look at its configs may still move away from a lost site
+            await check_compacted(target, {OPERATIONS_TOPIC: "the journals of operations"})
         return
     replication_factor = min(JOURNAL_REPLICATION_FACTOR, max(1, len(target.nodes)))
     topic = NewTopic(OPERATIONS_TOPIC, 1, replication_factor, TOPIC_CONFIGS)

@@ -84,14 +84,15 @@ class Opening:
 
 
 async def mark_interrupted(snapshot: Snapshot, target: Cluster) -> Snapshot:
-    """The snapshot, marked where the operation that promoted the link never came to a verified end.
-
-    Raises JournalDamaged, ClientError.
+    """The snapshot, marked where the operation that promoted the link never came to a verified end that its journal
+    tells of; one that is damaged tells of none. Raises NewerVersion, ClientError.
     """
     if snapshot.link_state != "promoted":
         return snapshot
     log = (await load_operations(target)).get(snapshot.operation_id)
-    return replace(snapshot, interrupted=log is not None and not is_verified(log.whole()))
+    if log is not None and log.newer_version:
+        log.whole()
+    return replace(snapshot, interrupted=log is not None and not is_verified(log))
 
 
 async def carry_out(

@@ -15,7 +15,7 @@ from failover.intent import Intent, read_intent
 from failover.link_run import LinkMove
 from failover.world import World, changes, read_world, told_changes, world_of
 
-PLAN_VERSION: Final = 1
+PLAN_VERSION: Final = 2
 ANEW = "write it anew, with --out, and look at it again"
 
 
@@ -45,7 +45,7 @@ def write_plan(path: Path, intent: Intent, moves: Sequence[LinkMove]) -> None:
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Raises PlanUnreadable for what is no plan, or was edited; OSError."""
+    """Raises PlanUnreadable for what is no plan, of another version, or was edited; OSError."""
     try:
         document = json.loads(path.read_text())
         digest = document.pop("digest")

@@ -87,7 +87,7 @@ async def source_names(source: Cluster | None) -> SourceNames:
 
 
 async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
-    """Look, and say what would be done. Raises ClientError, MirrorError, JournalDamaged."""
+    """Look, and say what would be done. Raises ClientError, MirrorError, NewerVersion."""
     if intent.operation is Operation.SWITCHOVER:
         freezing = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
         snapshot = await mark_interrupted(await sites.look(), sites.target)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from broker.wire.site_role import SiteStanding
-from failover.errors import OperationUnderWay
-from failover.intent import Intent, read_intent
+from failover.errors import NewerVersion, OperationUnderWay
+from failover.intent import INTENT_FIELDS, Intent, read_intent
 from failover.journal import Event, OperationLog
 from failover.limits import UNHEARD_S
 from failover.plan import GroupMove, MoveKind
@@ -31,6 +31,8 @@ class OperationState(StrEnum):
     GIVEN_UP = "given_up"
     ABORTED = "aborted"
     DAMAGED = "damaged"
+    NEWER_VERSION = "newer_version"
+    """A newer version of farshore wrote it: what it says is not guessed at."""
 
 
 OPEN_STATES = frozenset({OperationState.UNDER_WAY, OperationState.CUT_SHORT})
@@ -72,7 +74,7 @@ class OperationStanding:
 
 
 def intent_of(log: OperationLog) -> Intent:
-    """What was asked for. Raises JournalDamaged."""
+    """What was asked for. Raises JournalDamaged, NewerVersion."""
     return read_intent(log.whole().entries[0].detail["intent"])
 
 
@@ -86,12 +88,14 @@ def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
     """`now_ms`: this machine's clock; a lease is heard of by two clocks, so that only a long silence says something."""
     events = [entry.event for entry in log.entries]
     details = [entry.detail for entry in log.entries]
-    intent = read_intent(details[0]["intent"]) if details and "intent" in details[0] else None
+    intent, is_newer = _intent_of(details)
+    is_newer = is_newer or bool(log.newer_version)
     who = next((str(detail["who"]) for detail in reversed(details) if "who" in detail), "")
     heard_at_ms = max(log.entries[-1].at_ms if log.entries else 0, log.lease.at_ms if log.lease else 0)
     error = next((str(detail["error"]) for detail in reversed(details) if "error" in detail), "")
     refused = {*given_up_links(log), *(intent.refused_links if intent else ())}
     state = _state(log, events, is_heard=now_ms - heard_at_ms < UNHEARD_S * 1000, in_part=bool(refused))
+    state = OperationState.NEWER_VERSION if is_newer else state
     return OperationStanding(
         operation_id=log.operation_id,
         state=state,
@@ -107,6 +111,18 @@ def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
         steps=_steps(log),
         error=log.damage or (error if state in (OperationState.CUT_SHORT, OperationState.GIVEN_UP) else ""),
     )
+
+
+def _intent_of(details: Sequence[Mapping[str, Any]]) -> tuple[Intent | None, bool]:
+    """What was asked for, or as much of it as is known here; and whether a newer version wrote it."""
+    if not details or "intent" not in details[0]:
+        return None, False
+    document = details[0]["intent"]
+    try:
+        return read_intent(document), False
+    except NewerVersion:
+        known = {name: value for name, value in document.items() if name in INTENT_FIELDS}
+        return read_intent(known), True
 
 
 def _state(log: OperationLog, events: list[str], *, is_heard: bool, in_part: bool) -> OperationState:
@@ -166,10 +182,22 @@ def done_moves(log: OperationLog, step: OperationStep) -> dict[str, tuple[GroupM
 
 
 def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str], now_ms: int) -> None:
-    """Raises OperationUnderWay where one from the first of these sites to the second has not ended."""
+    """Raises OperationUnderWay where one from the first of these sites to the second has not ended, NewerVersion where
+    nobody can tell that here. One that is damaged counts while its machine is heard of; then it is nobody's.
+    """
     for log in operations.values():
         standing = standing_of(log, now_ms)
-        if standing.state not in OPEN_STATES or (standing.source, standing.target) != sites:
+        if (standing.source, standing.target) not in (sites, ("", "")):
+            continue
+        if standing.state is OperationState.NEWER_VERSION and not log.is_ended:
+            raise NewerVersion(
+                f"{log.operation_id} was written by a newer version of farshore, and whether it has ended cannot be "
+                "told; nothing was changed"
+            )
+        is_heard = now_ms - standing.heard_at_ms < UNHEARD_S * 1000
+        if standing.state is OperationState.DAMAGED and is_heard and not log.is_ended:
+            standing = replace(standing, state=OperationState.UNDER_WAY)
+        if standing.state not in OPEN_STATES:
             continue
         raise OperationUnderWay(f"{told_standing(standing, now_ms)}; nothing was changed", hint=way_on(standing))
 
@@ -186,7 +214,7 @@ def to_forget(operations: Mapping[str, OperationLog], sites: tuple[str, str], ke
         if (standing.source, standing.target) != sites:
             continue
         links = standing.links
-        is_over = log.is_ended and not log.damage
+        is_over = log.is_ended and not log.damage and standing.state is not OperationState.NEWER_VERSION
         was_fenced = is_behind_fence(log)
         if is_over and all(newer.get(link, 0) >= kept and (link in fenced or not was_fenced) for link in links):
             found.append(log)

@@ -13,6 +13,7 @@ from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, load_observation
 from mirror.offsets.state import LinkState, StateReader, load_link_state, load_partial_state, read_entries
 from mirror.offsets.state_entries import StateEntries
+from mirror.offsets.state_writer import check_compacted
 from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.origins import complete_link
@@ -50,6 +51,7 @@ __all__ = [
     "TailReader",
     "Written",
     "carried_offset",
+    "check_compacted",
     "complete_link",
     "condition_now",
     "leave_stranded",

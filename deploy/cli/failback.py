@@ -201,7 +201,7 @@ async def _back(back: Link, source: Cluster, target: Cluster) -> BackLink:
     entries = await read_entries(back, source)
     heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
     log = (await load_operations(source)).get(entries.run.operation_id) if entries.run is not None else None
-    unfinished = log is not None and not is_verified(log.whole())
+    unfinished = log is not None and not is_verified(log)
     tails: tuple[StrandedTail, ...] = ()
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
         tails = (await look_for_stranded(back, target, source)).undecided

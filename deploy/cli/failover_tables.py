@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,12 +11,12 @@ import click
 
 from broker.base.documents import iso_time, to_document
 from broker.base.durations import human_seconds
+from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
-from failover.errors import GateRefused, leave_options
 from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.operation import OperationResult
 from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason
@@ -66,106 +65,6 @@ _DIFFERENCES = {
         "says what only it has, when it does again"
     ),
 }
-
-_REASONS: dict[RefusalReason, tuple[str, str]] = {
-    RefusalReason.SOURCE_UNREACHABLE: (
-        "the source site {subject} does not answer",
-        "if it is lost, run `farshore failover`",
-    ),
-    RefusalReason.SOURCE_ANSWERS: (
-        "the source site {subject} answers, so nothing needs to be lost",
-        "run `farshore switchover`, or add --even-if-source-answers",
-    ),
-    RefusalReason.SOURCE_PARTLY_THERE: (
-        "the source site {subject} is there in part: it answers, but not everything that was asked",
-        "see which brokers answer; to leave it as it is, add --even-if-source-partly-there",
-    ),
-    RefusalReason.LINK_NOT_RUNNING: (
-        "the link {subject} was already moved: its target is promoted",
-        "name the groups that stayed behind with --group; to mirror again, run `farshore link resume --link {subject}`",
-    ),
-    RefusalReason.LINK_PAUSED: (
-        "the link {subject} is paused, so what is missing would not come",
-        "let it run again: `farshore link resume --link {subject}`",
-    ),
-    RefusalReason.TOPIC_PAUSED: (
-        "the topic {subject} is paused, so what is missing of it would not come",
-        "let it be mirrored again: `farshore topic resume --topic {subject}`, with --link where there are several",
-    ),
-    RefusalReason.NOTHING_MIRRORED: (
-        "nothing was ever mirrored along the link {subject}",
-        "start it with `farshore mirror run --link {subject}`",
-    ),
-    RefusalReason.GROUP_ACTIVE_AT_SOURCE: (
-        "the group {subject} still reads at the source",
-        "stop its consumers, then try again",
-    ),
-    RefusalReason.GROUP_ACTIVE_AT_TARGET: (
-        "the group {subject} has consumers at the target, so its offsets cannot be set",
-        "stop them, or name the groups to move with --group",
-    ),
-    RefusalReason.OFFSETS_IN_DOUBT: (
-        "{subject} was recreated or cut at one of the sites, so its offsets do not mean the mirrored records any more",
-        "look at the gap, decide, and accept it by `farshore link resume --gap TOPIC:PARTITION`",
-    ),
-    RefusalReason.DATA_LOSS_NOT_ALLOWED: (
-        "it cannot be ruled out that records of {subject} are lost",
-        "read the plan; to go on, add --allow-data-loss",
-    ),
-    RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE: (
-        "it cannot be told whether the group {subject} still reads at the source",
-        "see `farshore group describe --site SITE --group {subject}` for the reason, then try again",
-    ),
-    RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: (
-        "it cannot be told whether the group {subject} has consumers at the target",
-        "see `farshore group describe --site SITE --group {subject}` for the reason, then try again",
-    ),
-    RefusalReason.FROZEN_FOR_OTHERS: (
-        "the source site {subject} is frozen for other topics, so another move is under way there, or was cut short",
-        "see `farshore site role`; wait for it, run it again, or `farshore site thaw --site {subject}`",
-    ),
-    RefusalReason.CLOSED_AT_TARGET: (
-        "the target site {subject} refuses writes to topics of the link, and would go on to",
-        "see `farshore site role`; let them in: `farshore site thaw --site {subject}`",
-    ),
-    RefusalReason.NOT_DRAINED: (
-        "the mirror of {subject} did not come to the source's end",
-        "stop the producers at the source, see `farshore status`, then try again",
-    ),
-    RefusalReason.HOOK_FAILED: (
-        "a hook failed or said no, and nothing was moved from {subject}",
-        "run it by hand, or see [failover] in farshore.toml",
-    ),
-    RefusalReason.TOPICS_CUT: (
-        "--topic names some topics of a link and not all: {subject}; a link is fenced as a whole, so what it was not "
-        "to move would stay at the source and be mirrored no more",
-        "name those too, or none of its topics; or have a link of their own carry them",
-    ),
-    RefusalReason.NOTHING_SELECTED: (
-        "no link from {subject} carries what --topic and --group name",
-        "`farshore link list`; without these options all links between the two sites are moved",
-    ),
-    RefusalReason.WORLD_CHANGED: (
-        "what the plan for {subject} was made from is not so any more",
-        "look at the plan again, with --dry-run",
-    ),
-    RefusalReason.NO_CONSENT: ("nobody consented to moving {subject}", "add --yes to go on"),
-    RefusalReason.GROUP_NOT_FOUND: (
-        "the group {subject} has no committed offset in a mirrored topic",
-        "correct the name: `farshore group list --site SITE` has those of a site",
-    ),
-    RefusalReason.GROUP_NOT_MOVABLE: (
-        "it is not known where the group {subject} would go on at the target",
-        "see `farshore group describe`; to go on and leave what is unknown of it as it is, add --leave-group {subject}",
-    ),
-}
-
-
-def reason_of(refusal: GateRefusal) -> tuple[str, str]:
-    """What a gate found, and what to do about it."""
-    message, hint = _REASONS[refusal.reason]
-    subject = refusal.subject
-    return message.format(subject=subject), hint.format(subject=shlex.quote(subject))
 
 
 def headline(total: LossTotal, source: str) -> str:
@@ -240,7 +139,8 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         err=to_stderr,
     )
     if snapshot.interrupted:
-        click.echo(f"goes on with {snapshot.operation_id}, which was cut short", err=to_stderr)
+        text = f"goes on with {snapshot.operation_id}, of which the journal tells no verified end"
+        click.echo(filled(text), err=to_stderr)
     tell_source(plan, to_stderr=to_stderr)
     tell_paused(snapshot, to_stderr=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
@@ -322,18 +222,6 @@ def tell_refused(plan: OperationPlan, output: str, *refusals: GateRefusal) -> No
     """The plan with its refusals on stdout, where a document was asked for."""
     if output != Output.TABLE:
         emit(replace(plan, refusals=(*plan.refusals, *refusals)), output)
-
-
-def refusal_of(plan: OperationPlan) -> GateRefused | None:
-    """Every gate that said no, with the first one's hint."""
-    if not plan.refusals:
-        return None
-    told = [reason_of(refusal) for refusal in plan.refusals]
-    unmovable = [refusal.subject for refusal in plan.refusals if refusal.reason is RefusalReason.GROUP_NOT_MOVABLE]
-    hint = told[0][1]
-    if plan.refusals[0].reason is RefusalReason.GROUP_NOT_MOVABLE and len(unmovable) > 1:
-        hint = f"to go on and leave what is unknown of them as it is: {leave_options(unmovable)}"
-    return GateRefused("; ".join(message for message, _ in told), hint=hint)
 
 
 def refuse(plan: OperationPlan, output: str) -> None:

@@ -17,6 +17,7 @@ from broker.base.documents import to_document
 from broker.client.fanout import side_by_side
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
+from deploy.cli.gate_words import refusal_of
 from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, next_steps
 from deploy.cli.terminal import AppContext, ExitCode
 from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable, WorldChanged
@@ -231,7 +232,7 @@ async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
         refuse_second(await load_operations(sites[0].target), (intent.source, intent.target), now_ms())
         looked = await _look(app, intent, sites, counting=False)
         plan = looked.moves[0].plan
-        refused = link_tables.refusal_of(plan)
+        refused = refusal_of(plan)
         if refused is None:
             try:
                 return await link_moved(app, await _begin(looked))

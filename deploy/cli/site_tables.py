@@ -16,7 +16,6 @@ from deploy.cli.failover_tables import (
     WIDTH,
     filled,
     headline,
-    reason_of,
     show_result,
     summary,
     tell_loss,
@@ -24,6 +23,7 @@ from deploy.cli.failover_tables import (
     tell_paused,
     tell_source,
 )
+from deploy.cli.gate_words import reason_of
 from deploy.cli.group_lines import group_line
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table

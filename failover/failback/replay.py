@@ -25,7 +25,7 @@ from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import ReplayRefused
 from failover.failback.export import ExportedRange, Manifest, exported_batches, within
-from mirror.api import Link, RunState, StateEntries
+from mirror.api import Link, RunState, StateEntries, check_compacted
 
 REPLAYS: Final = TopicPartition("__farshore-replays", 0)
 ORIGIN_HEADER: Final = "farshore.stranded"
@@ -78,6 +78,7 @@ async def replay(link: Link, target: Cluster, manifest: Manifest, folder: Path, 
     await _check_partitions(link, target, manifest)
     factor = min(REPLICATION_FACTOR, max(1, len(target.nodes)))
     await create_topic(target, NewTopic(REPLAYS.topic, 1, factor, {"cleanup.policy": "compact"}), if_not_exists=True)
+    await check_compacted(target, {REPLAYS.topic: "how far records were replayed"})
     transactional_id = f"farshore-replay-{manifest.source_cluster_id}"
     producer = await init_producer_id(target, transactional_id)  # an earlier run's transaction is over behind this
     done = await _progress(target)

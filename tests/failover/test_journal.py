@@ -9,9 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from failover.errors import JournalDamaged
+from failover.errors import JournalDamaged, NewerVersion, OperationUnderWay
+from failover.intent import INTENT_FIELDS, Intent
 from failover.journal import (
     GENESIS_HASH,
+    JOURNAL_VERSION,
     PART_MAX_BYTES,
     Event,
     JournalEntry,
@@ -19,7 +21,11 @@ from failover.journal import (
     OperationLog,
     read_operations,
 )
+from failover.plan_file import PLAN_VERSION
+from failover.standing import OperationState, intent_of, refuse_second, standing_of
+from failover.steps import Operation
 
+INTENT = Intent(Operation.SWITCHOVER, ("east-west",), "east", "west")
 NOW_MS = 1_700_000_000_000
 RecordOf = tuple[bytes, bytes]
 
@@ -120,11 +126,57 @@ def test_records_of_nobody_are_passed_over() -> None:
     assert found["one"].whole().entries == tuple(ONE)
 
 
-def test_another_version_is_not_guessed_at() -> None:
-    key, value = ONE[0].records()[0]
-    newer = json.dumps({**json.loads(value), "v": 2}).encode()
-    with pytest.raises(JournalDamaged):
-        read([(key, newer)]).whole()
+def test_a_newer_version_is_not_guessed_at_and_said_to_be_newer() -> None:
+    """Its intent may ask for what this one would leave undone."""
+    found = records(ONE)
+    key, value = found[2]
+    newer = json.dumps({**json.loads(value), "v": JOURNAL_VERSION + 1, "more": True}).encode()
+    log = read([*found[:2], (key, newer), *found[3:]])
+    with pytest.raises(NewerVersion, match=f"version {JOURNAL_VERSION + 1}; this one reads {JOURNAL_VERSION}"):
+        log.whole()
+    assert log.entries == tuple(ONE[:2])
+    lease = (b'["one","lease"]', b'{"v":9,"who":"a newer one","at_ms":7,"more":1}')
+    assert read([*found, lease]).lease == Lease("a newer one", 7)
+
+
+def test_what_an_earlier_version_wrote_is_read_and_gone_on_with() -> None:
+    first = JournalEntry(0, NOW_MS, "one", "planned", {}, GENESIS_HASH, version=1)
+    second = JournalEntry(1, NOW_MS, "one", "step", {}, first.hash())
+    assert json.loads(first.line())["v"] == 1
+    assert read(records([first, second])).whole().entries == (first, second)
+
+
+def test_another_field_of_an_intent_is_another_version() -> None:
+    """Here the two stand side by side: change both, and PLAN_VERSION."""
+    fields = (
+        "allow_data_loss drain_timeout_s even_if_source_answers even_if_source_partly_there freezes groups is_site "
+    )
+    fields += (
+        "left_groups links operation reason refused_links set_back_groups source target timestamp_ms topics whole_site"
+    )
+    assert (JOURNAL_VERSION, PLAN_VERSION, sorted(INTENT_FIELDS)) == (2, 2, fields.split())
+
+
+def test_an_intent_that_says_more_is_of_a_newer_version_and_the_others_are_told_as_ever() -> None:
+    newer = written("newer", [{"intent": {**INTENT.document(), "sideways": True}, "who": "ann"}])
+    found = read_operations(records(newer, written("other", [{"intent": INTENT.document(), "who": "ben"}])))
+    told = {one.operation_id: standing_of(one, NOW_MS) for one in found.values()}
+    assert told["newer"].state is OperationState.NEWER_VERSION
+    assert (told["newer"].links, told["newer"].source) == (("east-west",), "east")
+    assert told["other"].state is OperationState.UNDER_WAY
+    with pytest.raises(NewerVersion, match="sideways"):
+        intent_of(found["newer"])
+    with pytest.raises(NewerVersion, match="nothing was changed"):
+        refuse_second({"newer": found["newer"]}, ("east", "west"), NOW_MS)
+    refuse_second({"newer": found["newer"]}, ("west", "east"), NOW_MS)
+
+
+def test_a_damaged_journal_holds_up_others_only_while_its_machine_is_heard_of() -> None:
+    whole = written("one", [{"intent": INTENT.document(), "who": "ann"}, {}, {}])
+    found = read_operations(records(whole[:1], whole[2:]))
+    with pytest.raises(OperationUnderWay, match="ann"):
+        refuse_second(found, ("east", "west"), NOW_MS + 1000)
+    refuse_second(found, ("east", "west"), NOW_MS + 60_000)
 
 
 def test_an_operation_has_ended_only_with_an_end() -> None:
