@@ -166,7 +166,7 @@ def plan_switchover(
             *refusals,
             *_closed_at_target(snapshot, freezing),
             *_active_at_target(snapshot.groups),
-            *_missing(snapshot),
+            *_missing(snapshot, (*left, *back)),
             *not_movable((move for move in moves if not _is_coming(move, snapshot)), left),
         ),
         left_groups=left,
@@ -221,7 +221,7 @@ def plan_failover(
             *refusals,
             *_closed_at_target(snapshot, freezing),
             *_in_the_way(snapshot, planned),
-            *_missing(snapshot),
+            *_missing(snapshot, (*left, *back)),
             *not_movable(planned, left),
         ),
         by_offset_map=moves is None,
@@ -246,8 +246,11 @@ def not_movable(moves: Iterable[GroupMove], left_groups: Container[str]) -> tupl
     return tuple(GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in sorted(unknown))
 
 
-def _missing(snapshot: Snapshot) -> tuple[GateRefusal, ...]:
-    return tuple(GateRefusal(RefusalReason.GROUP_NOT_FOUND, group) for group in snapshot.missing_groups)
+def _missing(snapshot: Snapshot, named: Iterable[str]) -> tuple[GateRefusal, ...]:
+    """Groups that were asked for, or `named` in a consent, and that nobody knows: a name that was mistyped."""
+    there = {group.group for group in snapshot.groups}
+    missing = [*snapshot.missing_groups, *(name for name in named if name not in there)]
+    return tuple(GateRefusal(RefusalReason.GROUP_NOT_FOUND, group) for group in dict.fromkeys(missing))
 
 
 def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:

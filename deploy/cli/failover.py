@@ -160,8 +160,13 @@ def failover(
 
 
 def _intent(app: AppContext, operation: Operation, asked: Asked) -> Intent:
-    """Raises click.UsageError for links that are not there, or were asked for in two ways."""
+    """Raises click.UsageError for links that are not there, or were asked for in two ways, and consents about groups
+    that are not moved.
+    """
     links, sites, is_site = _links(app, asked)
+    for option, names in (("--leave-group", asked["left_groups"]), ("--set-back", asked["set_back_groups"])):
+        if asked["groups"] and (others := [name for name in names if name not in asked["groups"]]):
+            raise click.UsageError(f"{option} {others[0]}: --group does not name it, so it is not moved")
     return Intent(
         operation,
         links,

@@ -12,7 +12,7 @@ import click
 from broker.base.documents import iso_time, to_document
 from broker.base.durations import human_seconds
 from deploy.cli.gate_words import reason_of, refusal_of
-from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals
+from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -262,19 +262,28 @@ def tell_next(steps: Iterable[NextStep]) -> None:
             click.echo("\n" + textwrap.indent(step.toml, "  ") + "\n")
 
 
+def _show_rows(rows: Sequence[Any], columns: Sequence[str], title: str) -> None:
+    """No more than anybody reads."""
+    emit(list(rows[:MOVES_SHOWN]), Output.TABLE, columns=columns, title=title)
+    if len(rows) > MOVES_SHOWN:
+        click.echo(f"and {len(rows) - MOVES_SHOWN:,} more: -o json shows each")
+
+
 def show_result(result: OperationResult) -> None:
-    """As people read it."""
-    emit(_with_loss(result.losses), Output.TABLE, columns=LOSS_COLUMNS, title="Only at the source")
-    if result.moves:
-        emit(list(result.moves), Output.TABLE, columns=MOVE_COLUMNS, title="Groups")
+    """As people read it; the document has all."""
+    _show_rows(_with_loss(result.losses), LOSS_COLUMNS, "Only at the source")
+    if moves := unlike_others(result.moves):
+        _show_rows(moves, MOVE_COLUMNS, "Groups")
+    if len(moves) < len(result.moves):
+        click.echo(filled(moves_line(result.moves, "-o json")))
     if result.differences:
-        emit(list(result.differences), Output.TABLE, columns=DIFFERENCE_COLUMNS, title="NOT VERIFIED")
+        _show_rows(result.differences, DIFFERENCE_COLUMNS, "NOT VERIFIED")
         kinds = {difference.kind for difference in result.differences}
         for kind, said in _DIFFERENCES.items():
             if kind in kinds:
                 click.echo(said, err=True)
     if result.stranded:
-        emit(list(result.stranded), Output.TABLE, columns=STRANDED_COLUMNS, title="Came after the fence")
+        _show_rows(result.stranded, STRANDED_COLUMNS, "Came after the fence")
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
     if result.stranded:

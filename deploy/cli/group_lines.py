@@ -25,10 +25,17 @@ def tell_totals(totals: Sequence[GroupTotal], *, to_stderr: bool) -> None:
         click.echo(f"{others}: 0 records read again, 0 records skipped", err=to_stderr)
 
 
-def moves_line(moves: Iterable[GroupMove]) -> str:
+def moves_line(moves: Iterable[GroupMove], shown_by: str = "--dry-run") -> str:
     """How many there are of each kind."""
     kinds = sorted(Counter(move.kind.value.replace("_", " ") for move in moves).items())
-    return f"moves: {', '.join(f'{count:,} {kind}' for kind, count in kinds)}; --dry-run shows each"
+    return f"moves: {', '.join(f'{count:,} {kind}' for kind, count in kinds)}; {shown_by} shows each"
+
+
+def unlike_others(moves: Sequence[GroupMove]) -> list[GroupMove]:
+    """All where they are few; else those after which records are read again or skipped, or nobody knows that."""
+    if len(moves) <= MOVES_SHOWN:
+        return list(moves)
+    return [move for move in moves if (move.read_again_records, move.skipped_records) != (0, 0)]
 
 
 def group_line(total: GroupTotal) -> str:

@@ -54,7 +54,7 @@ def test_an_unknown_move_is_refused_or_consented_to_by_name(
 ) -> None:
     more = replace(of(at, view), partitions=(view, replace(VIEW, partition=7)))
     assert refusals(operation, more) == (NOT_MOVABLE,)
-    assert refusals(operation, more, "others") == (NOT_MOVABLE,)
+    assert set(refusals(operation, more, "nope")) == {NOT_MOVABLE, NOT_FOUND}
     assert refusals(operation, more, "analysts") == ()
     plan = plan_failover(more, allow_data_loss=True, even_if_source_answers=True, left_groups=["analysts"])
     assert (plan.left_groups, [move.kind for move in plan.moves]) == (("analysts",), [MoveKind.UNKNOWN])

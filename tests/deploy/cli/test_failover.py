@@ -270,6 +270,10 @@ def test_a_group_that_is_not_there_is_refused_and_an_empty_name_is_a_wrong_use(s
     refused = shell.run("switchover --group nope --yes", ExitCode.REFUSED)
     assert "the group nope has no committed offset" in refused.stderr
     assert "farshore group list" in refused.stderr
+    for option in ("--leave-group", "--set-back"):
+        refused = shell.run(f"switchover {option} nope --yes", ExitCode.REFUSED)
+        assert "the group nope has no committed offset" in refused.stderr
+    shell.run("switchover --group one --set-back other --yes", ExitCode.USAGE)
     for option in ("--group", "--leave-group"):
         wrong = shell.run(f"switchover {option}= --yes", ExitCode.USAGE)
         assert "no name of a group" in wrong.stderr

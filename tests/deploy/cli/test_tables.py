@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.cli.failover_tables import show_plan
+from deploy.cli.failover_tables import show_plan, show_result
 from deploy.cli.table_layout import NAME_CHARS, column_widths
 from deploy.cli.tables import print_table
 from failover.contact import SiteFinding
+from failover.operation import OperationResult
 from failover.plan import OperationPlan, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+from failover.verification import DifferenceKind, VerificationDifference
 
 LINK: dict[str, Any] = {
     "link": "east-west",
@@ -106,3 +108,28 @@ def test_a_plan_of_very_many_moves_is_told_in_short_before_the_question_and_whol
     assert all(f"group-{n} " in whole for n in range(1_000))
     show_plan(_plan(20))
     assert "group-19" in capsys.readouterr().err
+
+
+def test_a_result_of_very_many_moves_says_how_many_and_shows_what_is_unlike_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(groups: int, differences: int) -> str:
+        plan = _plan(groups)
+        kind = DifferenceKind.GROUP_OFFSET
+        found = tuple(VerificationDifference(kind, f"wrong-{n} on flights", 0, 43, 41) for n in range(differences))
+        show_result(
+            OperationResult(
+                "one", plan.operation, "east-west", "east", "west", not found, 2.0, (), plan.moves, found, plan.loss
+            )
+        )
+        return capsys.readouterr().out
+
+    short = told(1_000, 100)
+    assert "moves: 1 ahead, 999 translated; -o json shows each" in short
+    assert [n for n in range(1_000) if f"group-{n} " in short] == [7]
+    assert "wrong-59 " in short
+    assert "wrong-60 " not in short
+    assert "and 40 more: -o json shows each" in short
+    whole = told(20, 0)
+    assert all(f"group-{n} " in whole for n in range(20))
+    assert "more" not in whole
