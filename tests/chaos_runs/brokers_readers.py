@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
+from math import inf
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -16,10 +18,12 @@ from confluent_kafka import TopicPartition as Place
 from broker.wire.vocabulary import TopicPartition
 from chaos.cluster.history import ClusterHistory, EndTold, Log, Seen
 from tests.chaos_runs.brokers_writers import Names, Workload
-from tests.chaos_runs.hanging import leaving
+from tests.chaos_runs.hanging import NEVER_CLOSED, closed, leaving
 
 POLL_S: Final = 0.2
 WAITED_S: Final = 0.3
+STILL_S: Final = 30.0
+"""Who is given nothing for as long by brokers that all serve may stand still."""
 COMMITTED: Final = "read_committed"
 WHOLE: Final = "read_uncommitted"
 LAST_READING_S: Final = 120.0
@@ -58,19 +62,44 @@ class AssignedReader(Reader):
     """Of every partition, from its start on; an offset that the log has not is a finding."""
 
     def run(self) -> None:
-        with closing(Consumer(reading(self.workload, self.isolation))) as consumer:
-            consumer.assign([Place(*where, 0) for where in self.workload.names.all()])
-            while not self.over.is_set():
-                message = consumer.poll(POLL_S)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is None:
-                    self.note(message, self.run_number)
-                elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                    self.workload.problems.append(f"{self.name} was led back: {error.str()}")
-                    self.run_number += 1
-                    consumer.assign([Place(*where, 0) for where in self.workload.names.all()])
+        reached = dict.fromkeys(self.workload.names.all(), 0)
+        expected_s = -inf
+        while not self.over.is_set():
+            consumer = Consumer(reading(self.workload, self.isolation))
+            self._read(consumer, reached, expected_s)
+            expected_s = time.time() - STILL_S
+            if not closed(consumer):
+                self.workload.hangs(self.name, NEVER_CLOSED)
+                expected_s = -inf
+
+    def _read(self, consumer: Consumer, reached: dict[TopicPartition, int], expected_s: float) -> None:
+        """Until nothing has come for long, of a cluster that is healed. It may be that nothing is there; what was there
+        before `expected_s`, of Unix time, an earlier consumer that works should have been given.
+        """
+        self._assign(consumer, reached)
+        heard_s = time.monotonic()
+        while not self.over.is_set() and time.monotonic() - heard_s < STILL_S:
+            message = consumer.poll(POLL_S)
+            if message is not None or not self.workload.stop.is_set():
+                heard_s = time.monotonic()
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                self.note(message, self.run_number)
+                reached[place_of(message)] = int(message.offset() or 0) + 1
+                if self.isolation == WHOLE and message.timestamp()[1] / 1000 < expected_s:
+                    self.workload.problems.append(
+                        f"{self.name} was not given {place_of(message)} at {message.offset()}"
+                    )
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                self.workload.problems.append(f"{self.name} was led back: {error.str()}")
+                self.run_number += 1
+                reached.update(dict.fromkeys(reached, 0))
+                self._assign(consumer, reached)
+
+    def _assign(self, consumer: Consumer, reached: dict[TopicPartition, int]) -> None:
+        consumer.assign([Place(*where, offset) for where, offset in reached.items()])
 
 
 class Member(Reader):
@@ -93,7 +122,8 @@ class Member(Reader):
                 "heartbeat_interval_ms": 500,
                 "auto_offset_reset": "earliest",
             }
-            with leaving(Consumer(reading(self.workload, self.isolation, **settings))) as consumer:
+            made = Consumer(reading(self.workload, self.isolation, **settings))
+            with leaving(made, partial(self.workload.hangs, self.name)) as consumer:
                 names = self.workload.names
                 consumer.subscribe([names.plain, names.mixed, names.made], on_assign=self._assigned)
                 self._live(consumer)

@@ -326,7 +326,7 @@ class BrokersRun:
                 continue
             self._hanging.add(thread)
             if fault := _hangs(thread):
-                self.result.hung.append(f"{thread.name} {fault}")
+                self.workload.hung.append(f"{thread.name} {fault}")
             else:
                 stack = "".join(traceback.format_stack(sys._current_frames().get(thread.ident or 0)))
                 self.result.problems.append(f"did not end within {JOIN_S:.0f} s: {thread.name}\n{stack}")
@@ -337,6 +337,7 @@ class BrokersRun:
         result.acknowledged = sum(send.outcome is Outcome.ACKNOWLEDGED for send in history.sends)
         result.transactions = Counter(history.transactions.values())
         result.seen = len(history.seen)
+        result.hung = self.workload.hung
         result.violations = Counter(finding.violation for finding in findings)
         result.problems += [str(finding) for finding in findings] + self.workload.problems + self.stage.ended_alone
         if not result.acknowledged or not result.transactions[Ending.COMMITTED]:

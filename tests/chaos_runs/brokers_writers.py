@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -70,8 +71,13 @@ class Workload:
         self.stop = threading.Event()
         """Nothing new is begun."""
         self.problems: list[str] = []
+        self.hung: list[str] = []
+        """Clients that hang by a known fault of their library."""
         self._values = itertools.count(1)
         self._transactions = itertools.count(1)
+
+    def hangs(self, client: str, where: str) -> None:
+        self.hung.append(f"{client} of seed {self.seed} {where}")
 
     def client(self, **more: Any) -> dict[str, Any]:
         return {"bootstrap.servers": self.bootstrap, **CLIENT, **{k.replace("_", "."): v for k, v in more.items()}}
@@ -274,7 +280,7 @@ class Maker:
         for life, producer in enumerate(self._transactions.producers()):
             try:
                 while not self.until.is_set():
-                    with leaving(self._consumer()) as consumer:
+                    with leaving(self._consumer(), partial(self.workload.hangs, self.name)) as consumer:
                         self._live(producer, consumer, f"{self.name}.{life}")
             except ProducerLost:
                 continue

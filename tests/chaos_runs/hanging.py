@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
@@ -13,6 +14,8 @@ from confluent_kafka import Consumer, KafkaException
 
 LEAVING_S: Final = 5.0
 GIVEN_BACK_S: Final = 0.1
+CLOSING_S: Final = 30.0
+NEVER_CLOSED: Final = "in close (librdkafka's issue 5476)"
 
 KNOWN_HANGS: Final = {
     # It takes no notice of its own time-out, and waits for a broker that is not in the metadata any more.
@@ -26,10 +29,21 @@ def known_hang(frame: FrameType) -> str | None:
     return next((fault for call, fault in KNOWN_HANGS.items() if call in line), None)
 
 
+def closed(consumer: Consumer, within_s: float = CLOSING_S) -> bool:
+    """Whether `close` came back in time. It never does where two of the client's threads wait for each other's lock, as
+    they may from a broker's leaving the metadata on (librdkafka's issue 5476): such a consumer is given nothing more.
+    """
+    closing = threading.Thread(target=consumer.close, daemon=True)
+    closing.start()
+    closing.join(within_s)
+    return not closing.is_alive()
+
+
 @contextlib.contextmanager
-def leaving(consumer: Consumer) -> Iterator[Consumer]:
+def leaving(consumer: Consumer, hangs: Callable[[str], None]) -> Iterator[Consumer]:
     """Closes it once it has given its partitions back: to give them back amid `close` may never end (librdkafka's issue
-    4884), and it holds the interpreter's lock meanwhile, so that the whole process stands still.
+    4884), and it holds the interpreter's lock meanwhile, so that the whole process stands still. `hangs` is told of one
+    that does not close.
     """
     try:
         yield consumer
@@ -39,4 +53,5 @@ def leaving(consumer: Consumer) -> Iterator[Consumer]:
             while consumer.assignment() and time.monotonic() < give_up_s:
                 consumer.poll(GIVEN_BACK_S)
     finally:
-        consumer.close()
+        if not closed(consumer):
+            hangs(NEVER_CLOSED)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import SimpleNamespace
 
-from tests.chaos_runs.hanging import known_hang
+from tests.chaos_runs.hanging import closed, known_hang
 
 
 def what_is_said_of_the_caller() -> str | None:
@@ -19,3 +20,12 @@ def test_the_call_that_a_thread_stands_at_tells_it() -> None:
     )
     assert "5511" in str(library.send_offsets_to_transaction())
     assert library.commit_transaction() is None
+
+
+def test_a_client_that_never_closes_keeps_nobody() -> None:
+    never = threading.Event()
+    try:
+        assert not closed(SimpleNamespace(close=never.wait), 0.05)
+    finally:
+        never.set()
+    assert closed(SimpleNamespace(close=never.wait))
