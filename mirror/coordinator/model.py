@@ -61,6 +61,8 @@ class Meter:
     acknowledged_records: int = 0
     lag_offsets: int | None = None
     """Between what is proved at the target and the source's log ends, as far as these were heard of; None: not yet."""
+    failed_sessions: int = 0
+    """That ended by an error since the last one that was opened: a site may be out of this worker's reach."""
 
 
 class UnitNotHeld(MirrorError):

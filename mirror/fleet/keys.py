@@ -75,6 +75,8 @@ class LoadRecord(_Written):
     cpu_cores: float = 0.0
     links: Mapping[str, LinkLoad] = {}
     """By the names of units."""
+    failing: tuple[str, ...] = ()
+    """The names of units of which no session can be opened here; what they move nobody knows, so `links` lacks them."""
 
 
 class HolderRecord(_Written):

@@ -56,11 +56,11 @@ class Leader:
         now, decisions = self._clock.monotonic(), []
         if pacing.is_due(view, now):
             balance = pacing.balance(view, now)
-            decision = decide(self._keys, view, balance)
+            decision = decide(self._keys, view, balance, failures=pacing.failures)
             pacing.planned(balance, await self._write(decision.puts))
             decisions.append(decision)
         if pacing.may_ease(view, now):
-            decision = decide(self._keys, view, EASE, resting=pacing.resting(now))
+            decision = decide(self._keys, view, EASE, resting=pacing.resting(now), failures=pacing.failures)
             if pacing.eases(view, decision.plan.moved, now):
                 pacing.planned(EASE, await self._write(decision.puts))
                 decisions.append(decision)

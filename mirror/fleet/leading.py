@@ -6,14 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirror.coordinator.model import Unit
+from mirror.fleet.failures import Failures
 from mirror.fleet.keys import FleetKeys, OfferedLink
 from mirror.fleet.loads import IDLE_LOAD, lags
-from mirror.fleet.planner import Balance, Plan, PlannedUnit, PlannedWorker, make_plan
+from mirror.fleet.planner import NOBODY, Balance, Plan, PlannedUnit, PlannedWorker, make_plan
 from mirror.fleet.store import Put
 from mirror.fleet.view import FleetView, LiveWorker
 
 
-def workers_of(view: FleetView, drained: Collection[str]) -> list[PlannedWorker]:
+def workers_of(view: FleetView, drained: Collection[str], failing: Collection[str] = ()) -> list[PlannedWorker]:
     lagging = {name for name, record in view.measured.items() if lags(record)}
     return [
         PlannedWorker(
@@ -23,13 +24,17 @@ def workers_of(view: FleetView, drained: Collection[str]) -> list[PlannedWorker]
             worker.name in drained,
             worker.record.max_links,
             worker.name in lagging,
+            worker.name in failing,
         )
         for worker in view.workers.values()
     ]
 
 
-def units_of(view: FleetView, resting: Collection[Unit]) -> list[PlannedUnit]:
+def units_of(
+    view: FleetView, resting: Collection[Unit], avoided: Mapping[Unit, frozenset[str]] | None = None
+) -> list[PlannedUnit]:
     """All that any worker offers, each to be run by those only whose files say of it what the newest file says."""
+    avoided = avoided or {}
     names: dict[frozenset[str], frozenset[str]] = {}  # one set for all links that the same workers offer
     units = []
     for link, versions in versions_of(view.workers.values()).items():
@@ -39,7 +44,8 @@ def units_of(view: FleetView, resting: Collection[Unit]) -> list[PlannedUnit]:
         said = newest.offered
         for unit in said.units_of(link):
             load = view.loads.get(unit, IDLE_LOAD)
-            units.append(PlannedUnit(unit, offered_by, load, said.target, said.priority, unit in resting))
+            avoids = avoided.get(unit, NOBODY)
+            units.append(PlannedUnit(unit, offered_by, load, said.target, said.priority, unit in resting, avoids))
     return units
 
 
@@ -95,13 +101,15 @@ def decide(
     *,
     drained: Collection[str] | None = None,
     resting: Collection[Unit] = (),
+    failures: Failures | None = None,
 ) -> Decision:
     """What the leader writes, with as much balance as is due.
 
     `drained` is what an operator is about to say, who wants to see first what would come of it.
     """
-    workers = workers_of(view, view.drained if drained is None else drained)
-    plan = make_plan(workers, units_of(view, resting), view.planned, balance)
+    failures = failures or Failures()
+    workers = workers_of(view, view.drained if drained is None else drained, failures.workers)
+    plan = make_plan(workers, units_of(view, resting, failures.avoided), view.planned, balance)
     puts: dict[str, Put | None] = {
         keys.plan(unit): Put(worker) for unit, worker in plan.assigned.items() if view.planned.get(unit) != worker
     }

@@ -27,6 +27,10 @@ NOTABLE_LAG_S: Final = 5.0
 """Between two checkpoints a busy link always has some lag: of as much as it moves in so long nothing is told."""
 
 
+FAILING_AFTER_S: Final = 15.0
+"""A unit of which no session could be opened for so long, though it was tried, cannot be run here."""
+
+
 class _Smoothed:
     """A mean in which what was long ago counts less."""
 
@@ -50,8 +54,13 @@ class _Measured:
         self.meter, self.since, self._at = meter, now, now
         self._counted = meter.acknowledged_bytes, meter.acknowledged_records
         self._bytes, self._records, self._lag = _Smoothed(), _Smoothed(), _Smoothed()
+        self._failed_since: float | None = None
 
     def look(self, now: float) -> None:
+        if not self.meter.failed_sessions:
+            self._failed_since = None
+        elif self._failed_since is None:
+            self._failed_since = now
         over_s = now - self._at
         if over_s <= 0:
             return
@@ -61,6 +70,9 @@ class _Measured:
         if self.meter.lag_offsets is not None:
             self._lag.add(self.meter.lag_offsets, over_s)
         self._counted, self._at = counted, now
+
+    def fails(self, now: float) -> bool:
+        return self._failed_since is not None and now - self._failed_since >= FAILING_AFTER_S
 
     def load(self) -> LinkLoad:
         lag = None if self.meter.lag_offsets is None else round(self._lag.mean)
@@ -95,12 +107,16 @@ class Measuring:
         """What is to be written now; None: nothing that others should know has changed."""
         if self._at - self._told_at < TOLD_EVERY_S:
             return None
+        failing = {unit for unit, one in self._measured.items() if one.fails(self._at)}
         links = {
-            str(unit): one.load() for unit, one in self._measured.items() if self._at - one.since >= MEASURED_AFTER_S
+            str(unit): one.load()
+            for unit, one in self._measured.items()
+            if self._at - one.since >= MEASURED_AFTER_S and unit not in failing
         }
-        record = LoadRecord(cpu_cores=round(self._cores.mean, 3), links=links)
+        names = tuple(sorted(map(str, failing)))
+        record = LoadRecord(cpu_cores=round(self._cores.mean, 3), links=links, failing=names)
         if self._told is None:
-            return record if links else None
+            return record if links or failing else None
         return record if _is_notable(self._told, record) else None
 
     def tell(self, record: LoadRecord) -> None:
@@ -113,7 +129,9 @@ class Measuring:
 
 
 def _is_notable(told: LoadRecord, now: LoadRecord) -> bool:
-    if told.links.keys() != now.links.keys() or _differ(told.cpu_cores, now.cpu_cores, NOTABLE_CORES):
+    if told.links.keys() != now.links.keys() or told.failing != now.failing:
+        return True
+    if _differ(told.cpu_cores, now.cpu_cores, NOTABLE_CORES):
         return True
     return any(_is_other(told.links[name], link) for name, link in now.links.items())
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 
 from mirror.coordinator.model import Unit
+from mirror.fleet.failures import Failures
 from mirror.fleet.planner import EVEN, SHARE, Balance
 from mirror.fleet.settings import FleetSettings
 from mirror.fleet.view import FleetView
@@ -28,11 +29,12 @@ class Pacing:
         self._fleet: Fleet | None = None
         self._is_shared = False
         """Whether everything was shared out since the fleet is what it is."""
-        self._planned: tuple[int, bool] | None = None
+        self._planned: tuple[int, bool, int] | None = None
+        self.failures = Failures()
         self._written_at = 0
         """The revision of what this leader wrote last, which the view must show."""
-        self._eased: int | None = None
-        """The revision of the loads that were last seen to want no move."""
+        self._eased: tuple[int, int] | None = None
+        """The revision of the loads that were last seen to want no move, and what was held against workers then."""
         self._look_at = self._move_at = now
         self._wanted_since: float | None = None
         self._rests_until: dict[Unit, float] = {}
@@ -45,6 +47,7 @@ class Pacing:
     def ends(self) -> None:
         self._leads, self._planned, self._fleet = False, None, None
         self._eased, self._wanted_since = None, None
+        self.failures = Failures()
 
     def settled_in_s(self, view: FleetView, now: float) -> float:
         """Until the fleet's workers were the same for long enough; 0 or less: they were."""
@@ -59,7 +62,8 @@ class Pacing:
         """Whether a new plan could say anything else than the last one, leaving loads alone."""
         if view.revision < self._written_at:
             return False
-        due = (view.inputs_revision, self.settled_in_s(view, now) <= 0)
+        self.failures.look(view, now)
+        due = (view.inputs_revision, self.settled_in_s(view, now) <= 0, self.failures.version)
         is_due, self._planned = due != self._planned, due
         return is_due
 
@@ -80,7 +84,10 @@ class Pacing:
         if view.revision < self._written_at or not self._is_shared or now < self._look_at:
             return False
         self._look_at = now + EASE_LOOK_S
-        return self._wanted_since is not None or view.loads_revision != self._eased
+        return self._wanted_since is not None or self._seen(view) != self._eased
+
+    def _seen(self, view: FleetView) -> tuple[int, int]:
+        return view.loads_revision, self.failures.version
 
     def resting(self, now: float) -> Collection[Unit]:
         """What was moved for its load a short while ago."""
@@ -91,7 +98,7 @@ class Pacing:
         """Loads want these moves: whether they have for long enough, and others are long enough ago."""
         wanted = list(moves)
         if not wanted:
-            self._eased, self._wanted_since = view.loads_revision, None
+            self._eased, self._wanted_since = self._seen(view), None
             return False
         if self._wanted_since is None:
             self._wanted_since = now

@@ -19,6 +19,7 @@ from mirror.coordinator.model import Unit
 
 Candidates: TypeAlias = frozenset[str]
 Rank: TypeAlias = tuple[int, float, Unit]
+NOBODY: Final[Candidates] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,10 @@ EASE: Final = Balance(0.2, 0.5, moves_max=1)
 
 @dataclass(frozen=True, slots=True)
 class PlannedWorker:
-    """`weight`: a worker of 2 gets twice the load of one of 1. `near`: the sites it stands at."""
+    """`weight`: a worker of 2 gets twice the load of one of 1. `near`: the sites it stands at.
+
+    One that `fails` keeps what it runs, and is given what no other one can run.
+    """
 
     name: str
     weight: float = 1.0
@@ -53,13 +57,14 @@ class PlannedWorker:
     is_drained: bool = False
     max_links: int | None = None
     lags: bool = False
+    fails: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedUnit:
     """`load` is above 0, in whatever all are counted in. Of the `offered_by` those near `target` are preferred.
 
-    One that `rests` is not moved for balance.
+    One that `rests` is not moved for balance. Those that it `avoids` run it only where no other one can.
     """
 
     unit: Unit
@@ -68,6 +73,7 @@ class PlannedUnit:
     target: str = ""
     priority: int = 0
     rests: bool = False
+    avoids: Candidates = NOBODY
 
     @property
     def rank(self) -> Rank:
@@ -107,6 +113,8 @@ class _Planning:
         self._counts: Counter[str] = Counter()
         self._candidates: dict[tuple[Candidates, str], Candidates] = {}
         self._offered: dict[Candidates, Candidates] = {}
+        self._sound_places: dict[tuple[Candidates, Candidates], Candidates] = {}
+        self._failing = frozenset(worker.name for worker in self._usable.values() if worker.fails)
         self._plan = Plan()
 
     def plan(self, units: Collection[PlannedUnit], current: Mapping[Unit, str], balance: Balance | None) -> Plan:
@@ -120,7 +128,8 @@ class _Planning:
             classes[candidates].append(unit)
             worker = current.get(unit.unit)
             # One that would not be chosen today keeps what it runs until moves are due.
-            if worker in self._usable and worker in unit.offered_by and self._has_room(worker):
+            stays = worker in self._usable and worker in unit.offered_by and self._has_room(worker)
+            if worker is not None and stays and not self._runs_better_elsewhere(unit, worker):
                 self._give(unit, worker)
             else:
                 orphans.append(unit)
@@ -150,6 +159,22 @@ class _Planning:
         found = self._offered.get(unit.offered_by)
         if found is None:
             found = self._offered[unit.offered_by] = frozenset(unit.offered_by & self._usable.keys())
+        return found
+
+    def _runs_better_elsewhere(self, unit: PlannedUnit, worker: str) -> bool:
+        """Whether it fails there, and there is somebody who does not fail, as far as is known."""
+        if worker not in unit.avoids:
+            return False
+        return any(map(self._has_room, self._sound(self._offered_by(unit), unit)))
+
+    def _sound(self, places: Candidates, unit: PlannedUnit) -> Candidates:
+        """Those of them that do not fail: one set for all units of which the same is known."""
+        if not self._failing and not unit.avoids:
+            return places
+        key = (places, unit.avoids)
+        found = self._sound_places.get(key)
+        if found is None:
+            found = self._sound_places[key] = places - self._failing - unit.avoids
         return found
 
     def _has_room(self, worker: str) -> bool:
@@ -193,9 +218,9 @@ class _Planning:
                 insort(waiting, gone, lo=placed, key=_rank)
 
     def _give_to_idlest(self, unit: PlannedUnit, heaps: dict[Candidates, list[tuple[float, str]]]) -> bool:
-        """Of its candidates, else of all who could run it; False: all are full."""
-        for places_of in (self._candidates_of, self._offered_by):
-            places = places_of(unit)
+        """Of its candidates, else of all who could run it, rather than who fails; False: all are full."""
+        candidates, offered = self._candidates_of(unit), self._offered_by(unit)
+        for places in (self._sound(candidates, unit), self._sound(offered, unit), candidates, offered):
             heap = heaps.get(places)
             if heap is None:
                 heap = heaps[places] = [(self._loads[name], name) for name in places]
@@ -234,7 +259,8 @@ class _Planning:
                 unit
                 for candidates, some in classes.items()
                 for unit in some
-                if self._plan.assigned.get(unit.unit) not in candidates and any(map(self._has_room, candidates))
+                if self._plan.assigned.get(unit.unit) not in candidates
+                and any(map(self._has_room, self._sound(candidates, unit)))
             ]
             self._place(away, units, displaces=False)
         moves_left = balance.moves_max
@@ -249,6 +275,9 @@ class _Planning:
         """Move units of one class between its candidates until these are close, or nothing that fits is left -> how
         many were moved.
         """
+        candidates = candidates - self._failing  # what is measured of those says nothing
+        if not candidates:
+            return 0
         ordered = sorted((unit for unit in units if not unit.rests), key=lambda unit: (unit.load, unit.unit))
         owned: defaultdict[str, list[int]] = defaultdict(list)
         """Of each worker the places of its units in `ordered`, the lightest first."""

@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from mirror.coordinator.model import Unit
 from mirror.fleet.keys import FleetKeys
 from mirror.fleet.leading import decide, versions_of
 from mirror.fleet.planner import EVEN, SHARE
 from mirror.fleet.view import FleetView, LiveWorker
+
+NAMED_MAX: Final = 5
+"""Of units in one finding."""
 
 
 class UnitState(StrEnum):
@@ -150,6 +154,13 @@ def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
             )
         elif link.state is UnitState.NOBODY and view.workers:
             findings.append(f"nobody runs link {link.link}: start a worker whose file has it, or undrain one")
+    for name, measured in sorted(view.measured.items()):
+        if measured.failing:
+            some = ", ".join(measured.failing[:NAMED_MAX]) + (", ..." if len(measured.failing) > NAMED_MAX else "")
+            findings.append(
+                f"worker {name} can begin no session of {some}: its log says why; "
+                "where other workers can, see that its machine reaches both sites"
+            )
     for name, (newest, *others) in sorted(versions_of(view.workers.values()).items()):
         behind = sorted(worker for version in others for worker in version.workers)
         if behind:

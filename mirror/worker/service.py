@@ -21,7 +21,7 @@ from broker.client.errors import ClientError, SiteInvalid
 from broker.wire.errors import WireError
 from mirror.coordinator.current import Current
 from mirror.coordinator.embedded import EmbeddedCoordinator, Unconditional
-from mirror.coordinator.model import Coordinator, Member, Meter, Permit, Unit, units_of
+from mirror.coordinator.model import Coordinator, Member, Meter, Permit, Unit, UnitNotHeld, units_of
 from mirror.coordinator.serving import serve_shares
 from mirror.errors import LinkFenced, LinkInvalid, LinkPaused, LinkPromoted, MirrorError, StateDamaged
 from mirror.link import Link
@@ -203,6 +203,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             fence_wait_ms = min(2 * fence_wait_ms, limits.fence_reason_wait_max_ms)
         if isinstance(error, (LinkPromoted, LinkPaused)):
             place.owns.clear()
+            place.meter.failed_sessions = 0  # the state that says so was read
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.paused_poll_ms)
             continue
@@ -211,6 +212,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
         if isinstance(error, SessionOutdated):
             tell(Event.RENEWED, reason=str(error))
             continue
+        place.meter.failed_sessions += not isinstance(error, UnitNotHeld)
         restarts = Restarts(restarts.count + 1, f"{type(error).__name__}: {error}")
         tell(Event.RESTARTING, error=type(error).__name__, detail=str(error), pause_ms=pause_ms)
         await clock.sleep(pause_ms / 1000)
@@ -242,6 +244,7 @@ async def _run_session(
                     link, source, target, passage, tell, restarts, holds, patience_ms, place.permit
                 )
             place.owns.set()
+            place.meter.failed_sessions = 0
             session = Session(passage, (source, target), opened, settings.limits, tell, place.meter)
             _tell_start(session, opened)
             for gap in opened.passed:

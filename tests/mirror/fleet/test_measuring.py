@@ -11,7 +11,7 @@ import pytest
 from mirror.coordinator.model import Meter, Unit
 from mirror.fleet.keys import LinkLoad, LoadRecord
 from mirror.fleet.loads import IDLE_LOAD, lags, loads_of
-from mirror.fleet.measuring import MEASURED_AFTER_S, TOLD_EVERY_S, Measuring
+from mirror.fleet.measuring import FAILING_AFTER_S, MEASURED_AFTER_S, TOLD_EVERY_S, Measuring
 
 MIB = 1024 * 1024
 RED, BLUE = Unit("red"), Unit("blue")
@@ -118,3 +118,22 @@ def test_who_lags() -> None:
     assert not lagging(100_000, 1_000_000), "ten seconds behind"
     assert lagging(10_000, 1_000_000)
     assert not lagging(10_000, None)
+
+
+def test_a_unit_that_cannot_be_begun_is_told_and_not_measured() -> None:
+    worker = Worker(running={RED: Meter(), BLUE: Meter()})
+    worker.go_on(60, {RED: MIB, BLUE: MIB})
+    worker.running[RED].failed_sessions = 1
+    worker.go_on(10, {BLUE: MIB})
+    assert not worker.written[-1][1].failing, "that may be over soon"
+    worker.go_on(20, {BLUE: MIB})
+    at, told = worker.written[-1]
+    assert (told.failing, set(told.links)) == (("red",), {"blue"})
+    assert at <= 1_060.0 + 2 * LOOK_S + FAILING_AFTER_S
+    worker.running[RED].failed_sessions = 0
+    worker.go_on(20, {BLUE: MIB})
+    _, told = worker.written[-1]
+    assert (told.failing, set(told.links)) == ((), {"red", "blue"})
+    alone = Worker(running={RED: Meter(failed_sessions=1)})
+    alone.go_on(30, {})
+    assert alone.written[0][1].failing == ("red",)

@@ -14,6 +14,7 @@ import pytest
 
 from mirror.coordinator.model import Unit
 from mirror.fleet.belief import Belief
+from mirror.fleet.failures import AVOIDED_S
 from mirror.fleet.pacing import Pacing
 from mirror.fleet.store import Commit, Put
 from mirror.fleet.view import FleetView
@@ -219,5 +220,45 @@ def test_a_worker_that_was_drained_for_a_moment_gets_its_part_again() -> None:
         await store.commit(Commit({}, {KEYS.drained(worker.name): None}))
         await world.clock.sleep(2 * SETTINGS.settle_seconds)
         assert worker.name in last_writers(world).values()
+
+    world.run(look)
+
+
+def test_who_reaches_no_target_draws_no_work_to_itself() -> None:
+    """Its units move nothing, so it looks like the idlest of all."""
+    world = World(1, NO_FAULTS, units=12)
+    world.rates = dict.fromkeys(world.units, 20.0)
+    world.out_of_reach = {"worker-2"}
+
+    async def look() -> None:
+        since = world.now
+        for _ in range(70):
+            await world.clock.sleep(10)
+            still = [unit for unit in world.units if world.target.writes[unit][-1][0] < world.now - 1]
+            assert len(still) <= 1, f"{still} at {world.now}: no more than one is tried there again at a time"
+        for unit in world.units:
+            writes = [(at, name) for at, name in world.target.writes[unit] if at > since]
+            assert longest_pause(writes, world.now) < 45.0
+            assert {name for _, name in writes} <= {"worker-0", "worker-1"}
+
+    world.run(look)
+
+
+def test_who_comes_out_of_reach_loses_its_units_and_gets_its_part_when_it_is_back() -> None:
+    world = World(2, NO_FAULTS, units=12)
+    world.rates = dict.fromkeys(world.units, 20.0)
+
+    async def look() -> None:
+        world.out_of_reach = {"worker-1"}
+        for unit, name in last_writers(world).items():
+            if name == "worker-1":
+                world.target.opened[unit] = None  # what runs there ends
+        await world.clock.sleep(60)
+        assert "worker-1" not in {name for unit in world.units for _, name in world.target.writes[unit][-1:]}
+        world.check_quiet()
+        world.out_of_reach = set()
+        await world.clock.sleep(AVOIDED_S + 300)
+        assert set(last_writers(world).values()) == {"worker-0", "worker-1", "worker-2"}
+        world.check_quiet()
 
     world.run(look)

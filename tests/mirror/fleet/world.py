@@ -89,6 +89,8 @@ class Worker:
         world, permit = self.world, member.permit(unit)
         await permit.wait()
         await self.pause(world.chance.uniform(0, 0.2))  # reads states and topics
+        if self.name in world.out_of_reach:
+            raise LinkFenced("stands for whatever ends a session before it is opened")
         permit.check()
         epoch = world.judge.opens(self.name, unit, member)
         checked_at = world.now
@@ -97,6 +99,7 @@ class Worker:
         if self.slept_at < checked_at:
             world.check_opening(self, unit)
         session = object()
+        member.meter(unit).failed_sessions = 0
         world.target.opened[unit] = session
         await self.pause(world.chance.uniform(0, 0.2))
         while True:
@@ -218,6 +221,8 @@ class World:
         offered = OfferedLink(target="", declared="", units=cut)
         self.units = [unit for link in self.links for unit in offered.units_of(link)]
         self.target = Target()
+        self.out_of_reach: set[str] = set()
+        """Workers that reach no target."""
         self.rates: dict[Unit, float] = {}
         """Of units in MiB per second."""
         self.workers: list[Worker] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -13,6 +14,8 @@ from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
+from mirror.coordinator.current import Current
+from mirror.coordinator.model import Meter
 from mirror.errors import LinkPromoted
 from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch, judge_heartbeat
@@ -22,12 +25,14 @@ from mirror.offsets.operations import pause_link, promote_link, restart_link, re
 from mirror.offsets.state import read_entries
 from mirror.status import LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.events import Event
+from mirror.worker.service import WorkerSettings, run_link
 from monitoring.metrics.observation import Board
 from monitoring.metrics.watch import LinkWatch
 from tests.broker.running import running_broker
 from tests.mirror.harness import (
     QUICK,
     Later,
+    Told,
     eventually,
     link_between,
     make_topic,
@@ -96,6 +101,26 @@ async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) ->
                 await write(source, where, some_records(0, 5))
                 await wait_for_records(target, where, 5)
                 assert told.count(Event.RESTARTING) == 1, "it waited"
+
+
+async def test_sessions_that_cannot_be_opened_are_counted_until_one_is(tmp_path: Path) -> None:
+    port, meter = free_port(), Meter()
+    async with running_broker(tmp_path / "east") as east:
+        link = link_between(east, f"127.0.0.1:{port}", ["flights"])
+        settings = WorkerSettings(QUICK, SystemClock(), Told().sink)
+
+        async def failed() -> bool:
+            return meter.failed_sessions > 0
+
+        async def opened() -> bool:
+            return meter.failed_sessions == 0
+
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(run_link(Current(link), settings, meter=meter))
+            await eventually(failed, "the target does not answer")
+            async with running_broker(tmp_path / "west", listen_port=port):
+                await eventually(opened, "it does")
+                run.cancel()
 
 
 async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(brokers: tuple[str, str]) -> None:
