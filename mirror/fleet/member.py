@@ -88,6 +88,8 @@ class FleetMember:
         self._measuring = Measuring(place.clock.monotonic(), place.cpu_s())
         self._meters: dict[Unit, Meter] = {}
         self._is_reachable = True
+        self._was_set_back = False
+        """The store counts from an earlier revision than it did: it was restored from a snapshot."""
         self._changed_at: dict[Unit, int] = {}
         """The revision at which this worker took a unit or let it go, which the view may not show yet."""
         self._pauses: dict[Unit, tuple[float, float]] = {}
@@ -176,6 +178,7 @@ class FleetMember:
             await self._clock.sleep(self._settings.retry_seconds)
         # What was known before may be of another etcd, if that was put up anew: its revisions mean nothing here.
         self._changed_at.clear()
+        self._was_set_back = False
         self._measuring.forget_told()
         self._belief.view, self._belief.lease, self._belief.joined = None, lease, revision
         self._tell(FleetEvent.JOINED, revision=revision)
@@ -187,7 +190,7 @@ class FleetMember:
             lead = self._leader.lead(self._tell, self._hear_nothing)
             own = (self._follow(), self._take(), self._offer_anew(lease), self._measure(lease))
             doings = [tasks.create_task(doing) for doing in (*own, lead)]
-            while not lease.is_over and not self._is_forgotten():
+            while not (lease.is_over or self._is_forgotten() or self._was_set_back):
                 await self._clock.sleep(TICK_S)
             for doing in doings:
                 doing.cancel()
@@ -204,7 +207,11 @@ class FleetMember:
         belief, prefix = self._belief, self._settings.prefix
         while True:
             try:
-                view = belief.view = FleetView(self._keys, await self._store.read(prefix), belief.view)
+                snapshot = await self._store.read(prefix)
+                if belief.view is not None and snapshot.revision < belief.view.revision:
+                    self._was_set_back = True  # and nothing that was noted by revision means anything
+                    return
+                view = belief.view = FleetView(self._keys, snapshot, belief.view)
                 self._hear()
                 self._bell.ring()
                 async with aclosing(self._store.watch(prefix, view.revision)) as changes:

@@ -115,6 +115,20 @@ class FakeEtcd:
         self._compacted = self.revision
         self._history = [changes for changes in self._history if changes.revision >= self.revision]
 
+    def restore(self, saved: FakeEtcd) -> None:
+        """As from a snapshot that was taken when this was `saved`: also the leases of then, with their whole time."""
+        self.go_down()
+        self.revision, self.items = saved.revision, dict(saved.items)
+        self._leased, self._leases = dict(saved._leased), dict(saved._leases)
+        self._history, self._compacted = [], saved.revision
+        self.come_back()
+
+    def saved(self) -> FakeEtcd:
+        """A snapshot for `restore`."""
+        copy = FakeEtcd(self.clock, self.revision, dict(self.items))
+        copy._leased, copy._leases = dict(self._leased), dict(self._leases)
+        return copy
+
     def since(self, after: int) -> list[Changes]:
         if after + 1 < self._compacted:
             raise HistoryCompacted(f"forgotten before {self._compacted}")

@@ -262,3 +262,25 @@ def test_who_comes_out_of_reach_loses_its_units_and_gets_its_part_when_it_is_bac
         world.check_quiet()
 
     world.run(look)
+
+
+def test_an_etcd_that_was_restored_from_a_snapshot_is_joined_anew() -> None:
+    """Its revisions are lower than what was noted, and the workers' leases may live in it."""
+    world = World(3, NO_FAULTS)
+
+    async def restore() -> None:
+        saved, store, worker = world.etcd.saved(), FakeStore(world.etcd), world.workers[0]
+        for _ in range(40):  # much happens that the snapshot does not know
+            await store.commit(Commit({}, {KEYS.rebalance: Put("x")}))
+            await world.clock.sleep(0.1)
+        await store.commit(Commit({}, {KEYS.drained(worker.name): Put("")}))
+        await world.clock.sleep(10)
+        assert worker.name not in last_writers(world).values()
+        lost = world.etcd.revision - saved.revision
+        world.etcd.restore(saved)
+        world.judge.forget()
+        await world.clock.sleep(30)
+        assert worker.name in last_writers(world).values(), f"nobody waits until etcd has counted {lost} again"
+        world.check_quiet()
+
+    world.run(restore)

@@ -192,6 +192,11 @@ class Judge:
         assert writer == worker, f"{worker} and {writer} write {unit} in epoch {epoch}"
         self._world.counts["writes"] += 1
 
+    def forget(self) -> None:
+        """etcd was restored: it gives revisions, and so epochs, a second time."""
+        self._given.clear()
+        self._writers.clear()
+
     async def watch_owners(self) -> None:
         """Until cancelled."""
         world = self._world
