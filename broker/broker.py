@@ -192,7 +192,9 @@ class Broker:
         except NotController as error:
             # It is mostly stopped in the same moment, with all brokers of the site.
             log.info("others will lead when they miss this broker; there is no controller to tell: %s", error)
-        except (BrokerError, TimeoutError) as error:
+        except TimeoutError:
+            log.warning("others will lead when they miss this broker; the controller did not answer in %d ms", limit_ms)
+        except BrokerError as error:
             log.warning("others will lead when they miss this broker; the controller was not told: %s", error)
         else:
             if kept:

@@ -90,6 +90,10 @@ class Configuration:
     def node_ids(self, site: str) -> tuple[int, ...]:
         return tuple(table.node_id for table in self.model.sites[site].brokers)
 
+    def zookeeper(self, site: str) -> str | None:
+        cluster = self.model.sites[site].cluster
+        return None if cluster is None else cluster.zookeeper
+
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         """How to run a broker of a site; None: its only one. Raises click.UsageError when farshore does not run it."""
         self.site(site)
@@ -212,6 +216,9 @@ class FileContext:
 
     def node_ids(self, site: str) -> tuple[int, ...]:
         return self.configuration.node_ids(site)
+
+    def zookeeper(self, site: str) -> str | None:
+        return self.configuration.zookeeper(site)
 
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         return self.configuration.broker_config(site, node_id)
@@ -376,6 +383,6 @@ def _cluster_problems(name: str, site: SiteTable) -> Iterator[str]:
             for key in keys:
                 value = getattr(table, key)
                 if value in seen:
-                    yield f"sites.{name}.brokers[{index}].{key}: another {what}; give each its own"
+                    yield f"sites.{name}.brokers[{index}].{key}: another {what}, {value}; give each its own"
                 if value is not None:
                     seen.add(value)

@@ -37,6 +37,8 @@ class ClusterFindingKind(StrEnum):
     BROKER_MISSING = "broker_missing"
     """It should be one of the cluster's, and the cluster has none of its id."""
     BROKER_SILENT = "broker_silent"
+    ZOOKEEPER_UNREACHABLE = "zookeeper_unreachable"
+    """From where it was asked; brokers that do not reach it either lead nothing."""
     NO_CONTROLLER = "no_controller"
     CONTROLLERS_DIFFER = "controllers_differ"
     BROKERS_DIFFER = "brokers_differ"

@@ -245,6 +245,8 @@ class ReplicaManager:
                 logs[where] = partition.told()
             if number % TAKEN_PER_TURN == 0:
                 await asyncio.sleep(0)
+        counts = len(order.partitions), len(self._leading)
+        log.info("controller epoch %d ordered %d partitions; this broker leads %d", order.controller_epoch, *counts)
         if sweeps_later:
             await self.removing.set_aside_leftovers(order)
         return Carried(failures, logs)

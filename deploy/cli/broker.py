@@ -25,6 +25,8 @@ from deploy.cli.parameters import HostPort
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 FAILED: Final = 1
 
+log = logging.getLogger(__name__)
+
 
 class SiteConfigs(Protocol):
     """What `--site` needs of the composition root (`ctx.obj`)."""
@@ -63,6 +65,10 @@ def run(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = _config(ctx, (site, node_id), data_dir, listen, advertised)
+        if config.zookeeper is not None:
+            # What a broker of a cluster led, and with whom, is asked when the others are gone.
+            for ours in ("broker", log.name):
+                logging.getLogger(ours).setLevel(logging.INFO)
         raise_soft_limit()
         _run_until_stopped(config, _say_ready)
     except BrokerError as error:
@@ -111,6 +117,7 @@ def _run_until_stopped(config: BrokerConfig, ready: Callable[[BrokerConfig, str,
         assert starting is not None
 
         def stopped() -> None:
+            log.info("told to stop")
             # A start may wait for others for ever, and there is nothing to hand over yet.
             if not is_ready.is_set() and not stop.is_set():
                 starting.cancel()
@@ -121,6 +128,7 @@ def _run_until_stopped(config: BrokerConfig, ready: Callable[[BrokerConfig, str,
         try:
             async with serving(config) as server:
                 is_ready.set()
+                log.info("serves clients on %s", server.address)
                 ready(config, server.broker.cluster_id, server.address)
                 await stop.wait()
         except asyncio.CancelledError:

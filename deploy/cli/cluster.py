@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from broker.base.clock import SystemClock
 from broker.client.cluster_description import (
     ClusterFinding,
+    ClusterFindingKind,
     ClusterLook,
     controllers_told,
     describe_brokers,
@@ -17,6 +19,8 @@ from broker.client.cluster_description import (
     look_from_each,
     verify_cluster,
 )
+from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
+from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
 from deploy.cli.site import run_at_site, site_option
 from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext, ExitCode, Output, emit, output_option, run_async
@@ -33,6 +37,9 @@ from deploy.local.cluster import (
 from deploy.tools.zookeeper import CLIENT_PORT
 
 PORT = click.IntRange(1, 65535)
+SESSION_MS = 10_000
+ZOOKEEPER_MS = 5_000
+"""How long it may take to answer a session's first request."""
 
 
 @click.group("cluster")
@@ -116,17 +123,30 @@ def controller_command(context: AppContext, site_name: str, output: str) -> None
 @output_option
 @click.pass_obj
 def verify_command(context: AppContext, site_name: str, output: str) -> None:
-    """Check that every broker of the file is there, answers and tells the same, every partition has a leader that
-    answers, every replica is in sync, no broker has others, or records that it set aside, and no topic is still
-    throttled when its partitions have moved.
+    """Check that ZooKeeper and every broker of the file are there, all brokers answer and tell the same, every
+    partition has a leader that answers, every replica is in sync, no broker has others, or records that it set aside,
+    and no topic is still throttled when its partitions have moved.
 
     What is found is looked for again two seconds later, and told if it is still there; where something else is found,
     once more. Exit code 4 when anything is told.
     """
     verify = partial(verify_cluster, node_ids=context.node_ids(site_name))
-    findings = run_at_site(context.site(site_name), verify)
+    site, zookeeper = context.site(site_name), context.zookeeper(site_name)
+    missing = None if zookeeper is None else run_async(missing_zookeeper(zookeeper))
+    findings = [*([missing] if missing else []), *run_at_site(site, verify)]
     show_findings(findings, output)
     raise SystemExit(ExitCode.FINDINGS if findings else ExitCode.DONE)
+
+
+async def missing_zookeeper(servers: str, connect_ms: int = ZOOKEEPER_MS) -> ClusterFinding | None:
+    """None: it answers."""
+    try:
+        session = await KazooZooKeeper.connect(servers.partition("/")[0], SESSION_MS, SystemClock(), connect_ms)
+    except ZooKeeperUnreachable as error:
+        detail = f"{error}; brokers that have none either lead nothing: start it, they go on by themselves"
+        return ClusterFinding(ClusterFindingKind.ZOOKEEPER_UNREACHABLE, None, None, None, detail)
+    await session.close()
+    return None
 
 
 def show_findings(findings: Sequence[ClusterFinding], output: str) -> None:

@@ -85,6 +85,10 @@ class AppContext(Protocol):
         """Of the brokers that the file has for a cluster; none where somebody else runs it."""
         ...
 
+    def zookeeper(self, site: str) -> str | None:
+        """Where that cluster's metadata are, as `zookeeper` has it in the file."""
+        ...
+
     def link(self, name: str | None) -> Link:
         """None: the only link. Raises click.UsageError that names the known links."""
         ...

@@ -206,7 +206,8 @@ async def run_cluster(
             ready([_running(broker, processes) for broker in cluster.brokers], lacking)
             exit_code = await zookeeper_died
             raise ServiceDied(
-                f"ZooKeeper {how_ended(exit_code)}, so the cluster stops; {processes.log_tail(ZOOKEEPER)}"
+                f"ZooKeeper {how_ended(exit_code)}, so the cluster stops; {processes.log_tail(ZOOKEEPER)}",
+                "the same command starts all of it again, with what was acknowledged",
             )
         finally:
             await asyncio.shield(_stop_brokers(cluster, processes, say))

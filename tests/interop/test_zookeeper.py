@@ -18,6 +18,7 @@ from broker.cluster.zookeeper import kazoo_session
 from broker.cluster.zookeeper.errors import ConnectionLost, SessionExpired, ZooKeeperUnreachable
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
 from broker.cluster.zookeeper.session import WatchEvent, WatchKind, ZooKeeper
+from deploy.cli.cluster import missing_zookeeper
 from tests.broker.cluster.zookeeper_contract import Connect, Seen, ZooKeeperContract
 from tests.interop.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.ports import free_port
@@ -101,6 +102,10 @@ async def test_the_server_decides_on_the_sessions_timeout(zookeeper: ZooKeeperSe
 async def test_where_nobody_serves_there_is_no_session() -> None:
     with pytest.raises(ZooKeeperUnreachable, match="no session with ZooKeeper"):
         await KazooZooKeeper.connect(f"127.0.0.1:{free_port()}", TIMEOUT_MS, SystemClock(), 500)
+
+
+async def test_a_zookeeper_that_answers_is_no_finding(zookeeper: ZooKeeperServer) -> None:
+    assert await missing_zookeeper(f"{zookeeper.address}/chroot") is None
 
 
 async def test_a_paused_server_ends_the_deadline_before_the_session(tmp_path: Path) -> None:

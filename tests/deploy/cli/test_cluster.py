@@ -7,7 +7,8 @@ import json
 import pytest
 
 from broker.client.cluster_description import ClusterFinding, ClusterFindingKind
-from deploy.cli.cluster import show_findings
+from deploy.cli.cluster import missing_zookeeper, show_findings
+from tests.ports import free_port
 
 FOUND = ClusterFinding(
     ClusterFindingKind.UNDER_REPLICATED, "bookings-confirmed-v2", 11, None, "2 of 3 replicas are in sync; lacking: 3"
@@ -31,3 +32,11 @@ def test_a_cluster_without_findings_prints_no_data_but_an_empty_document(capsys:
     assert (told.out, told.err) == ("", "every broker answers and agrees, every replica is in sync\n")
     show_findings([], "json")
     assert json.loads(capsys.readouterr().out)["items"] == []
+
+
+async def test_a_zookeeper_that_is_gone_is_a_finding() -> None:
+    port = free_port()
+    found = await missing_zookeeper(f"127.0.0.1:{port}/chroot", connect_ms=200)
+    assert found is not None
+    assert found.kind is ClusterFindingKind.ZOOKEEPER_UNREACHABLE
+    assert f"127.0.0.1:{port}" in found.detail
