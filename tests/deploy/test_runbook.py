@@ -50,8 +50,9 @@ def test_there_and_back_as_planned_and_then_after_a_loss(shell: Shell) -> None:
     arrive(shell.west, ["first"] * 4)
     at_west = ["first"] * 4
 
-    drill, dry_run, resume = written("Planned")
+    drill, dry_run, listed, resume = written("Planned")
     move(shell, drill, dry_run)
+    shell.run(listed, ExitCode.DONE)
     append_records(shell.west, "west", 3)
     at_west += ["west"] * 3
     shell.begin("mirror run --link west-east")
