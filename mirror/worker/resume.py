@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from broker.wire.vocabulary import TopicPartition
@@ -335,16 +336,19 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
     intervals = intervals.without_spent(evidence.tail.log_start)
     first, packed_to = intervals[0].source_start, max((page.to for page in evidence.pages), default=0)
     changes: list[Change] = []
-    cut: set[int] = set()  # what others say of these, too: a block that is written again is the newest, and would count
+    cut: list[Interval] = []
     for block in evidence.blocks:
         kept = () if anew else _still_before(block, found.end)
         if not kept or kept[-1].source_start < max(first, packed_to):
             changes.append(VoidBlock(where.topic, where.partition, block.key_source))
         elif kept != block.intervals:  # or they would be believed again once the end has passed them
             changes.append(replace(block, intervals=kept))
-            cut |= {interval.source_start for interval in kept}
+            cut += kept
+    # A block that is written again is the newest, and counts. What is right in it is left to it: was this start cut
+    # short before the end is written, the next one finds these batches by the block's own writer.
+    wrong = {one.source_start for one in set(cut).difference(intervals.open)}
     recorded = {start, *evidence.recorded.open}
-    corrected = [interval for interval in intervals.open if interval not in recorded or interval.source_start in cut]
+    corrected = [one for one in intervals.open if one not in recorded or one.source_start in wrong]
     for at in range(0, len(corrected), BLOCK_INTERVALS_MAX):  # before the pages they come from go
         some = tuple(corrected[at : at + BLOCK_INTERVALS_MAX])
         changes.append(Block(where.topic, where.partition, writer, 0, some))
@@ -389,11 +393,7 @@ def _topic_ids(evidence: Evidence) -> TopicIds:
 
 def _still_before(block: Block, end: End) -> tuple[Interval, ...]:
     """The block's intervals before the end, which may have gone back; none where its first is not."""
-    last = len(block.intervals)
-    while last and not _is_before(block.intervals[last - 1], end):
-        last -= 1
-    return block.intervals[:last]
-
-
-def _is_before(interval: Interval, end: End) -> bool:
-    return interval.source_start < end.source_next and interval.target_start <= end.target_next
+    before = takewhile(
+        lambda one: one.source_start < end.source_next and one.target_start <= end.target_next, block.intervals
+    )
+    return tuple(before)

@@ -240,3 +240,15 @@ def test_a_batch_that_landed_elsewhere_takes_nothing_from_those_behind_it() -> N
     found = recover(Intervals(), stands.values(), checkpoint, tail)
     assert found.end == End(72, 137)
     assert Interval(63, 128) in list(found.intervals)
+
+
+def test_a_start_that_is_cut_short_where_the_target_lost_its_end_leaves_every_batch_its_writer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(map_ledger, "PACKED_BLOCKS_MIN", 1)
+    for left in range(6):
+        state = PackedMap()
+        state.begin()
+        state.mirror([[1], [1]], 0, 0)
+        state.lose(part=0.5, left=left)
+        state.the_map_is_what_landed()
