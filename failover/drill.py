@@ -169,7 +169,7 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
 
 def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None) -> Iterable[DrillFinding]:
     """Where no worker lives, that is found already, and is why."""
-    if blind is None or blind.link_state == "promoted" or not status.source_answers:
+    if blind is None or blind.is_promoted or not status.source_answers:
         return
     if any(f.kind.value in ("silent", "never_ran") for f in status.findings):
         return

@@ -122,13 +122,17 @@ class OperationLog:
     def next_hash(self) -> str:
         return self.entries[-1].hash() if self.entries else GENESIS_HASH
 
-    def whole(self) -> OperationLog:
-        """Itself. Raises JournalDamaged, NewerVersion."""
+    def check_version(self) -> None:
+        """Raises NewerVersion."""
         if self.newer_version:
             raise NewerVersion(
                 f"a newer version of farshore wrote the journal of {self.operation_id} (version {self.newer_version}; "
                 f"this one reads {JOURNAL_VERSION})"
             )
+
+    def whole(self) -> OperationLog:
+        """Itself. Raises JournalDamaged, NewerVersion."""
+        self.check_version()
         if self.damage or not self.entries:
             raise JournalDamaged(
                 f"the journal of {self.operation_id} is damaged: {self.damage or 'it has no entry'}",

@@ -110,7 +110,7 @@ class LinkRun:
             case OperationStep.DRAIN if self.is_promoted:  # it was drained before that
                 return
             case OperationStep.DRAIN:
-                draining = settle if plan.snapshot.link_state == "promoted" else drain
+                draining = settle if plan.snapshot.is_promoted else drain
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
                 if reading := active_at_source(self.snapshot.groups):
                     raise GroupsRead([refusal.subject for refusal in reading])
@@ -264,7 +264,7 @@ async def verify(
         differences.append(VerificationDifference(kind, source, -1, None, None))
     elif plan.operation is Operation.SWITCHOVER and sites.source is not None:
         differences += verify_readers(after)
-        was_moved_before = plan.snapshot.link_state == "promoted"
+        was_moved_before = plan.snapshot.is_promoted
         differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
     return tuple(differences)
 

@@ -87,12 +87,13 @@ async def mark_interrupted(snapshot: Snapshot, target: Cluster) -> Snapshot:
     """The snapshot, marked where the operation that promoted the link never came to a verified end that its journal
     tells of; one that is damaged tells of none. Raises NewerVersion, ClientError.
     """
-    if snapshot.link_state != "promoted":
+    if not snapshot.is_promoted:
         return snapshot
     log = (await load_operations(target)).get(snapshot.operation_id)
-    if log is not None and log.newer_version:
-        log.whole()
-    return replace(snapshot, interrupted=log is not None and not is_verified(log))
+    if log is None:
+        return replace(snapshot, interrupted=False)
+    log.check_version()
+    return replace(snapshot, interrupted=not is_verified(log))
 
 
 async def carry_out(

@@ -139,7 +139,7 @@ def plan_switchover(
     refusals = [*_link_refusals(snapshot)]
     if snapshot.link_state == "paused":  # what is missing would be waited for in vain
         refusals.append(GateRefusal(RefusalReason.LINK_PAUSED, snapshot.link))
-    if snapshot.link_state != "promoted":
+    if not snapshot.is_promoted:
         refusals += [GateRefusal(RefusalReason.TOPIC_PAUSED, topic) for topic in snapshot.paused_topics]
     if not snapshot.source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
@@ -255,7 +255,7 @@ def _missing(snapshot: Snapshot, named: Iterable[str]) -> tuple[GateRefusal, ...
 
 def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
     """Whether the group stands where the mirror has yet to come to, so that the drain can make its move known."""
-    if snapshot.link_state == "promoted":
+    if snapshot.is_promoted:
         return False
     for view in snapshot.partitions:
         if (view.topic, view.partition) == (move.topic, move.partition):
@@ -361,7 +361,7 @@ def _has_read_all(source_offset: int, view: PartitionView) -> bool:
 
 def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
     """A link that was moved may be followed by groups that stayed behind: those are asked for by name."""
-    if snapshot.link_state == "promoted" and not snapshot.interrupted and not snapshot.asked_groups:
+    if snapshot.is_promoted and not snapshot.interrupted and not snapshot.asked_groups:
         yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link)
     if not any(view.mirrored_source_next is not None for view in snapshot.partitions):
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)

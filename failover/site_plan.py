@@ -245,7 +245,7 @@ def _groups(intent: Intent, going: Sequence[LinkMove], moves: Sequence[LinkMove]
         if move in going:
             for group in sorted({one.group for one in plan.moves if one.kind is MoveKind.UNKNOWN}):
                 yield Stay(StayKind.GROUP, group, StayReason.LEFT, link)
-        elif plan.snapshot.link_state != "promoted":
+        elif not plan.snapshot.is_promoted:
             for group in sorted(one.group for one in plan.snapshot.groups):
                 said.add(group)
                 yield Stay(StayKind.GROUP, group, StayReason.IN_PART if group in moved else StayReason.LINK_STAYS, link)

@@ -98,6 +98,11 @@ class Snapshot:
     """Of which a person wants nothing more mirrored; the link's others are."""
 
     @property
+    def is_promoted(self) -> bool:
+        """Whether the link was moved before: its mirror brings nothing more."""
+        return self.link_state == "promoted"
+
+    @property
     def source_answers(self) -> bool:
         """Whether everything that was asked of the source was answered."""
         return self.source_finding is SiteFinding.ALIVE

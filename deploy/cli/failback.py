@@ -14,7 +14,7 @@ import click
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
-from deploy.cli.moving import LinkMoved, link_moved, move_link
+from deploy.cli.moving import AGAIN, LinkMoved, link_moved, move_link
 from deploy.cli.next_steps import links_back, name_back, table_back
 from deploy.cli.operation import take_up
 from deploy.cli.parameters import Duration
@@ -131,8 +131,7 @@ def failback(
     _show(plan)
     confirm_plan(None, yes, question=f"Come back to {link.source.name}?")
     if not yes and _plan(app, link, folder) != plan:  # a person has read it meanwhile
-        hint = "type the same again, and look at the plan as it is now; --yes goes on without a question"
-        raise CommandRefused("the plan holds no more; nothing was changed", hint, ExitCode.REFUSED)
+        raise CommandRefused("the plan holds no more; nothing was changed", AGAIN, ExitCode.REFUSED)
     way_back = _WayBack(app, link, plan)
     try:
         way_back.go(timeout_ms / 1000)

@@ -87,11 +87,10 @@ class AssignedReader(Reader):
             error = message.error()
             if error is None:
                 self.note(message, self.run_number)
-                reached[place_of(message)] = int(message.offset() or 0) + 1
+                where, (offset, _) = place_of(message), value_of(message)
+                reached[where] = offset + 1
                 if self.isolation == WHOLE and message.timestamp()[1] / 1000 < expected_s:
-                    self.workload.problems.append(
-                        f"{self.name} was not given {place_of(message)} at {message.offset()}"
-                    )
+                    self.workload.problems.append(f"{self.name} was not given {where} at {offset}")
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 self.workload.problems.append(f"{self.name} was led back: {error.str()}")
                 self.run_number += 1
