@@ -9,7 +9,8 @@ of every target offset which range of origin it stands in:
   if that lies before the group's offset.
 - in neither, where both maps are complete: a marker, or an aborted batch. Nothing to read.
 - in neither, where a map is not complete yet: unread, until it is known better. Fences leave markers there, also while
-  the reverse link does not run, so `examine` looks at what is stored.
+  the reverse link does not run, and a link that brings nothing stays where it began while the target's own writers go
+  on with transactions; so `examine` looks at what is stored.
 
 What the group has read at the target itself counts as read, too: that is what makes east-west-east end where it began,
 and what keeps two links from driving a group to and fro. Why so: docs/adr/0008-groups-by-ranges-of-origin.md.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -47,6 +49,13 @@ class Examined:
 
 
 _UNSEEN = Examined()
+
+
+class Unexplained(NamedTuple):
+    """A target offset of which no map tells what it holds, and up to where the reverse link has looked at that log."""
+
+    offset: int
+    looked_to: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +154,7 @@ class GroupMap:
         """Whether the target's topic has writers of its own."""
         return any(link.selects_topic(topic) for link, _ in self.reverse_links)
 
-    def unexplained(self) -> dict[Where, int]:
+    def unexplained(self) -> dict[Where, Unexplained]:
         """Per shared partition the first target offset that looks unread only because no map tells what it holds."""
         found = {}
         for where in self.own.partitions():
@@ -153,8 +162,8 @@ class GroupMap:
             if own is None or own.end is None or back is None:
                 continue
             first = self._first_unknown(*where, own, back, 0)
-            if first < own.end.target_next:
-                found[where] = first
+            if first < max(own.end.target_next, back.position):
+                found[where] = Unexplained(first, back.position)
         return found
 
     def _back(self, topic: str, partition: int) -> PartitionMap | None:
@@ -256,40 +265,52 @@ async def load_group_map(
     return found
 
 
-async def examine(target: Cluster, unexplained: Mapping[Where, int], examined: dict[TopicPartition, Examined]) -> bool:
+async def examine(
+    target: Cluster, unexplained: Mapping[Where, Unexplained], examined: dict[TopicPartition, Examined]
+) -> bool:
     """Look at what the target has at these offsets -> whether any of them turned out to hold no records.
 
     Only heads of batches are asked for: what does not fit is data. A site that does not answer leaves it unknown.
     """
-    wanted = {TopicPartition(*where): offset for where, offset in unexplained.items()}
+    wanted = {TopicPartition(*where): at for where, at in unexplained.items()}
     limits = FetchLimits(EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES)
     progress = False
     try:
         starts = await log_start_offsets(target, wanted)
         for where, log_start in starts.items():
             seen = examined.setdefault(where, Examined())
-            progress |= log_start > max(seen.log_start, wanted[where])
+            progress |= log_start > max(seen.log_start, wanted[where].offset)
             seen.log_start = log_start
-        there = {where: offset for where, offset in wanted.items() if offset >= starts[where]}
+        there = {where: at.offset for where, at in wanted.items() if at.offset >= starts[where]}
         fetched = await fetch_once(target, there, limits) if there else {}
     except ClientError:
         return progress  # nothing more is known: an early offset, which costs repeats and no record
     for where, data in fetched.items():
-        markers = _leading_markers(data, there[where])
-        examined[where].without_records.update(markers)
-        progress |= bool(markers)
+        nothing = _leading_nothing(data, wanted[where])
+        examined[where].without_records.update(nothing)
+        progress |= bool(nothing)
     return progress
 
 
-def _leading_markers(data: PartitionData, offset: int) -> set[int]:
-    """The offsets from `offset` on that control batches fill, up to the first batch of data."""
+def _leading_nothing(data: PartitionData, at: Unexplained) -> set[int]:
+    """The offsets from `at` on that hold nothing to read, up to the first batch that may hold something: what control
+    batches and aborted ones fill, and what compaction left empty between batches.
+
+    No link writes transactional batches, and the reverse link took the committed ones that it has passed, so what is
+    left of those was aborted.
+    """
     found: set[int] = set()
+    offset = at.offset
     try:
         for header, _batch in iter_fetched(records_of(data)):
-            if header.next_offset > offset:
-                if not header.is_control:
-                    break
-                found.update(range(header.base_offset, header.next_offset))
+            if header.next_offset <= offset:
+                continue
+            aborted = header.is_transactional and header.next_offset <= at.looked_to
+            stop = header.next_offset if header.is_control or aborted else header.base_offset
+            found.update(range(offset, stop))
+            offset = max(offset, stop)
+            if stop != header.next_offset:
+                break
     except CorruptBatch:
         return found  # what is damaged counts as data: it is not passed over
     return found

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,8 @@ THERE = Link("east-west", EAST, WEST, ("flights",), shared_targets=True)
 BACK = Link("west-east", WEST, EAST, ("flights",), shared_targets=True)
 LINKS = {"e": THERE, "w": BACK}
 WHERE = TopicPartition("flights", 0)
-MARKER = "marker"
+MARKER, ABORTED = "marker", "aborted"
+NOTHING = {MARKER, ABORTED}
 OTHER = {"e": "w", "w": "e"}
 
 
@@ -97,7 +99,7 @@ class Sites:
     def consume(self, at: str, count: int) -> None:
         start = self.committed.get(at, 0)
         records = self.logs[at][start : start + count]
-        self.read |= set(records) - {MARKER}
+        self.read |= set(records) - NOTHING
         self.committed[at] = start + len(records)
 
     def look(self, at: str) -> None:
@@ -110,10 +112,14 @@ class Sites:
         while True:
             backs = ((LINKS[OTHER[at]], self.seen[at]),)
             found = GroupMap(own, backs, frozenset(), self.examined[at], (), {"g": self.written[OTHER[at]]})
-            markers = {o for o in found.unexplained().values() if target[o] == MARKER}
-            if not markers:
+            nothing = {
+                offset
+                for offset, looked_to in found.unexplained().values()
+                if target[offset] == MARKER or (target[offset] == ABORTED and offset < looked_to)
+            }
+            if not nothing:
                 return found
-            examined.without_records |= markers
+            examined.without_records |= nothing
 
     def carry(self, at: str) -> GroupAction | None:
         """One pass of the link from `at`."""
@@ -131,7 +137,7 @@ class Sites:
             assert decision.target_offset is not None
             self.committed[there] = decision.target_offset
             unread = [record for record in self.logs[there][: decision.target_offset] if record not in self.read]
-            assert set(unread) <= {MARKER}, f"{unread} would never be read"
+            assert set(unread) <= NOTHING, f"{unread} would never be read"
         return decision.action
 
     def settle(self) -> None:
@@ -146,7 +152,7 @@ class Sites:
     def first_unread(self, at: str) -> int:
         """The first offset that holds a record which was not read."""
         log = self.logs[at]
-        return next((n for n, record in enumerate(log) if record != MARKER and record not in self.read), len(log))
+        return next((n for n, record in enumerate(log) if record not in NOTHING and record not in self.read), len(log))
 
     def apply(self, verb: str, at: str, count: int) -> None:
         match verb:
@@ -154,6 +160,8 @@ class Sites:
                 self.logs[at] += [f"{at}{len(self.logs[at]) + n}" for n in range(count)]
             case "marker":
                 self.logs[at].append(MARKER)
+            case "abort":
+                self.logs[at] += [ABORTED] * count + [MARKER]
             case "fence":
                 self.links[at].fence()
             case "move" if self.links[at].map.end is not None:
@@ -168,23 +176,24 @@ class Sites:
                 self.carry(at)
 
 
-VERBS = ("write", "write", "marker", "fence", "move", "move", "acknowledge", "consume", "look", "carry")
+VERBS = ("write", "write", "marker", "abort", "fence", "move", "move", "acknowledge", "consume", "look", "carry")
 steps = st.lists(st.tuples(st.sampled_from(VERBS), st.sampled_from("ew"), st.integers(1, 4)), max_size=60)
 
 
-def only_markers(log: Sequence[str], start: int, end: int) -> bool:
-    return set(log[min(start, end) : max(start, end)]) <= {MARKER}
+def nothing_to_read(log: Sequence[str], start: int, end: int) -> bool:
+    return set(log[min(start, end) : max(start, end)]) <= NOTHING
 
 
-@settings(max_examples=400)
-@given(steps)
+@settings(max_examples=600)
+@given(steps, st.booleans())
 def test_nothing_unread_is_left_out_and_all_comes_to_rest_at_the_first_unread_record(
-    run: list[tuple[str, str, int]],
+    run: list[tuple[str, str, int]], fenced_first: bool
 ) -> None:
+    """Also where a link has brought nothing since it began, and its own end stays where it was."""
     sites = Sites()
-    for step in run:
+    for step in [*[("fence", at, 1) for at in "ew" if fenced_first], *run]:
         sites.apply(*step)
-    for at in "ew":
+    for at in "" if fenced_first else "ew":
         sites.links[at].fence()
     sites.settle()
     for _ in range(3):
@@ -192,7 +201,7 @@ def test_nothing_unread_is_left_out_and_all_comes_to_rest_at_the_first_unread_re
     assert actions <= {GroupAction.UP_TO_DATE, None}, "two links drive the group to and fro"
     for at, offset in sites.committed.items():
         found = f"{at}: stands at {offset}, the first unread is {sites.first_unread(at)}"
-        assert only_markers(sites.logs[at], offset, sites.first_unread(at)), found
+        assert nothing_to_read(sites.logs[at], offset, sites.first_unread(at)), found
 
 
 @given(steps, st.integers(0, 30))
@@ -210,7 +219,7 @@ def test_a_group_that_has_read_at_one_site_only_lands_there_where_it_began(
     began = sites.committed["e"]
     for at in "ewew":
         sites.carry(at)
-    assert only_markers(sites.logs["e"], began, sites.committed["e"])
+    assert nothing_to_read(sites.logs["e"], began, sites.committed["e"])
 
 
 @settings(max_examples=600)
@@ -234,9 +243,9 @@ def test_a_group_set_back_at_either_site_goes_back_at_both(
     set_back_to(sites, at, back_to)
     for site in [*order, *"ewewew"]:
         sites.carry(site)
-    assert only_markers(sites.logs[at], back_to, sites.committed[at]), "it was not undone, and went no further"
+    assert nothing_to_read(sites.logs[at], back_to, sites.committed[at]), "it was not undone, and went no further"
     for site, stands_at in sites.committed.items():
-        assert stands_at <= sites.first_unread(site) or only_markers(
+        assert stands_at <= sites.first_unread(site) or nothing_to_read(
             sites.logs[site], sites.first_unread(site), stands_at
         ), f"{site}: stands at {stands_at}"
 
@@ -265,10 +274,10 @@ def test_a_group_that_reads_at_one_site_and_is_set_back_there_goes_back_at_both_
     set_back_to(sites, "e", back_to)
     for at in [*order, *"ewewew"]:
         sites.carry(at)
-    assert only_markers(sites.logs["e"], back_to, sites.committed["e"]), "it was not undone, and went no further"
+    assert nothing_to_read(sites.logs["e"], back_to, sites.committed["e"]), "it was not undone, and went no further"
     if "w" in sites.committed:
         first = sites.first_unread("w")
-        assert sites.committed["w"] <= first or only_markers(sites.logs["w"], first, sites.committed["w"])
+        assert sites.committed["w"] <= first or nothing_to_read(sites.logs["w"], first, sites.committed["w"])
 
 
 def set_back_to(sites: Sites, at: str, offset: int) -> None:
@@ -371,4 +380,19 @@ def test_what_stays_at_the_target_is_passed_also_where_no_link_brought_anything_
     found = GroupMap(
         OffsetMap({WHERE: own}), ((BACK, OffsetMap({WHERE: back})),), left_at_target={WHERE: (range(20, 27),)}
     )
-    assert found.unexplained() == {WHERE: 27}
+    assert found.unexplained() == {WHERE: (27, 20)}
+
+
+@pytest.mark.parametrize("between", ["marker", "abort"])
+def test_a_group_comes_back_to_where_it_read_to_by_a_link_that_has_brought_nothing_since_it_began(between: str) -> None:
+    """The link's own end stays before all that was written and mirrored away since."""
+    sites = Sites()
+    for at in "ew":
+        sites.links[at].fence()
+    for verb in ("write", between, "write"):
+        sites.apply(verb, "e", 2)
+    sites.settle()
+    sites.consume("w", 4)
+    assert sites.read == {"e1", "e2", sites.logs["e"][-2]}
+    sites.carry("w")
+    assert sites.committed["e"] == len(sites.logs["e"]) - 1
