@@ -83,6 +83,9 @@ class Cluster:
         """Close all connections and wait until their buffers are free."""
         connections = list(self._connections.values())
         self._connections.clear()
+        # All of them before the first wait: who closes may be cancelled while it waits.
+        for connection in connections:
+            connection.abort()
         for connection in connections:
             await connection.close()
 
