@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from broker.base.address import Address, parse_address
 from broker.client.site import Site
-from broker.config import BrokerConfig, cluster_defaults
+from broker.config import EVERY_INTERFACE, BrokerConfig, cluster_defaults
+from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
 from deploy.tables import FileModel, LinkTable, SiteTable
 from deploy.topology import connect, topology_problems
@@ -248,11 +249,13 @@ def load(file: Path) -> Configuration:
 def parse(text: str, file: Path) -> Configuration:
     """The configuration in a file's text; `file` is for its folder and for messages. Raises ConfigError."""
     try:
-        model = FileModel.model_validate(tomllib.loads(text))
+        read = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}", "correct the line it names") from error
+    try:
+        model = FileModel.model_validate(read)
     except ValidationError as error:
-        raise _config_error(file, _all_told(error)) from error
+        raise _config_error(file, all_told(error, read)) from error
     return Configuration(model, file)
 
 
@@ -267,46 +270,6 @@ def broker_address(site: SiteTable) -> Address | None:
 def _config_error(file: Path, problems: list[str]) -> ConfigError:
     lines = problems[0] if len(problems) == 1 else "".join(f"\n  {problem}" for problem in problems)
     return ConfigError(f"{file}: {lines}", f"correct {file}, then run: farshore --config {file} config validate")
-
-
-def _all_told(error: ValidationError) -> list[str]:
-    """Every problem once: a list is said to be too short only where its elements are not the reason."""
-    problems = error.errors()
-    return [
-        _told(problem)
-        for problem in problems
-        if problem["type"] != "too_short"
-        or not any(other["loc"][:-1] == problem["loc"] for other in problems if other["loc"])
-    ]
-
-
-def _told(problem: Any) -> str:
-    """One of pydantic's errors as "links[0].topics: what is wrong"."""
-    path = ""
-    for part in problem["loc"]:
-        # "[key]" marks a table's name itself, which the path before it already says.
-        if part != "[key]":
-            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    match problem["type"]:
-        case "extra_forbidden":
-            return f"{path}: there is no such key; remove it or correct its spelling"
-        case "missing":
-            return f"{path}: is missing; add it"
-        case "string_pattern_mismatch":
-            return f"{path}: use 1 to 64 letters, digits, `_` and `-`"
-        case "tuple_type":
-            form = "[[links]], with two brackets" if path == "links" else 'a list, for example ["a", "b"]'
-            return f"{path}: write {form}"
-        case "dict_type" | "model_type":
-            return f"{path}: write a table: [{path}]"
-        case "too_short":
-            return f"{path}: is empty; name at least one"
-        case "string_type":
-            return f"{path}: write text in quotes"
-        case "path_type":
-            return f"{path}: write a path in quotes"
-        case _:
-            return f"{path}: {str(problem['msg']).removeprefix('Value error, ')}"
 
 
 def _reference_problems(model: FileModel) -> Iterator[str]:
@@ -346,10 +309,15 @@ def _broker_problems(configuration: Configuration) -> list[str]:
         tables: list[tuple[str, Path, int | None]] = []
         if site.broker is not None:
             tables.append((where, site.broker.data_dir, None))
-        tables += [(f"{where}s[{i}]", table.data_dir, table.node_id) for i, table in enumerate(site.brokers)]
+        tables += [
+            (f"{where}s[{index}]{by_id(table.node_id)}", table.data_dir, table.node_id)
+            for index, table in enumerate(site.brokers)
+        ]
         for path, data_dir, node_id in tables:
             if node_id is None and broker_address(site) is None:
                 problems.append(f"{path}.listen: is missing; bootstrap_servers names more than one address")
+            elif (every_interface := _not_advertised(site, node_id)) is not None:
+                problems.append(f"{path}.advertised: {every_interface}")
             elif node_id is None or site.cluster is not None:
                 try:
                     configuration.broker_config(name, node_id)
@@ -369,6 +337,21 @@ def _broker_problems(configuration: Configuration) -> list[str]:
     return problems
 
 
+def _not_advertised(site: SiteTable, node_id: int | None) -> str | None:
+    """Of a broker that listens on every interface, and tells clients no address that they could dial."""
+    table = site.broker if node_id is None else next(each for each in site.brokers if each.node_id == node_id)
+    listen = broker_address(site) if table is None or table.listen is None else parse_address(table.listen)
+    if table is None or table.advertised is not None or listen is None or listen.host not in EVERY_INTERFACE:
+        return None
+    named = [str(each) for each in map(parse_address, site.bootstrap_servers.split(",")) if each.port == listen.port]
+    dialled = named[0] if len(named) == 1 and parse_address(named[0]).host not in EVERY_INTERFACE else None
+    return (
+        f"is missing; listen {listen.host} is every interface of the machine, and nothing that clients and brokers "
+        f'could dial: add advertised = "{dialled or f"HOST:{listen.port}"}"'
+        f"{', as bootstrap_servers has it' if dialled else ', with a HOST that they know'}"
+    )
+
+
 def _cluster_problems(name: str, site: SiteTable) -> Iterator[str]:
     """Of a site's brokers among themselves."""
     if site.brokers and site.broker is not None:
@@ -383,6 +366,7 @@ def _cluster_problems(name: str, site: SiteTable) -> Iterator[str]:
             for key in keys:
                 value = getattr(table, key)
                 if value in seen:
-                    yield f"sites.{name}.brokers[{index}].{key}: another {what}, {value}; give each its own"
+                    where = f"sites.{name}.brokers[{index}]{by_id(table.node_id)}"
+                    yield f"{where}.{key}: another {what}, {value}; give each its own"
                 if value is not None:
                     seen.add(value)

@@ -66,8 +66,8 @@ def test_a_broker_listens_where_its_site_is_reached() -> None:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ('listen = "0.0.0.0:9092"', "sites.east.broker: listen 0.0.0.0 cannot be told to clients"),
-        ('listen = "[::]:9092"', "sites.east.broker: listen :: cannot be told to clients"),
+        ('listen = "0.0.0.0:9092"', "sites.east.broker.advertised: is missing; listen 0.0.0.0 is every interface"),
+        ('listen = "[::]:9092"', "sites.east.broker.advertised: is missing; listen :: is every interface"),
         ('listen = "10.0.0.1:9092"\nadvertised = "0.0.0.0:9092"', "advertised 0.0.0.0 is no address"),
     ],
 )
@@ -217,20 +217,38 @@ def test_a_cluster_has_a_configuration_for_each_broker() -> None:
         (("2182/farshore/north", "2182/../north"), "write a chroot as /NAME"),
         (("127.0.0.1:2181,", "127.0.0.1:2181/farshore/north,"), "stands once, behind the last"),
         (("127.0.0.1:2181,", "127.0.0.1,"), "sites.north.cluster.zookeeper: "),
-        (("node_id = 2", "node_id = 1"), "sites.north.brokers[1].node_id: another broker has this node id"),
-        (('"0.0.0.0:39093"', '"127.0.0.1:39092"'), "sites.north.brokers[1].listen: another listener has this address"),
+        (("node_id = 2", "node_id = 1"), "sites.north.brokers[1] (node_id 1).node_id: another broker has this node id"),
+        (
+            ('"0.0.0.0:39093"', '"127.0.0.1:39092"'),
+            "sites.north.brokers[1] (node_id 2).listen: another listener has this address",
+        ),
         (('"127.0.0.2:39094"', '"127.0.0.1:39092"'), "inter_broker_listen: another listener has this address"),
         (('"127.0.0.2:39094"', '"0.0.0.0:39094"'), "inter_broker_listen 0.0.0.0 cannot be told to brokers"),
-        (('"var/north-2"', '"var/north-1"'), "sites.north.brokers[1].data_dir: site north has the same folder"),
+        (
+            ('"var/north-2"', '"var/north-1"'),
+            "sites.north.brokers[1] (node_id 2).data_dir: site north has the same folder",
+        ),
         (('"var/north-2"', '"var/north-1/b"'), "var/north-1, of site north, is in it or around it"),
         (('"var/north-1"', '"var/north-2/b"'), "var/north-2/b, of site north, is in it or around it"),
-        (('"var/north-2"', '""'), "sites.north.brokers[1].data_dir: a path cannot be empty"),
-        (('advertised = "127.0.0.1:39093"\n', ""), "sites.north.brokers[1]: listen 0.0.0.0 cannot be told to clients"),
+        (('"var/north-2"', '""'), "sites.north.brokers[1] (node_id 2).data_dir: a path cannot be empty"),
+        (("node_id = 2", "node_id = 2\nracks = 'a'"), "sites.north.brokers[1] (node_id 2).racks: there is no such key"),
+        (("node_id = 2", ""), "sites.north.brokers[1].node_id: is missing"),
+        (("node_id = 2", "node_id = 'b'"), "sites.north.brokers[1].node_id: "),
     ],
 )
 def test_what_a_cluster_cannot_be(change: tuple[str, str], told: str) -> None:
     assert change[0] in CLUSTER
     assert told in refused(SITES + CLUSTER.replace(*change))
+
+
+def test_every_interface_is_no_address_and_the_line_to_add_is_said() -> None:
+    without = CLUSTER.replace('advertised = "127.0.0.1:39093"\n', "")
+    where = "sites.north.brokers[1] (node_id 2).advertised: is missing; listen 0.0.0.0 is every interface"
+    told = refused(SITES + without)
+    assert where in told
+    assert 'add advertised = "127.0.0.1:39093", as bootstrap_servers has it' in told
+    told = refused(SITES + without.replace('"0.0.0.0:39093"', '"[::]:9999"'))
+    assert 'add advertised = "HOST:9999", with a HOST that they know' in told
 
 
 def test_brokers_and_their_cluster_want_each_other() -> None:
