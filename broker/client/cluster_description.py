@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -161,12 +161,13 @@ def describe_cluster(look: ClusterLook) -> ClusterDescription:
     )
 
 
-def describe_brokers(look: ClusterLook) -> list[BrokerDescription]:
+def describe_brokers(look: ClusterLook, node_ids: Collection[int] = ()) -> list[BrokerDescription]:
+    """`node_ids`: those that should be there; they have a line also where they are not."""
     states = [state for _, state in look.partitions()]
     leaders = Counter(state.leader_id for state in states)
     replicas = Counter(node for state in states for node in state.replicas)
     in_sync = Counter(node for state in states for node in state.isr)
-    gone = {node: Node(node, "", -1) for node in replicas if node not in look.metadata.nodes}
+    gone = {node: Node(node, "", -1) for node in {*replicas, *node_ids} - look.metadata.nodes.keys()}
     return [
         BrokerDescription(
             node_id,
@@ -196,12 +197,34 @@ async def verify_cluster(cluster: Cluster, node_ids: Collection[int] = ()) -> li
 
     `node_ids`: the brokers that should be there, as far as that is known.
     """
-    before = await _findings(cluster, node_ids)
+    return await _staying(cluster, lambda: _findings(cluster, node_ids))
+
+
+async def settled_look(
+    cluster: Cluster, node_ids: Collection[int], kinds: Collection[ClusterFindingKind]
+) -> tuple[ClusterLook, list[ClusterFinding]]:
+    """The last look, and what is found of `kinds`, as by `verify_cluster`; brokers that are replicas should be there,
+    too. Raises ClientError.
+    """
+    look: ClusterLook
+
+    async def find() -> list[ClusterFinding]:
+        nonlocal look
+        look = await look_from_each(cluster)
+        replicas = {node for _, state in look.partitions() for node in state.replicas}
+        return [each for each in broker_findings(look, {*node_ids, *replicas}) if each.kind in kinds]
+
+    found = await _staying(cluster, find)
+    return look, found
+
+
+async def _staying(cluster: Cluster, find: Callable[[], Awaitable[list[ClusterFinding]]]) -> list[ClusterFinding]:
+    before = await find()
     for _ in range(LOOKS_MAX - 1):
         if not before:
             return []
         await cluster.clock.sleep(SETTLING_S)
-        now = await _findings(cluster, node_ids)
+        now = await find()
         seen = {(each.kind, each.topic, each.partition, each.broker) for each in before}
         staying = [each for each in now if (each.kind, each.topic, each.partition, each.broker) in seen]
         if staying:

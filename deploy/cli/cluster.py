@@ -17,6 +17,7 @@ from broker.client.cluster_description import (
     describe_brokers,
     describe_cluster,
     look_from_each,
+    settled_look,
     verify_cluster,
 )
 from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
@@ -102,8 +103,15 @@ def describe_command(context: AppContext, site_name: str, output: str) -> None:
 @output_option
 @click.pass_obj
 def brokers_command(context: AppContext, site_name: str, output: str) -> None:
-    """List the brokers: address, rack, what each leads and has, and whether it answers."""
-    emit(describe_brokers(_look(context, site_name)), output)
+    """List the brokers: address, rack, what each leads and has, and whether it answers.
+
+    Exit code 4 when one of the file, or one that has replicas, is not there or does not answer.
+    """
+    node_ids = context.node_ids(site_name)
+    kinds = (ClusterFindingKind.BROKER_MISSING, ClusterFindingKind.BROKER_SILENT)
+    look, findings = run_at_site(context.site(site_name), partial(settled_look, node_ids=node_ids, kinds=kinds))
+    emit(describe_brokers(look, node_ids), output)
+    _end_with(findings)
 
 
 @cluster_group.command("controller")
@@ -111,11 +119,17 @@ def brokers_command(context: AppContext, site_name: str, output: str) -> None:
 @output_option
 @click.pass_obj
 def controller_command(context: AppContext, site_name: str, output: str) -> None:
-    """Show whom each broker calls the controller. A KRaft cluster does not tell."""
-    look = _look(context, site_name)
+    """Show whom each broker calls the controller. A KRaft cluster does not tell.
+
+    Exit code 4 when there is none, brokers tell different ones, or one does not answer.
+    """
+    kind = ClusterFindingKind
+    kinds = (kind.NO_CONTROLLER, kind.CONTROLLERS_DIFFER, kind.BROKER_SILENT)
+    look, findings = run_at_site(context.site(site_name), partial(settled_look, node_ids=(), kinds=kinds))
     emit(controllers_told(look), output)
     if look.is_kraft:
         click.echo("the controller is not known: brokers of a KRaft cluster name any broker", err=True)
+    _end_with(findings)
 
 
 @cluster_group.command("verify")
@@ -156,6 +170,15 @@ def show_findings(findings: Sequence[ClusterFinding], output: str) -> None:
         counted(len(findings), "finding") if findings else "every broker answers and agrees, every replica is in sync"
     )
     click.echo(said, err=True)
+
+
+def _end_with(findings: Sequence[ClusterFinding]) -> None:
+    """Beside the data that was asked for; with nothing found, the command goes on to its end."""
+    for each in findings:
+        whose = "" if each.broker is None else f" broker {each.broker}:"
+        click.echo(f"{each.kind.value}:{whose} {each.detail}", err=True)
+    if findings:
+        raise SystemExit(ExitCode.FINDINGS)
 
 
 def _look(context: AppContext, site_name: str) -> ClusterLook:

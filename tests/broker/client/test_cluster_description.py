@@ -21,6 +21,7 @@ from broker.client.cluster_description import (
     disk_findings,
     look_from_each,
     partition_findings,
+    settled_look,
     verify_cluster,
 )
 from broker.client.errors import ConnectionLost, KafkaError
@@ -123,6 +124,11 @@ def test_a_broker_that_is_gone_is_listed_with_what_it_has() -> None:
     assert [each.is_controller for each in described] == [True, False, False]
 
 
+def test_a_broker_that_should_be_there_has_a_line_though_it_has_nothing() -> None:
+    described = describe_brokers(look(), [1, 4])
+    assert [(each.node_id, each.problem) for each in described] == [(1, ""), (2, ""), (3, ""), (4, "it is not there")]
+
+
 def on_disk(partition: int, *strays: StrayFolder, error: int = 0) -> DescribeLogDirsResult:
     topics = [DescribeLogDirsTopic("t", [DescribeLogDirsPartition(partition, 70)])]
     return DescribeLogDirsResult(error, "/data", topics, strays=list(strays))
@@ -178,6 +184,11 @@ async def test_of_real_brokers_what_one_lacks_is_found(tmp_path: Path) -> None:
         async with Cluster(site, clock=QuickClock()) as cluster:
             findings = await verify_cluster(cluster)
             missing = [each for each in await verify_cluster(cluster, [1, 2, 3]) if each not in findings]
+        async with Cluster(site, clock=QuickClock()) as cluster:
+            settled, replica_gone = await settled_look(cluster, [], [Kind.BROKER_MISSING, Kind.NO_CONTROLLER])
+            _, none = await settled_look(cluster, [1, 2, 3], [Kind.NO_CONTROLLER])
+    assert [(each.kind, each.broker) for each in replica_gone] == [(Kind.BROKER_MISSING, gone)], "it has replicas"
+    assert (set(settled.metadata.nodes), none) == ({1, 2, 3} - {gone}, [])
     assert [(each.kind, each.broker) for each in missing] == [(Kind.BROKER_MISSING, gone)]
     assert {each.kind for each in findings} == {Kind.UNDER_REPLICATED}
     assert [each.partition for each in findings] == [0, 1, 2]

@@ -1,14 +1,22 @@
-"""How a cluster's findings are printed."""
+"""How a cluster's findings are printed, and that commands end with them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from broker.client.cluster_description import ClusterFinding, ClusterFindingKind
 from deploy.cli.cluster import missing_zookeeper, show_findings
+from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.ports import free_port
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 60.0
 
 FOUND = ClusterFinding(
     ClusterFindingKind.UNDER_REPLICATED, "bookings-confirmed-v2", 11, None, "2 of 3 replicas are in sync; lacking: 3"
@@ -40,3 +48,53 @@ async def test_a_zookeeper_that_is_gone_is_a_finding() -> None:
     assert found is not None
     assert found.kind is ClusterFindingKind.ZOOKEEPER_UNREACHABLE
     assert f"127.0.0.1:{port}" in found.detail
+
+
+def asked(file: Path, verb: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deploy.cli", "--config", str(file), "cluster", verb, "--site", "one"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def site_of(folder: Path, cluster: RunningCluster, *node_ids: int) -> Path:
+    """A file that declares the brokers `node_ids`, and is told where those that run are."""
+    addresses = ",".join(server.address for server in cluster.servers.values())
+    tables = [f'[sites.one]\nbootstrap_servers = "{addresses}"\n[sites.one.cluster]\nzookeeper = "127.0.0.1:1"\n']
+    for node_id in node_ids:
+        listen, data_dir = f"127.0.0.1:{node_id}", folder / f"declared-{node_id}"
+        tables.append(f'[[sites.one.brokers]]\nnode_id = {node_id}\nlisten = "{listen}"\ndata_dir = "{data_dir}"\n')
+    file = folder / "farshore.toml"
+    file.write_text("".join(tables))
+    return file
+
+
+async def test_a_broker_that_is_missing_ends_the_list_with_4(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "data", 1) as cluster:
+        await until(lambda: cluster.controller is not None)
+        whole = await asyncio.to_thread(asked, site_of(tmp_path, cluster, 1), "brokers")
+        lacking = await asyncio.to_thread(asked, site_of(tmp_path, cluster, 1, 3), "brokers")
+        controller = await asyncio.to_thread(asked, site_of(tmp_path, cluster, 1, 3), "controller")
+    assert (whole.returncode, whole.stderr) == (0, "")
+    assert (lacking.returncode, lacking.stderr) == (
+        4,
+        "broker_missing: broker 3: it is not one of the cluster's brokers now\n",
+    )
+    assert "it is not there" in lacking.stdout
+    assert (controller.returncode, controller.stderr) == (0, ""), "it is there, and is told"
+
+
+async def test_a_cluster_whose_controller_is_gone_ends_with_4(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "data", 1, 2) as cluster:
+        await until(lambda: cluster.controller is not None)
+        controller = cluster.controller
+        assert controller is not None
+        file = site_of(tmp_path, cluster, 1, 2)
+        cluster.servers[controller].abort_connections()  # who dials it is cut off, and its session goes on
+        silent = await asyncio.to_thread(asked, file, "controller")
+        listed = await asyncio.to_thread(asked, file, "brokers")
+        cluster.broker(3 - controller).view.controller = None
+        none = await asyncio.to_thread(asked, file, "controller")
+    for told in (silent, listed, none):
+        assert told.returncode == 4
+        assert f"broker_silent: broker {controller}: " in told.stderr
+    assert "no_controller: no broker that is there is the controller\n" in none.stderr
+    assert "no_controller" not in silent.stderr + listed.stderr
