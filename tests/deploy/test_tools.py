@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
+from deploy.tools import zookeeper
 from deploy.tools.fetch_jars import COMPLETE, fetch, ivy_file, kafka_coordinates, main
 from deploy.tools.java import parse_major_version, require_java
 
@@ -58,3 +60,22 @@ def test_a_finished_folder_is_not_fetched_again(tmp_path: Path, monkeypatch: pyt
 def test_wrong_arguments_are_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kafka"]) == 2
     assert "python -m deploy.tools.fetch_jars" in capsys.readouterr().err
+
+
+def test_zookeepers_help_names_what_it_takes_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        zookeeper.main(["--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "of the first; the others follow [2181]" in told
+    assert "how many [1]" in told
+
+
+def test_a_port_that_zookeeper_cannot_have_is_named_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert zookeeper.main([str(tmp_path / "zk"), "--port", str(port)]) == 1
+    told = capsys.readouterr().err
+    assert told == f"error: another program listens on 127.0.0.1:{port}\nhint: stop it, or give another --port\n"
+    assert not (tmp_path / "zk").exists()
