@@ -62,10 +62,14 @@ class StorageGuard:
 
     @contextmanager
     def errors(self, concerns_log: Callable[[], bool] = lambda: True) -> Iterator[None]:
-        """Raises LogStorageError for OSError; LogDamaged ends the log, where it concerns what the log now has."""
+        """Raises LogStorageError for OSError; LogDamaged ends the log. What does not concern what the log now has, as
+        of a file that was removed meanwhile, is told to whoever asked, and does nothing else.
+        """
         try:
             yield
         except OSError as error:
+            if not concerns_log():
+                raise LogStorageError(f"{self._directory} has changed meanwhile: {error}") from error
             raise self.failed(error) from error
         except LogDamaged as error:
             if concerns_log():

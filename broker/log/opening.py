@@ -95,7 +95,8 @@ def open_log(directory: Path, config: LogConfig, disk: Disk, now_ms: int) -> Ope
     if epochs.truncate_from_end(log_end_offset):
         disk.write_file(directory / layout.LEADER_EPOCHS, epochs.text(), durable=False)
     epochs.truncate_from_start(log_start_offset)
-    first_dirty = min(read_offset(directory / layout.CLEANER, disk), log_end_offset)
+    forget_cleaned_from(directory, disk, log_end_offset)
+    first_dirty = read_offset(directory / layout.CLEANER, disk)
     return OpenedLog(segments, producers, epochs, log_start_offset, first_dirty, recovery_point)
 
 
@@ -111,6 +112,14 @@ def read_offset(path: Path, disk: Disk) -> int:
 
 def write_offset(path: Path, disk: Disk, offset: int, *, durable: bool) -> None:
     disk.write_file(path, b"%d\n" % offset, durable=durable)
+
+
+def forget_cleaned_from(directory: Path, disk: Disk, end_offset: int) -> None:
+    """What is written behind the end of a log that was cut has not been compacted: its tombstones would go too early.
+    Raises OSError.
+    """
+    if read_offset(directory / layout.CLEANER, disk) > end_offset:
+        write_offset(directory / layout.CLEANER, disk, end_offset, durable=True)
 
 
 def clean_marker(segment: Segment) -> bytes:

@@ -350,6 +350,8 @@ class PartitionLog(ReadableLog):
                 if not compaction.install(self._store.segments, job):
                     return False
                 self._store.save_first_dirty(max(job.end_offset, self._store.first_dirty_offset))
+                # What a start checks again it counts producers from, and the last batches of some are gone now.
+                self._store.save_recovery_point()
         finally:
             job.discard()
         return True

@@ -151,9 +151,9 @@ class ReadableLog:
         return lookup.lookups_apart(self._store, timestamp_ms)
 
     def reading_apart(self) -> AbstractContextManager[None]:
-        """Around what a thread reads in files opened for it: damage is this log's while it still has its segments."""
+        """Around what a thread reads in files opened for it: what fails is this log's while it has its segments."""
         held = list(self._store.segments)
-        return self._guard.errors(lambda: self._store.segments[: len(held)] == held)
+        return self._guard.errors(lambda: not self._store.closed and self._store.segments[: len(held)] == held)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its end offset), (-1, -1) where unknown (OffsetForLeaderEpoch)."""

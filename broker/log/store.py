@@ -15,7 +15,7 @@ from broker.log.config import LogConfig
 from broker.log.disk import CLOSED_DISK, Disk
 from broker.log.epochs import LeaderEpochs
 from broker.log.guard import Unfinished, all_of_it
-from broker.log.opening import clean_marker, open_log, read_offset, write_offset
+from broker.log.opening import clean_marker, forget_cleaned_from, open_log, read_offset, write_offset
 from broker.log.producers import ProducerStates
 from broker.log.replay import producers_at, remove_snapshots_after
 from broker.log.retention import SegmentFacts
@@ -135,6 +135,7 @@ class LogStore:
         self._lower_recovery_point(cut.base_offset)
         if cut is not self.segments[-1] and (self.directory / layout.CLEANER).exists():
             self.note_gaps(cut)
+        forget_cleaned_from(self.directory, self.disk, end_offset)
         remove_snapshots_after(self.directory, self.disk, last.next_offset)
         self.forget_epochs_from(end_offset)
         with self._all_of_it():
