@@ -18,17 +18,26 @@ class PartitionMap:
     """The intervals of one partition, sorted by source (and so by target), and the mirrored end.
 
     Only offsets before the end are mirrored; the intervals may reach beyond it by what was written ahead. Source
-    offsets from the end up to `position` hold nothing to mirror (control records, aborted transactions).
+    offsets from the end up to `position` hold nothing to mirror (control records, aborted transactions). What lies in
+    the target's log from the end up to `looked_to` is others', as who read it saw.
     """
 
     intervals: Intervals
     end: End | None
     position: int
+    looked_to: int
 
-    def __init__(self, intervals: Iterable[Interval] = (), end: End | None = None, position: int = 0) -> None:
+    def __init__(
+        self, intervals: Iterable[Interval] = (), end: End | None = None, position: int = 0, looked_to: int = 0
+    ) -> None:
         """The map changes `intervals` as records land: it has a copy of them."""
         self.intervals = intervals.copy() if isinstance(intervals, Intervals) else Intervals(intervals)
-        self.end, self.position = end, position
+        self.end, self.position, self.looked_to = end, position, looked_to
+
+    @property
+    def complete_to(self) -> int:
+        """The target offset before which nothing of the link lies but what the map says."""
+        return max(self.looked_to, self.end.target_next if self.end is not None else 0)
 
     def to_target(self, source_offset: int) -> int | None:
         end = self.end

@@ -162,7 +162,7 @@ class GroupMap:
             if own is None or own.end is None or back is None:
                 continue
             first = self._first_unknown(*where, own, back, 0)
-            if first < max(own.end.target_next, back.position):
+            if first < max(own.complete_to, back.position):
                 found[where] = Unexplained(first, back.position)
         return found
 
@@ -175,12 +175,11 @@ class GroupMap:
 
     def _first_unknown(self, topic: str, partition: int, own: PartitionMap, back: PartitionMap, start: int) -> int:
         """The first target offset at or after `start` of which neither map tells what it holds."""
-        assert own.end is not None
         seen = self.examined.get(TopicPartition(topic, partition), _UNSEEN)
         left = self.left_at_target.get(TopicPartition(topic, partition), ())
         first = self._unknown.get((topic, partition))
         if first is None:
-            complete = min(back.position, own.end.target_next)
+            complete = min(back.position, own.complete_to)
             first = self._unknown[topic, partition] = _skip_known(own, back, seen, left, max(complete, seen.log_start))
         return first if start <= first else _skip_known(own, back, seen, left, start)
 

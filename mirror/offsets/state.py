@@ -154,7 +154,8 @@ async def load_partial_state(
     for where, checkpoint in wanted.items():
         if where in unread:
             continue
-        batches = tails[where].batches if where in tails else []
-        found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, batches)
-        partitions[where] = PartitionMap(found.intervals, found.end, found.position)
+        tail = tails.get(where)
+        found = recover(entries.intervals(*where), entries.blocks_of(*where), checkpoint, tail.batches if tail else [])
+        looked_to = tail.log_end if tail and found.lost_at is None else 0
+        partitions[where] = PartitionMap(found.intervals, found.end, found.position, looked_to)
     return LinkState(entries, OffsetMap(partitions), unread)

@@ -15,16 +15,9 @@ from typing import Protocol
 
 from broker.base.clock import Clock
 from broker.wire.vocabulary import NO_LEADER_EPOCH, TopicPartition
-from mirror.offsets.entries import (
-    Checkpoint,
-    Gap,
-    GapKind,
-    GapStatus,
-    LastRecord,
-    Writer,
-)
+from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, LastRecord, Writer
 from mirror.offsets.histories import newest_epochs
-from mirror.offsets.intervals import End, again, intervals_for
+from mirror.offsets.intervals import End, Interval, again, intervals_for
 from mirror.offsets.map_ledger import MapChange, MapLedger, join_blocks
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import RUNS_MAX, OriginRun, OriginRuns, join_runs
@@ -173,6 +166,27 @@ class Replicator:
     def is_idle(self) -> bool:
         """Nothing is on its way."""
         return not (self.in_flight or self.ready or self.waiting)
+
+    @property
+    def may_step(self) -> bool:
+        """Whether what lies behind the end in the target's log is others': they write there, too, and nothing of this
+        one is on its way.
+        """
+        return self._shared and self.is_moving and self.is_idle and self.is_proved
+
+    def step_to(self, target_next: int) -> None:
+        """The next record gets `target_next`, or a later offset: all that lies before it there, and behind the end, is
+        others'. Who reads the state need not look through that.
+        """
+        if target_next <= self.end.target_next:
+            return
+        step = Interval(self.end.source_next, target_next)
+        blocks = [Block(*self.source, self.writer, self._acknowledged_sequence, (step,))]
+        self.ledger.note(blocks)
+        self._outlet.submit(blocks)
+        self.map.intervals.put(step)
+        self.map.end = self.cursor.end = End(*step)
+        self.changed = True
 
     def see_source_end(self, offset: int) -> None:
         """The source's log ends at `offset`, as its leader says."""

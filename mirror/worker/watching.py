@@ -12,7 +12,7 @@ from broker.client.fanout import split_failures
 from broker.client.log import FetchLimits, fetch_each
 from broker.client.offsets import list_each_offset
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import EARLIEST, TopicPartition
+from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
 from mirror.coordinator.current import Current
 from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
@@ -153,6 +153,7 @@ async def _narrow(session: Session, link: Link) -> None:
 
 async def _tidy(session: Session) -> None:
     """What the state says of records goes with what the target's retention takes. Raises ClientError."""
+    await step_over_others(session)
     told = {
         replicator.target: replicator
         for replicator in session.replicators.values()
@@ -164,6 +165,21 @@ async def _tidy(session: Session) -> None:
         changes += told[where].tidy(start.offset)
     if changes:
         session.state_writer.submit(changes)
+
+
+async def step_over_others(session: Session) -> None:
+    """Put the ends of partitions that bring nothing behind what others wrote at the target. Raises ClientError.
+
+    A link back from a site where nobody writes would stay where its session began, for hours, and whoever reads its
+    state would read all that was written there since: every pass over groups does.
+    """
+    still = {each.target: (each, each.cursor.sequence) for each in session.replicators.values() if each.may_step}
+    ends, _ = split_failures(await list_each_offset(session.target, dict.fromkeys(still, LATEST)))
+    for where, end in ends.items():
+        replicator, sequence = still[where]
+        is_ours = session.replicators.get(replicator.source) is replicator
+        if is_ours and replicator.may_step and replicator.cursor.sequence == sequence:
+            replicator.step_to(end.offset)
 
 
 async def _may_follow(session: Session) -> bool:
@@ -331,6 +347,7 @@ async def load_session_map(session: Session) -> GroupMap:
     yet; and while this asks, partitions may come to stand still: what is in doubt is looked at last.
     """
     link, clusters = session.link, (session.source, session.target)
+    await step_over_others(session)
     seen = await look_at_topics(link, *clusters)
     replaced = replaced_topics(link, session.topics.seen, seen)
     others = [where for where in session.replicators if where.topic in replaced]

@@ -164,6 +164,10 @@ def goes_on_one_record_late(patch: pytest.MonkeyPatch) -> None:
     _goes_on_elsewhere(patch, 1)
 
 
+def steps_over_what_is_on_its_way(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replicator, "may_step", property(lambda self: self._shared and self.is_moving))
+
+
 PLANTED: tuple[Plant, ...] = (
     settles_before_it_queues,
     checkpoints_before_proof,
@@ -184,6 +188,15 @@ AFTER_DISASTERS: tuple[tuple[Plant, Disaster | None], ...] = (
 """With the disaster that provokes it; None: any."""
 SEEDS = 500
 """Within so many each must be found: three times and more, as a change of the worlds makes others of them all."""
+
+
+def writers_at_both(rng: random.Random) -> Profile:
+    return replace(choose_profile(rng), shared=True, disaster=None, actions=40, action_pause_max_s=0.4)
+
+
+def test_a_partition_that_steps_over_what_is_on_its_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_over_what_is_on_its_way(monkeypatch)
+    assert first_finding(range(SEEDS), writers_at_both) is not None
 
 
 def two_at_once(rng: random.Random) -> Profile:

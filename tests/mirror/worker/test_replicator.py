@@ -130,6 +130,14 @@ class ReplicatorMachine(RuleBasedStateMachine):
         self.landed.append(self.target_end)
         self.target_end += len(expected.offsets)
 
+    @precondition(lambda self: self.replicator.may_step)
+    @rule(others=st.sampled_from([0, 1, 3]))
+    def others_write(self, others: int) -> None:
+        assert self.shared
+        self.target_end += others
+        self.replicator.step_to(self.target_end)
+        assert self.replicator.end.target_next == self.target_end
+
     @precondition(lambda self: self.landed)
     @rule()
     def acknowledge(self) -> None:
@@ -206,6 +214,27 @@ def test_an_idle_partition_does_not_step_over_batches_that_were_just_planned() -
     replicator.send()
     replicator.acknowledge(START)
     assert (end, replicator.checkpoint(0).position, replicator.end) == (4, 4, End(2, START + 2))
+
+
+def test_what_others_wrote_is_stepped_over_where_they_may_and_nothing_is_on_its_way() -> None:
+    state, budget = Submissions(), Budget(1 << 20, 1)
+    assert not new_replicator(Submissions(), shared=False).may_step
+    replicator = new_replicator(state, shared=True)
+    log, _, _ = source_log(0, [(0, [True, True])])
+    replicator.take(plan_batches(memoryview(log), (), replicator.cursor, replicator.rules, Lease(budget, len(log))))
+    assert not replicator.may_step
+    replicator.send()
+    assert not replicator.may_step
+    replicator.acknowledge(START)
+    assert replicator.may_step
+    replicator.step_to(START + 5)
+    step = (Interval(2, START + 5),)
+    assert [*state.acknowledge()] == [Block(*WHERE, Writer(7, 1), sequence=2, intervals=step)]
+    written = replicator.checkpoint(0)
+    assert (written.end, written.position, written.sequence) == (End(2, START + 5), 2, 2)
+    assert replicator.map.to_target(1) == START + 1
+    replicator.step_to(START + 4)
+    assert replicator.end == End(2, START + 5), "never back"
 
 
 def test_a_position_that_passes_a_record_on_its_way_is_never_written() -> None:
