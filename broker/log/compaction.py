@@ -45,6 +45,10 @@ class Age(Enum):
     EXPIRED = "its tombstones may go"
 
 
+class PassStopped(Exception):
+    """Whoever had it run does not wait for its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentGroup:
     """Neighbouring segments (readers of them) of one age that become one segment."""
@@ -70,12 +74,16 @@ class CompactionJob:
     outcome: list[tuple[SegmentGroup, Segment]] = field(default_factory=list)
     # Base offsets of batches that were kept because they cannot be opened.
     unreadable: list[int] = field(default_factory=list)
+    # Set while `run` is in its thread: it raises PassStopped soon, and nothing of it stays.
+    stopped: bool = False
     # Producers whose transactional data was kept and whose next marker must stay.
     _kept_data_of: set[int] = field(default_factory=set)
     _latest: dict[bytes, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Writes the cleaned segments. Raises OSError, and LogDamaged for files that are not as they were written."""
+        """Writes the cleaned segments. Raises OSError, LogDamaged for files that are not as they were written, and
+        PassStopped.
+        """
         try:
             self.end_offset = self._read_keys()
             covered = [segment for segment in self.readers if segment.base_offset < self.end_offset]
@@ -103,7 +111,7 @@ class CompactionJob:
         for segment in self.readers:
             if segment.next_offset <= self.first_dirty_offset:
                 continue
-            for _, batch in segment.batches(0, segment.size_bytes):
+            for batch in self._batches(segment):
                 header = peek(batch)
                 done = header.last_offset < self.first_dirty_offset
                 if done or header.is_control or self._is_aborted(header):
@@ -115,6 +123,12 @@ class CompactionJob:
                     if record.key is not None:
                         self._latest[_short(record.key)] = record.offset
         return self.readers[-1].next_offset
+
+    def _batches(self, segment: Segment) -> Iterator[memoryview]:
+        for _, batch in segment.batches(0, segment.size_bytes):
+            if self.stopped:
+                raise PassStopped
+            yield batch
 
     def _groups(self, segments: Sequence[Segment]) -> Iterator[SegmentGroup]:
         group: list[Segment] = []
@@ -150,7 +164,7 @@ class CompactionJob:
         self.outcome.append((group, target))
         kept_markers: set[int] = set()
         for segment in group.segments:
-            for _, batch in segment.batches(0, segment.size_bytes):
+            for batch in self._batches(segment):
                 header = peek(batch)
                 kept = self._kept(batch, header, group.age)
                 if kept is not None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
+from broker.base.ending import to_its_end
 from broker.config import BrokerConfig
 from broker.errors import BrokerError
 from broker.log.compaction import CompactionJob
@@ -92,7 +93,7 @@ class Upkeep:
             if job is None:
                 return
             with cleaned.reading_apart():
-                await asyncio.to_thread(_run, job)
+                await _run(job)
             if job.unreadable:
                 log.warning(
                     "compaction of %s-%d keeps %d batches that cannot be opened, the first at offset %d",
@@ -122,5 +123,18 @@ def _try_retention(partition: Partition) -> None:
         partition.wake()
 
 
-def _run(job: CompactionJob) -> None:
-    job.run()
+async def _run(job: CompactionJob) -> None:
+    """In a thread, which has ended when this does, also where it is cancelled: once the data directory is unlocked
+    another broker may work in it.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(job.run))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        job.stopped = True
+        try:
+            await to_its_end(asyncio.wait([running]))
+        finally:
+            running.exception()
+            job.discard()
+        raise
