@@ -12,6 +12,7 @@ from uuid import UUID
 from broker import descriptors
 from broker.base.address import Address
 from broker.base.clock import steady_ms
+from broker.base.waiting import told_if_long
 from broker.cluster.metadata import (
     CLIENT_LISTENER,
     INTER_BROKER_LISTENER,
@@ -130,19 +131,13 @@ class Broker:
         self.view.deletion_listeners.append(self.groups.forget_topic)
 
     @classmethod
-    async def open(cls, config: BrokerConfig, outside: Outside) -> Broker:
-        """Locks the data directory and opens the metadata.
+    async def open(cls, config: BrokerConfig, outside: Outside, data: DataDirectory) -> Broker:
+        """Opens the metadata. `data` is the broker's from then on, and closed with it.
 
         Raises DataDirectoryError, MetadataUnreadable, LogStorageError, TooFewDescriptors, ZooKeeperError.
         """
-        data = DataDirectory.open(config.data_dir, outside.disk)
-        try:
-            descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
-            store = await open_store(config, outside, data)
-        except BaseException:  # whatever stops the start, the lock goes and the error goes on
-            data.close()
-            raise
-        return cls(config, outside, data, store)
+        descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
+        return cls(config, outside, data, await open_store(config, outside, data))
 
     async def bound(self, clients: Address, brokers: Address | None = None) -> None:
         """Tells where the server listens for clients and for other brokers, which it only knows when it does (port 0),
@@ -172,13 +167,18 @@ class Broker:
         """Returns when the controller has said what this broker has, every log is open, and the coordinators are
         loaded; `bound` and `run` first. Raises LogStorageError.
         """
+        with told_if_long(log.info, "for the controller to say what this broker has, and for its logs to be open"):
+            await self._begun()
+        with told_if_long(log.info, "for what it keeps of groups and transactions to be read"):
+            await self.groups.load()
+            await self.transactions.load()
+
+    async def _begun(self) -> None:
         while not self.replicas.began.done():
             await asyncio.wait([self.replicas.began], timeout=STARTING_TOLD_S)
             if not self.replicas.began.done():
                 log.warning("the controller has not said yet what this broker has: is there one, and can it dial this?")
         self.replicas.began.result()
-        await self.groups.load()
-        await self.transactions.load()
 
     async def leave(self) -> None:
         """Has others lead what this broker leads, as far as they can; nothing keeps it from stopping."""

@@ -16,6 +16,7 @@ from broker.base.address import Address
 from broker.broker import Broker
 from broker.config import BrokerConfig
 from broker.connection import Connection
+from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
 from broker.limits import CLIENTS_REFUSED_WARN_MS, CONNECTION_CHECK_MS, CONNECTIONS_WAITING_MAX
 from broker.memory import RequestMemory
@@ -150,15 +151,25 @@ class Server:
 async def serving(config: BrokerConfig, outside: Outside | None = None) -> AsyncIterator[Server]:
     """A broker that serves for as long as the context is open; leaving it stops in order and closes the logs.
 
-    Raises what `Broker.open`, `bound` and `ready` raise, and CannotListen.
+    Raises DataDirectoryError, CannotListen, and what `Broker.open`, `bound` and `ready` raise.
     """
-    broker = await Broker.open(config, outside or Outside())
+    outside = outside or Outside()
+    data = DataDirectory.open(config.data_dir, outside.disk)
+    listeners = _Listeners()
+    try:
+        # Before all that a start waits for: a port that another program has is known now.
+        clients, brokers = await listeners.bind_all(config)
+        broker = await Broker.open(config, outside, data)
+    except BaseException:  # whatever stops the start, ports and directory are free again and the error goes on
+        listeners.close()
+        data.close()
+        raise
     try:
         async with asyncio.TaskGroup() as tasks:
-            server = Server(broker, tasks)
+            server = listeners.server = Server(broker, tasks)
             background = [tasks.create_task(broker.run()), tasks.create_task(server.watch_connections())]
-            listeners = await _bound(server, config)
             try:
+                await broker.bound(clients, brokers)
                 # The controller may be another broker, and says there what this one has.
                 await listeners.serve_brokers()
                 await broker.ready()
@@ -187,19 +198,29 @@ def _alone(error: BaseException) -> BaseException:
 class _Listeners:
     """What is bound lets nobody in before it is served: what clients ask for may not be open yet."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self) -> None:
+        self.server: Server | None = None
+        """There before anything is served."""
         self._bound: list[tuple[asyncio.Server, Address]] = []
 
-    async def bind(self, wanted: Address, *, inter_broker: bool = False) -> Address:
+    async def bind_all(self, config: BrokerConfig) -> tuple[Address, Address | None]:
+        """-> where it listens for clients, and for other brokers, if there may be any. Raises CannotListen."""
+        clients = await self._bind(Address(config.listen_host, config.listen_port))
+        if config.zookeeper is None:
+            return clients, None
+        host = config.inter_broker_listen_host or config.listen_host
+        return clients, await self._bind(Address(host, config.inter_broker_listen_port), inter_broker=True)
+
+    async def _bind(self, wanted: Address, *, inter_broker: bool = False) -> Address:
         """-> where it listens. Raises CannotListen."""
+
+        def connection() -> Connection:
+            assert self.server is not None
+            return Connection(self.server, inter_broker=inter_broker)
+
         loop = asyncio.get_running_loop()
         try:
-            bound = await loop.create_server(
-                lambda: Connection(self._server, inter_broker=inter_broker),
-                *wanted,
-                start_serving=False,
-            )
+            bound = await loop.create_server(connection, *wanted, start_serving=False)
         except OSError as error:
             raise _cannot_listen(wanted, error) from error
         self._bound.append((bound, wanted))
@@ -221,21 +242,6 @@ class _Listeners:
     async def wait_closed(self) -> None:
         for listener, _ in self._bound:
             await listener.wait_closed()
-
-
-async def _bound(server: Server, config: BrokerConfig) -> _Listeners:
-    listeners = _Listeners(server)
-    try:
-        clients = await listeners.bind(Address(config.listen_host, config.listen_port))
-        brokers = None
-        if config.zookeeper is not None:
-            host = config.inter_broker_listen_host or config.listen_host
-            brokers = await listeners.bind(Address(host, config.inter_broker_listen_port), inter_broker=True)
-        await server.broker.bound(clients, brokers)
-    except BaseException:  # whatever stops the start, the ports are free again and the error goes on
-        listeners.close()
-        raise
-    return listeners
 
 
 async def _serve(listener: asyncio.Server, address: Address) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from broker.base.clock import Clock
+from broker.base.waiting import told_if_long
 from broker.cluster.embedded import EmbeddedMetadataStore
 from broker.cluster.metadata_store import MetadataStore, OutcomeUnknown
 from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
@@ -53,7 +54,8 @@ async def open_store(config: BrokerConfig, outside: Outside, data: DataDirectory
     opened = partial(
         ZooKeeperMetadataStore.open, connect, clock, config.cluster_id, may_be_new=not data.claimed, seen=seen
     )
-    store = await when_back(clock, opened)
+    with told_if_long(log.info, f"for ZooKeeper at {config.zookeeper} to answer, {connect_ms / 1000:g} s at most"):
+        store = await when_back(clock, opened)
     try:
         data.claim(store.cluster_id, config.node_id)
     except BaseException:  # the session's threads go and the error goes on

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.base.address import parse_address
+from broker.base.waiting import told_if_long
 from broker.client.site import Site
 from broker.data_dir import DataDirectory
 from deploy.config import load
@@ -197,12 +198,18 @@ async def run_cluster(
         say(f"broker {broker.node_id} {how_ended(exit_code)}; it starts again by: {cluster.start_again(broker)}")
 
     async with services(cluster.file, cluster.folder, COLUMNS, on_end) as processes:
-        await start_zookeeper(processes, member)
+        with told_if_long(
+            say, f"for ZooKeeper at {cluster.zookeeper} to start; its log: {cluster.folder}/{ZOOKEEPER}.log"
+        ):
+            await start_zookeeper(processes, member)
         try:
-            await start_brokers(processes, cluster.brokers)
+            ids = ", ".join(str(broker.node_id) for broker in cluster.brokers)
+            with told_if_long(say, f"for brokers {ids} to serve; what each waits for: {cluster.folder}/broker-N.log"):
+                await start_brokers(processes, cluster.brokers)
             for broker in cluster.brokers:
                 _write_pid(cluster, broker, processes)
-            lacking = await whole(Site(SITE, cluster.bootstrap_servers), len(cluster.brokers), WHOLE_PATIENCE_S)
+            with told_if_long(say, "until all brokers agree and every replica is in sync"):
+                lacking = await whole(Site(SITE, cluster.bootstrap_servers), len(cluster.brokers), WHOLE_PATIENCE_S)
             ready([_running(broker, processes) for broker in cluster.brokers], lacking)
             exit_code = await zookeeper_died
             raise ServiceDied(

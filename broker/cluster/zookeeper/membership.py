@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 
+from broker.base.address import Address
 from broker.base.clock import Clock
+from broker.base.waiting import WAITING
 from broker.cluster.metadata import BrokerRegistration, Controller, LiveBroker
 from broker.cluster.metadata_store import MetadataUnreadable, NodeIdTaken
 from broker.cluster.zookeeper import layout
@@ -19,27 +21,52 @@ log = logging.getLogger(__name__)
 
 async def register(zk: ZooKeeper, registration: BrokerRegistration, clock: Clock) -> int:
     """The broker's epoch. A registration of an earlier life goes with its session: it is waited for, twice the
-    session's timeout at most. Raises NodeIdTaken.
+    session's timeout at most, which is told with whose it is. Raises NodeIdTaken.
     """
     path = layout.broker(registration.node_id)
     data = layout.encode_broker(registration, clock.now_ms())
-    give_up_at = clock.monotonic() + 2 * zk.session_timeout_ms / 1000
+    patience_s = 2 * zk.session_timeout_ms / 1000
+    give_up_at = clock.monotonic() + patience_s
+    told = None
     while True:
         with contextlib.suppress(NodeExists):
             return (await zk.create(path, data, ephemeral=True))[1].czxid
-        gone = asyncio.Event()
-        stat = await zk.exists(path, _setting(gone))
-        if stat is None:
+        changed = asyncio.Event()
+        try:
+            theirs, stat = await zk.get(path, _setting(changed))
+        except NoNode:
             continue
         if stat.ephemeral_owner == zk.session_id:
             return stat.czxid
+        holder = f"{_address(registration.node_id, theirs)} (session {stat.ephemeral_owner:#x})"
+        if told != stat.ephemeral_owner:
+            own = _address(registration.node_id, theirs) == _client_address(registration)
+            log.warning(
+                f"{WAITING} until another session ends, {patience_s:g} s at most: broker {registration.node_id} is "
+                f"registered already, {'by an earlier life at this address,' if own else 'by the one at'} {holder}"
+            )
+        told = stat.ephemeral_owner
         try:
             async with asyncio.timeout(max(give_up_at - clock.monotonic(), 0)):
-                await gone.wait()
+                await changed.wait()
         except TimeoutError:
             raise NodeIdTaken(
-                f"broker {registration.node_id} is registered already, by session {stat.ephemeral_owner:#x}"
+                f"broker {registration.node_id} runs already: it is registered by the one at {holder}, whose session "
+                f"did not end in {patience_s:g} s"
             ) from None
+
+
+def _client_address(registration: BrokerRegistration) -> str:
+    found = next(iter(registration.endpoints), None)
+    return "an unknown address" if found is None else str(Address(found.host, found.port))
+
+
+def _address(node_id: int, data: bytes) -> str:
+    """Where clients dial a broker that is registered with this."""
+    try:
+        return _client_address(layout.decode_broker(node_id, data)[0])
+    except MetadataUnreadable:
+        return "an unknown address"
 
 
 async def unregistered(zk: ZooKeeper, node_id: int) -> None:

@@ -134,6 +134,18 @@ async def test_a_port_that_is_taken_is_named_and_the_other_one_is_free_again(tmp
         (await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", clients)).close()
 
 
+@pytest.mark.parametrize("listener", ["listen_port", "inter_broker_listen_port"])
+async def test_a_port_that_is_taken_is_told_before_anything_is_waited_for(tmp_path: Path, listener: str) -> None:
+    world = World()
+    async with running_server(tmp_path / "other") as other:
+        with pytest.raises(CannotListen):
+            async with world.broker(tmp_path / "own", **{listener: other.broker.advertised[1]}):
+                pass
+    assert world.sessions == [], "ZooKeeper was not asked"
+    async with world.broker(tmp_path / "own"):
+        pass  # the directory is free again
+
+
 async def test_the_way_to_a_broker_is_what_the_controller_told(tmp_path: Path) -> None:
     async with World().broker(tmp_path) as server:
         peers = server.broker.peers

@@ -16,7 +16,7 @@ from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import ConnectionLost, ZooKeeperUnreachable
 from broker.config import BrokerConfig
 from broker.controller.requests import NewTopic
-from broker.data_dir import OWNER_FILE, DataDirectoryError
+from broker.data_dir import OWNER_FILE, DataDirectory, DataDirectoryError
 from broker.outside import Outside
 from broker.server import serving
 from broker.topics.errors import InvalidPartitions, TopicExists
@@ -301,7 +301,7 @@ async def test_a_session_that_ends_while_the_broker_starts_takes_the_controllers
     tmp_path: Path, world: World
 ) -> None:
     config = BrokerConfig(tmp_path, listen_port=0, zookeeper="zk:2181")
-    broker = await Broker.open(config, Outside(world.clock, world.open_session))
+    broker = await Broker.open(config, Outside(world.clock, world.open_session), DataDirectory.open(tmp_path))
     try:
         await broker.bound(Address("127.0.0.1", 1))
         world.server.expire(world.sessions[0])
