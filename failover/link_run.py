@@ -35,7 +35,7 @@ from failover.verification import (
     verify_own,
     verify_readers,
 )
-from mirror.api import promote_link, read_entries
+from mirror.api import promote_link, read_entries, tell_links_back
 
 T = TypeVar("T")
 
@@ -137,7 +137,9 @@ class LinkRun:
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
         await patiently(lambda: _refuse_other(plan, sites))
-        fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id))
+        standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
+        after = [back.operation_id for back in standing]
+        fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after))
         self._fenced_at_s = asyncio.get_running_loop().time()
         self.differences = tuple(
             unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)

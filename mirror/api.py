@@ -9,6 +9,7 @@ from mirror.offsets.entries import Checkpoint, GapStatus, LinkRun, RunState
 from mirror.offsets.group_entries import GroupSyncs, Written
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import leave_stranded, promote_link, resume_link
+from mirror.offsets.promotions import is_later, tell_links_back
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, load_observation
 from mirror.offsets.state import LinkState, StateReader, load_link_state, load_partial_state, read_entries
@@ -54,6 +55,7 @@ __all__ = [
     "check_compacted",
     "complete_link",
     "condition_now",
+    "is_later",
     "leave_stranded",
     "link_status",
     "load_group_map",
@@ -66,4 +68,5 @@ __all__ = [
     "records_in",
     "registered_at",
     "resume_link",
+    "tell_links_back",
 ]

@@ -25,6 +25,8 @@ LAG_SCAN_MAX_BYTES: Final = MIB
 """The unmirrored tail of a partition is read up to this size for an exact lag; beyond it the lag is estimated."""
 SPLIT_COUNT_MS: Final = 5_000
 """How long each site's records are counted where both sites of a promoted link were written to."""
+TELL_LINKS_BACK_MS: Final = 2_000
+"""What it may take to tell the links back of a promotion: a source that is half gone does not hold it up."""
 STATUS_REFRESH_INTERVAL_MS: Final = 2_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
 """How often a worker says in the link's state that it lives."""

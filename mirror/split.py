@@ -26,6 +26,7 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.limits import SPLIT_COUNT_MS
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun, RunState
+from mirror.offsets.promotions import is_later
 from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state import LinkState, read_entries
 from mirror.topics.plan import select_topics
@@ -72,8 +73,7 @@ async def look_for_split(link: Link, source: Cluster, target: Cluster, state: Li
     if run is None or run.state is not RunState.PROMOTED:
         return None
     for back in (await complete_link(link, source, target)).reverse_links:
-        later = (await read_entries(back, source)).run
-        if later is not None and later.state is RunState.PROMOTED and later.at_ms > run.at_ms:
+        if is_later(await read_entries(back, source, only=()), state.entries):
             return None
     topics = await list_topics(source)
     names = [name for name in select_topics(link, topics) if name != link.canary_topic]

@@ -52,7 +52,7 @@ from failover.journal import OperationLog
 from failover.journal_log import load_operations
 from failover.standing import OPEN_STATES, is_verified, standing_of
 from failover.steps import Operation
-from mirror.api import Link, RunState, StrandedTail, read_entries
+from mirror.api import Link, RunState, StateEntries, StrandedTail, is_later, read_entries
 from mirror.heartbeat import judge_heartbeat
 from mirror.status import condition_now
 
@@ -65,6 +65,8 @@ _WORDS = {
     FailbackRefusal.LINK_BACK_SILENT: "link {back} is not run by any worker",
     FailbackRefusal.TRANSACTION_OPEN: "a transaction is open in what only {source} has",
     FailbackRefusal.TAIL_UNKNOWN: "nobody can say where what only {source} had ends, and what it wrote anew begins",
+    FailbackRefusal.ORDER_UNKNOWN: "links {link} and {back} were both promoted, and nothing says which later: so it is "
+    "not known whether {source} or {target} is the active site",
     FailbackRefusal.BACK_TAIL_UNDECIDED: "{target} alone has {back_records} of an earlier failover along link {back}, "
     "which would come behind newer ones",
 }
@@ -184,10 +186,10 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
     async def look(source: Cluster | None, target: Cluster) -> FailbackPlan | None:
         if source is None:
             return None
-        run = (await read_entries(link, target)).run
+        entries = await read_entries(link, target)
         found = await look_for_stranded(link, source, target)
-        seen = tuple([await _back(back, source, target) for back in backs])
-        return plan_failback(found, run, seen, str(folder), same_names=link.topic_names == "same")
+        seen = tuple([await _back(back, entries, source, target) for back in backs])
+        return plan_failback(found, entries.run, seen, str(folder), same_names=link.topic_names == "same")
 
     plan = run_async(with_both_sites(link, look))
     if plan is None:
@@ -195,7 +197,7 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
     return plan
 
 
-async def _back(back: Link, source: Cluster, target: Cluster) -> BackLink:
+async def _back(back: Link, there: StateEntries, source: Cluster, target: Cluster) -> BackLink:
     """`source` and `target` are not the link back's, but those of the way there."""
     entries = await read_entries(back, source)
     heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
@@ -204,7 +206,8 @@ async def _back(back: Link, source: Cluster, target: Cluster) -> BackLink:
     tails: tuple[StrandedTail, ...] = ()
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
         tails = (await look_for_stranded(back, target, source)).undecided
-    return BackLink(back.name, condition_now(entries, heartbeat), entries.run, unfinished, tails)
+    later = is_later(entries, there)
+    return BackLink(back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails)
 
 
 def _refuse(app: AppContext, link: Link, plan: FailbackPlan) -> None:
@@ -216,6 +219,12 @@ def _refuse(app: AppContext, link: Link, plan: FailbackPlan) -> None:
     hint = f"farshore failback --link {link.name} --dry-run shows the plan"
     if FailbackRefusal.LINK_BACK_SILENT in plan.refusals:
         hint = f"farshore mirror run --link {plan.link_back}"
+    if FailbackRefusal.ORDER_UNKNOWN in plan.refusals:
+        hint = (
+            f"`farshore site role`, or ask who knows; if {plan.target} is the active site: farshore link resume --link "
+            f"{plan.link_back} --stranded append, then again; if {plan.source} is: farshore link resume --link "
+            f"{plan.link}"
+        )
     if FailbackRefusal.BACK_TAIL_UNDECIDED in plan.refusals:
         hint = _hint_of_back(plan.link_back)
     if FailbackRefusal.NO_LINK_BACK in plan.refusals:

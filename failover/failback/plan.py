@@ -47,19 +47,23 @@ class FailbackRefusal(StrEnum):
     """In what only the old source has: it ends by its own time-out at the latest."""
     TAIL_UNKNOWN = "tail_unknown"
     """Where it ends: what the old source wrote since it is active again would be left behind with it."""
+    ORDER_UNKNOWN = "order_unknown"
+    """Both links were promoted, and nothing says which was later: so which site is the active one."""
     BACK_TAIL_UNDECIDED = "back_tail_undecided"
     """Of an earlier failover, along the link back: it would bring what only the other site has behind newer records."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackLink:
-    """The link back by its state and its heartbeat; `is_unfinished`: its promotion was cut short, or not verified.
-    `tails`: where it was promoted, what its source alone has and nobody decided about.
+    """The link back by its state and its heartbeat; `is_later`: of both that are promoted it was later, None: nobody
+    knows; `is_unfinished`: its promotion was cut short, or not verified. `tails`: where it was promoted, what its
+    source alone has and nobody decided about.
     """
 
     name: str
     condition: LinkCondition
     run: LinkRun | None
+    is_later: bool | None = None
     is_unfinished: bool = False
     tails: tuple[StrandedTail, ...] = ()
 
@@ -94,7 +98,9 @@ def plan_failback(
     elif len(backs) != 1:
         refusals.append(FailbackRefusal.SEVERAL_LINKS_BACK if backs else FailbackRefusal.NO_LINK_BACK)
     tails = found.undecided
-    if not all(tail.is_end_known for tail in tails):
+    if run is not None and len(backs) == 1 and _are_promoted(run, backs[0]) and backs[0].is_later is None:
+        refusals.append(FailbackRefusal.ORDER_UNKNOWN)
+    elif not all(tail.is_end_known for tail in tails):
         refusals.append(FailbackRefusal.TAIL_UNKNOWN)
     if any(tail.records is None and tail.is_end_known for tail in tails):
         refusals.append(FailbackRefusal.TRANSACTION_OPEN)
@@ -123,8 +129,11 @@ def plan_failback(
 
 def is_back(run: LinkRun | None, back: BackLink) -> bool:
     """Whether a promotion along the link back came after the link's own: the old source is the active site again."""
-    promoted = back.run is not None and back.run.state is RunState.PROMOTED
-    return promoted and run is not None and back.run is not None and back.run.at_ms > run.at_ms
+    return run is not None and _are_promoted(run, back) and back.is_later is True
+
+
+def _are_promoted(run: LinkRun, back: BackLink) -> bool:
+    return back.run is not None and run.state is back.run.state is RunState.PROMOTED
 
 
 def _steps(run: LinkRun | None, back: BackLink, *, has_tail: bool) -> tuple[FailbackStep, ...]:

@@ -70,8 +70,8 @@ def check_settled(tails: Sequence[StrandedTail]) -> None:
     for tail in tails:
         if not tail.is_end_known:
             raise TailEndUnknown(
-                f"what only the source has of {tail.where} ends at an offset that nobody knows: the source is the "
-                "active site again, no link back wrote there, and the target did"
+                f"what only the source has of {tail.where} ends at an offset that nobody knows: the source became the "
+                "active site again, or may have, and no batch of a link back says from where on"
             )
         if tail.records is None:
             raise StrandedUnknown(f"a transaction is open in {tail.where}, at or before offset {tail.end_offset}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mirror.offsets.entries import UNDECIDED, Gap, GapKind
+from mirror.offsets.entries import Gap, GapKind, GapStatus
 from mirror.offsets.hold_entries import Hold, HoldReason
 
+UNDECIDED: Final = frozenset({GapStatus.STOPPED, GapStatus.ACCEPTED})
+"""The partition stands there, until a session has gone on behind it: also what was accepted."""
 TRANSLATED_KINDS: Final = frozenset(
     {
         GapKind.TRUNCATED_START,

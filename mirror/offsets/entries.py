@@ -20,10 +20,12 @@ from mirror.offsets.keys import check_key, dump_json
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
+from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause, VoidPause
 from mirror.offsets.unit_entries import LinkUnits
 
 ENTRY_VERSION = 1
+_UNSAID: Final = {"next_try_at_ms": -1, "epochs_to": -1, "left_out": (), "marker_may_follow": False, "after": ()}
 OPERATION_PREFIX = "operation "
 """Before an operation's id, where the owner is no worker."""
 
@@ -149,10 +151,6 @@ class GapStatus(StrEnum):
     """What had stopped the partition was not there any more at a later start: for this gap nothing was left out."""
 
 
-UNDECIDED: Final = frozenset({GapStatus.STOPPED, GapStatus.ACCEPTED})
-"""The partition stands there, until a session has gone on behind it: also what was accepted."""
-
-
 @dataclass(frozen=True, slots=True)
 class Gap:
     """An entry of the gap ledger: source offsets [source_from, source_to) are not mirrored, and why.
@@ -182,11 +180,14 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkRun:
-    """What the link may do, decided by an operation of an operator (or by nobody yet)."""
+    """What the link may do, decided by an operation of an operator (or by nobody yet). `after`: of a promotion, the
+    operations that had promoted links back before.
+    """
 
     state: RunState
     operation_id: str
     at_ms: int
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,7 @@ Entry: TypeAlias = (
     | Checkpoint
     | Gap
     | Acceptance
+    | BackPromotion
     | LinkRun
     | LinkUnits
     | Owner
@@ -305,7 +307,9 @@ def read_entry(key: list[Any], fields: Any) -> Entry:
         case ["accepted", *_]:
             return unpack_acceptance(key, fields)
         case ["link"]:
-            return LinkRun(state=RunState(fields.pop("state")), **fields)
+            return LinkRun(RunState(fields.pop("state")), after=tuple(fields.pop("after", ())), **fields)
+        case ["back", _link]:
+            return BackPromotion(**fields)
         case ["units"]:
             return LinkUnits(**fields)
         case ["owner"]:
@@ -354,6 +358,8 @@ def _key(entry: Entry) -> list[Any]:
             return acceptance_key(entry)
         case LinkRun():
             return ["link"]
+        case BackPromotion():
+            return ["back", entry.link]
         case LinkUnits():
             return ["units"]
         case Owner():
@@ -385,15 +391,9 @@ def _value(entry: Entry) -> dict[str, Any]:
         case Owner(restarts=0):  # as versions before there were restarts wrote it, and read it
             return {"writer": entry.writer, "worker": entry.worker, "at_ms": entry.at_ms}
     fields = {at: getattr(entry, at) for at in entry.__slots__ if at not in ("topic", "partition", "source_from")}
-    if isinstance(entry, Hold) and entry.next_try_at_ms < 0:
-        del fields["next_try_at_ms"]
-    if isinstance(entry, Checkpoint) and entry.epochs_to < 0:
-        del fields["epochs_to"]
-    if isinstance(entry, Checkpoint) and not entry.left_out:
-        del fields["left_out"]
-    if isinstance(entry, Checkpoint) and not entry.marker_may_follow:
-        del fields["marker_may_follow"]
+    # As versions before there were these wrote it, and read it.
+    fields = {name: value for name, value in fields.items() if name not in _UNSAID or value != _UNSAID[name]}
     if isinstance(entry, Checkpoint) and entry.last is None and not entry.leader_epochs and not any(entry.topic_ids):
-        for name in ("last", "leader_epochs", "topic_ids"):  # as versions before there were these wrote it, and read it
+        for name in ("last", "leader_epochs", "topic_ids"):  # so, too
             del fields[name]
     return fields

@@ -28,6 +28,7 @@ from mirror.offsets.limits import OPENED_TOGETHER
 from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import OriginRuns
 from mirror.offsets.pages import Page
+from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause
 from mirror.offsets.unit_entries import LinkUnits
@@ -57,6 +58,7 @@ class Folding:
     groups: dict[str, GroupSync] = field(default_factory=dict)
     holds: dict[tuple[str, int | None], Hold] = field(default_factory=dict)
     run: LinkRun | None = None
+    backs: dict[str, BackPromotion] = field(default_factory=dict)
     owner: Owner | None = None
     units: int | None = None
 
@@ -113,6 +115,8 @@ class Folding:
                 self.holds[entry.topic, entry.partition] = entry
             case LinkRun():
                 self.run = entry
+            case BackPromotion():
+                self.backs[entry.link] = entry
             case Owner():
                 self.owner = entry
             case LinkUnits():
@@ -167,6 +171,7 @@ class Folding:
             groups=GroupSyncs(dict(self.groups), self.group_times),
             holds=dict(self.holds),
             run=self.run,
+            backs=dict(self.backs),
             owner=self.owner,
             units=self.units,
         )

@@ -7,7 +7,7 @@ again, with a new look. A worker that is fenced waits for the command's end, so 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -26,6 +26,7 @@ from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
+from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, ensure_own_topics
@@ -36,7 +37,7 @@ T = TypeVar("T")
 TRIES_MAX: Final = 8
 
 
-async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
+async def promote_link(link: Link, target: Cluster, operation_id: str, after: Iterable[str] = ()) -> Fence:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
     The state says so before the target's partitions are fenced, which can take long where there are many: a worker
@@ -47,14 +48,21 @@ async def promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
     could still write there. Groups are fenced, too: when this has returned, no commit of an old worker is under way,
     however long it hangs, and groups may be looked at and moved; where that could not be done, the fence says why.
 
-    May be repeated. Raises LinkFenced when others take the link over again and again, ClientError.
+    `after`: operations that promoted links back, and stand, beside those that the link's state was told of.
+    May be repeated; the first time counts. Raises LinkFenced when others take the link over again and again,
+    ClientError.
     """
-    return await _unless_fenced(target, partial(_promote_link, link, target, operation_id))
+    return await _unless_fenced(target, partial(_promote_link, link, target, operation_id, frozenset(after)))
 
 
-async def _promote_link(link: Link, target: Cluster, operation_id: str) -> Fence:
-    promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms())
+async def _promote_link(link: Link, target: Cluster, operation_id: str, after: frozenset[str]) -> Fence:
     units = await state_units(link, target)
+    known = await read_entries(link, target, only=())
+    after = after | {back.operation_id for back in known.backs.values()}
+    promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms(), tuple(sorted(after)))
+    before = promotion_of(known)
+    if before is not None and before.operation_id == operation_id:  # what came in between came after it
+        promoted = before
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}", also=[promoted]) for unit in units]
     groups_error = await fence_groups_of_earlier(target, units[0])
     fences = [

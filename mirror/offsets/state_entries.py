@@ -11,9 +11,8 @@ from broker.client.model import Topic
 from mirror.link import Link
 from mirror.offsets.acceptance import GapKey
 from mirror.offsets.acceptance_entries import Acceptance
-from mirror.offsets.doubt import in_words, is_in_doubt
+from mirror.offsets.doubt import UNDECIDED, in_words, is_in_doubt
 from mirror.offsets.entries import (
-    UNDECIDED,
     Block,
     Checkpoint,
     Gap,
@@ -31,6 +30,7 @@ from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import OriginRuns
 from mirror.offsets.paged import Intervals
 from mirror.offsets.pages import Page, standing_pages
+from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.topic_entries import TopicPause
 
 K = TypeVar("K")
@@ -67,6 +67,8 @@ class StateEntries:
     """By (topic, partition; None for all of the topic): what the last worker could not mirror."""
     run: LinkRun | None = None
     """Of several units the one that lets least run."""
+    backs: Mapping[str, BackPromotion] = field(default_factory=dict)
+    """By link, what was last told of promotions of those that go back."""
     owner: Owner | None = None
     """Of several units the one that gave the oldest sign of life."""
     unit_owners: Mapping[int, Owner | None] = field(default_factory=dict)
@@ -196,7 +198,8 @@ def join_units(link: Link, parts: Mapping[int, StateEntries]) -> StateEntries:
         paused=_all(part.paused for part in known),
         groups=parts[0].groups,
         holds=_all(part.holds for part in known),
-        run=min(runs, key=lambda run: (_LETS_RUN[run.state], -run.at_ms), default=None),
+        run=min(runs, key=lambda run: _LETS_RUN[run.state], default=None),  # of equals the newest: units go in turn
+        backs=parts[0].backs,
         owner=min((owner for owner in owners.values() if owner is not None), key=lambda one: one.at_ms, default=None),
         unit_owners=owners,
         units=units,

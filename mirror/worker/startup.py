@@ -20,6 +20,7 @@ from mirror.offsets.cutting import agree_on_units
 from mirror.offsets.entries import Gap, Owner, RunState, VoidEntry
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
+from mirror.offsets.promotions import standing_promotions, unwritten
 from mirror.offsets.state import StateReader
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateWriter, ensure_own_topics
@@ -147,8 +148,8 @@ async def open_link(
     evidence = await ground.look((source, target), free, holds, patience_ms)
     openings = {where: open_partition(found, writer) for where, found in evidence.items()}
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
-    for where, known in evidence.items():
-        changes += map(VoidOrigins, spent_origins(entries.origins.get(where, ()), known.tail.log_start))
+    changes += _spent(entries, {where: known.tail.log_start for where, known in evidence.items()})
+    changes += unwritten(entries.backs, await standing_promotions(link, source))
     deletions = await review_deletions(link, (source, target), entries, topics.seen)
     await state_log.append([*changes, *deletions.changes, *holds.begin(entries.holds)])
     await passage.refuse_rivals(target)
@@ -209,6 +210,11 @@ async def _take_over(
 async def _fence_groups(target: Cluster, link: Link, state: StateReader) -> None:
     if link.is_lead_unit:
         await fence_groups_of_earlier(target, link, state)
+
+
+def _spent(entries: StateEntries, log_starts: Mapping[TopicPartition, int]) -> Iterable[Change]:
+    for where, log_start in log_starts.items():
+        yield from map(VoidOrigins, spent_origins(entries.origins.get(where, ()), log_start))
 
 
 def _opening_changes(

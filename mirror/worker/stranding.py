@@ -24,6 +24,7 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, RunState
+from mirror.offsets.promotions import is_later, promotion_of
 from mirror.offsets.state import LinkState, load_link_state, read_entries
 from mirror.origins import Verdict
 from mirror.worker.origins import Passage
@@ -87,6 +88,7 @@ class TailReader:
         self._at_source: Mapping[str, Topic] = {}
         self._at_target: Mapping[str, Topic] = {}
         self._back_since: frozenset[int] = frozenset()
+        self._is_order_known = True
 
     async def look(self) -> LinkRun | None:
         """Read the link's state and the registries -> what the link may do."""
@@ -112,14 +114,15 @@ class TailReader:
         return str(self._at_source[topic].topic_id or "")
 
     async def _promoted_since(self) -> frozenset[int]:
-        """The producer ids of links back to the source whose promotion came after this link's."""
+        """The producer ids of links back to the source whose promotion came after this link's, or may have."""
         assert self._state is not None
-        run = self._state.entries.run
         names = set()
         for back in self.link.reverse_links:
-            theirs = (await read_entries(back, self._source, only=())).run
-            if run and theirs and theirs.state is RunState.PROMOTED and theirs.at_ms > run.at_ms:
-                names.add(back.name)
+            theirs = await read_entries(back, self._source, only=())
+            if promotion_of(self._state.entries) and promotion_of(theirs):
+                came_later = is_later(theirs, self._state.entries)
+                self._is_order_known &= came_later is not None
+                names |= {back.name} if came_later is not False else set()
         return frozenset(one.producer_id for one in self._passage.at_source.registered() if one.link in names)
 
     async def tails(self, report: Report) -> tuple[StrandedTail, ...]:
@@ -189,10 +192,12 @@ class TailReader:
     async def _active_from(self, where: TopicPartition, span: LogSpan) -> int | None:
         """The offset behind the last batch of a link back that was promoted since; the log's end where none was.
 
-        Where such a link wrote nothing, the tail is no more than a lag if the target wrote nothing either: then the
-        span's start; else None.
+        None where it is not known which was promoted later. Where such a link wrote nothing, the tail is no more than
+        a lag if the target wrote nothing either: then the span's start; else None.
         """
         assert self._state is not None
+        if not self._is_order_known:
+            return None
         if not self._back_since:
             return span.end
         last = -1

@@ -17,7 +17,7 @@ from mirror.api import LinkCondition, LinkRun, RunState, StrandedTail
 CLOSED = SiteStanding(SiteRole.STANDBY, topics=("flights",))
 RUNS = st.none() | st.builds(LinkRun, st.sampled_from(RunState), st.just("op"), st.integers(0, 9))
 CONDITIONS = st.sampled_from(LinkCondition)
-BACK = st.builds(BackLink, st.just("back"), CONDITIONS, RUNS, st.booleans())
+BACK = st.builds(BackLink, st.just("back"), CONDITIONS, RUNS, st.none() | st.booleans(), st.booleans())
 BACKS = st.lists(BACK, max_size=2).map(tuple)
 TAILS = st.lists(
     st.builds(
@@ -41,7 +41,10 @@ def test_steps_come_in_their_order_and_end_with_the_link_running(
     open_one = any(tail.records is None and not tail.left for tail in tails)
     assert (FailbackRefusal.NOT_PROMOTED in plan.refusals) is not moved
     assert (FailbackRefusal.TRANSACTION_OPEN in plan.refusals) is open_one
-    if not moved or not same or len(backs) != 1 or open_one:
+    both_moved = moved and len(backs) == 1 and backs[0].run is not None and backs[0].run.state is RunState.PROMOTED
+    unordered = both_moved and backs[0].is_later is None
+    assert (FailbackRefusal.ORDER_UNKNOWN in plan.refusals) is unordered
+    if not moved or not same or len(backs) != 1 or open_one or unordered:
         assert plan.refusals
         assert plan.steps == ()
         return

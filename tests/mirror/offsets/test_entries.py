@@ -35,6 +35,7 @@ from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.left_out import LeftOut
+from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause
 
 WRITER = Writer(7, 3)
@@ -114,6 +115,12 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
         {"kind": "truncated_start", "stopped_at_ms": 1_800, "source_to": 9, "operation_id": "resume-1"},
     ),
     (LinkRun(RunState.PROMOTED, "op-1", 5), ["link"], {"state": "promoted", "operation_id": "op-1", "at_ms": 5}),
+    (
+        LinkRun(RunState.PROMOTED, "op-2", 5, ("op-0", "op-1")),
+        ["link"],
+        {"state": "promoted", "operation_id": "op-2", "at_ms": 5, "after": ["op-0", "op-1"]},
+    ),
+    (BackPromotion("back", "op-1"), ["back", "back"], {"link": "back", "operation_id": "op-1"}),
     (Owner(WRITER, "host:1", 5), ["owner"], {"writer": [7, 3], "worker": "host:1", "at_ms": 5}),
     (
         Owner(WRITER, "host:1", 5, 2, "KafkaError: why"),

@@ -1,0 +1,143 @@
+"""Two machines promote two links, one each way, by clocks an hour apart: the clocks do not say which came later."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from broker.base.clock import SystemClock
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from failover.failback.stranding import look_for_stranded
+from mirror.link import Link
+from mirror.offsets.operations import promote_link, resume_link
+from mirror.offsets.promotions import is_later, tell_links_back
+from mirror.offsets.state import load_link_state, read_entries
+from mirror.split import look_for_split
+from tests.failover.failback.stage import Lost, lost_and_back
+from tests.failover.stage import PARTITIONS, RECORDS
+from tests.mirror.harness import running, some_records, wait_for_records, write
+
+HOUR_MS = 3_600_000
+APART = pytest.mark.parametrize("ahead_ms", [HOUR_MS, -HOUR_MS])
+FIRST, SECOND = PARTITIONS
+TAIL, NEWS = 6, 3
+
+
+class OtherClock(SystemClock):
+    """Of a machine whose wall clock is wrong."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
+
+
+class Machines:
+    """Each promotes what it is told to, as the command's fence does, by its own clock."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def promote(self, link: Link, operation_id: str, ahead_ms: int, *, source_lives: bool = True) -> None:
+        target = await self._enter(link.target, ahead_ms)
+        after = []
+        if source_lives:
+            told = await tell_links_back(link, await self._enter(link.source, ahead_ms), operation_id)
+            after = [one.operation_id for one in told]
+        await promote_link(link, target, operation_id, after)
+
+    async def _enter(self, site: Site, ahead_ms: int) -> Cluster:
+        return await self._stack.enter_async_context(Cluster(site, clock=OtherClock(ahead_ms)))
+
+
+async def order(lost: Lost) -> bool | None:
+    """Whether the link back was promoted later."""
+    there = await read_entries(lost.there, lost.stage.target)
+    return is_later(await read_entries(lost.back, lost.stage.source), there)
+
+
+async def bring_back(lost: Lost) -> None:
+    """The link back brings what the target wrote."""
+    async with running(lost.back):
+        await wait_for_records(lost.stage.source, FIRST, RECORDS + TAIL + NEWS)
+        await wait_for_records(lost.stage.source, SECOND, RECORDS)
+
+
+@APART
+async def test_what_is_written_after_the_way_back_is_no_tail(tmp_path: Path, ahead_ms: int) -> None:
+    """A switchover that brings the source back, by a machine that is an hour behind (or ahead of) the one before."""
+    async with lost_and_back(tmp_path, 11, (TAIL, 0), (NEWS, 0)) as lost, AsyncExitStack() as stack:
+        await bring_back(lost)
+        await Machines(stack).promote(lost.back, "switchover-1", ahead_ms)
+        await write(lost.stage.source, FIRST, some_records(70_000, 11))
+        assert await order(lost) is True
+        found = await lost.stranded()
+        assert [(tail.where, tail.records, tail.is_end_known) for tail in found.tails] == [(FIRST, TAIL, True)]
+        state = await load_link_state(lost.there, lost.stage.target)
+        assert await look_for_split(lost.there, lost.stage.source, lost.stage.target, state) is None
+
+
+@APART
+async def test_what_a_site_wrote_that_was_lost_again_is_all_tail(tmp_path: Path, ahead_ms: int) -> None:
+    """There, back, and there again, by a machine that cannot ask the lost site: it is known from the session before."""
+    async with lost_and_back(tmp_path, 12, (0, 0), (NEWS, 0)) as lost, AsyncExitStack() as stack:
+        machines = Machines(stack)
+        async with running(lost.back):
+            await wait_for_records(lost.stage.source, FIRST, RECORDS + NEWS)
+        await machines.promote(lost.back, "switchover-1", ahead_ms)
+        await resume_link(lost.there, lost.stage.target, "resume-1")
+        async with running(lost.there):
+            await write(lost.stage.source, SECOND, some_records(70_000, 2))
+            await wait_for_records(lost.stage.target, SECOND, RECORDS + 2)
+        await write(lost.stage.source, FIRST, some_records(80_000, 5))
+        await machines.promote(lost.there, "failover-2", 0, source_lives=False)
+        assert await order(lost) is False
+        await write(lost.stage.target, FIRST, some_records(90_000, 1))
+        found = await lost.stranded()
+        assert [(tail.where, tail.records, tail.is_end_known) for tail in found.tails] == [(FIRST, 5, True)]
+        state = await load_link_state(lost.there, lost.stage.target)
+        split = await look_for_split(lost.there, lost.stage.source, lost.stage.target, state)
+        assert split is not None
+        assert [writes.records for writes in split.at_source] == [5]
+
+
+@APART
+async def test_a_link_that_runs_on_is_told_of_a_promotion_back(tmp_path: Path, ahead_ms: int) -> None:
+    """Its session began before, and its source is lost before it begins another one."""
+    async with lost_and_back(tmp_path, 13, (0, 0), (0, 0)) as lost, AsyncExitStack() as stack:
+        machines = Machines(stack)
+        await resume_link(lost.there, lost.stage.target, "resume-1")
+        async with running(lost.back):
+            await wait_for_records(lost.stage.source, FIRST, RECORDS)
+        async with running(lost.there):
+            await machines.promote(lost.back, "switchover-1", ahead_ms)
+        await machines.promote(lost.there, "failover-2", 0, source_lives=False)
+        assert await order(lost) is False
+
+
+@APART
+async def test_a_promotion_that_is_done_again_stays_where_it_was(tmp_path: Path, ahead_ms: int) -> None:
+    """Whoever finishes an operation of the night before has not made that site the active one now."""
+    async with lost_and_back(tmp_path, 14, (0, 0), (0, 0)) as lost, AsyncExitStack() as stack:
+        machines = Machines(stack)
+        async with running(lost.back):
+            await wait_for_records(lost.stage.source, FIRST, RECORDS)
+        await machines.promote(lost.back, "switchover-1", ahead_ms)
+        await machines.promote(lost.there, "failover-1", -ahead_ms)
+        assert await order(lost) is True
+
+
+async def test_where_neither_site_knew_of_the_other_the_end_is_said_to_be_unknown(tmp_path: Path) -> None:
+    async with lost_and_back(tmp_path, 15, (TAIL, 0), (NEWS, 0)) as lost, AsyncExitStack() as stack:
+        await Machines(stack).promote(lost.back, "failover-2", HOUR_MS, source_lives=False)
+        assert await order(lost) is None
+        for link, source, target in (
+            (lost.there, lost.stage.source, lost.stage.target),
+            (lost.back, lost.stage.target, lost.stage.source),
+        ):
+            found = await look_for_stranded(link, source, target)
+            assert [(tail.records, tail.is_end_known) for tail in found.tails] == [(None, False)]
