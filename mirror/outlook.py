@@ -126,7 +126,7 @@ async def _landed_to(link: Link, target: Cluster, evidence: Evidence) -> int:
     assert checkpoint is not None
     since = 0 if evidence.target_is_recreated else evidence.lost_from  # the new topic's offsets count from 0
     if since is not None:
-        anew = replace(checkpoint, end=End(checkpoint.end.source_next, since))
+        anew = replace(checkpoint, end=End(checkpoint.end.source_next, since), records_behind=-1)
         tails, _ = split_failures(await read_tails(target, link, {evidence.where: anew}))
         batches = tails[evidence.where].batches if evidence.where in tails else batches
     return landed_to(evidence.blocks, checkpoint, batches)

@@ -16,7 +16,7 @@ from mirror.offsets.group_entries import GroupEntry, GroupSync, GroupSyncTimes, 
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval, pack_intervals, unpack_intervals
-from mirror.offsets.keys import check_key, dump_json
+from mirror.offsets.keys import UNSAID, check_key, dump_json
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
@@ -25,7 +25,6 @@ from mirror.offsets.topic_entries import TopicIdentity, TopicPause, VoidPause
 from mirror.offsets.unit_entries import LinkUnits
 
 ENTRY_VERSION = 1
-_UNSAID: Final = {"next_try_at_ms": -1, "epochs_to": -1, "left_out": (), "marker_may_follow": False, "after": ()}
 OPERATION_PREFIX = "operation "
 """Before an operation's id, where the owner is no worker."""
 
@@ -104,6 +103,8 @@ class Checkpoint:
     """What was left to links that bring it to the target directly."""
     marker_may_follow: bool = False
     """Its writer may have put markers behind the end (an extended fence), which no epoch tells."""
+    records_behind: int = -1
+    """How many records of its writer stand right behind the end, where no more can come; -1: that is not known."""
 
     @property
     def epochs_end(self) -> int:
@@ -391,9 +392,8 @@ def _value(entry: Entry) -> dict[str, Any]:
         case Owner(restarts=0):  # as versions before there were restarts wrote it, and read it
             return {"writer": entry.writer, "worker": entry.worker, "at_ms": entry.at_ms}
     fields = {at: getattr(entry, at) for at in entry.__slots__ if at not in ("topic", "partition", "source_from")}
-    # As versions before there were these wrote it, and read it.
-    fields = {name: value for name, value in fields.items() if name not in _UNSAID or value != _UNSAID[name]}
+    fields = {name: value for name, value in fields.items() if name not in UNSAID or value != UNSAID[name]}
     if isinstance(entry, Checkpoint) and entry.last is None and not entry.leader_epochs and not any(entry.topic_ids):
-        for name in ("last", "leader_epochs", "topic_ids"):  # so, too
+        for name in ("last", "leader_epochs", "topic_ids"):  # as versions before there were these wrote it, and read it
             del fields[name]
     return fields

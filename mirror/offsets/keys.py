@@ -8,6 +8,15 @@ from typing import Any, Final
 
 PARTITION_KEYS: Final = (b'["position",', b'["interval",', b'["page",', b'["origins",')
 """Before the topic and the number, in the keys of a partition's position and map."""
+UNSAID: Final = {
+    "next_try_at_ms": -1,
+    "epochs_to": -1,
+    "left_out": (),
+    "after": (),
+    "marker_may_follow": False,
+    "records_behind": -1,
+}
+"""Values that are left out where an entry is written: as versions before there were these wrote it, and read it."""
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 

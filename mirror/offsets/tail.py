@@ -16,7 +16,7 @@ from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint
-from mirror.offsets.recovery import SEQUENCE_MASK, TailBatch
+from mirror.offsets.recovery import SEQUENCE_MASK, OffsetRange, Recovered, TailBatch
 
 EPOCHS_TO_NEXT_MARKER: Final = 2
 """A start takes one for its claim, and the next for its markers. What took place before that took more."""
@@ -27,12 +27,14 @@ class Tail:
     """Batches from a checkpoint to the log end, in order.
 
     `unclear`: of what is gone before the first of them it is not known what it was, in words; "" where that is known.
+    `gone` is that, where nothing that is left tells what it was: no other link may have written there.
     """
 
     log_start: int
     log_end: int
     batches: list[TailBatch] = field(default_factory=list)
     unclear: str = ""
+    gone: OffsetRange | None = None
 
     @property
     def guess(self) -> TailBatch | None:
@@ -40,7 +42,7 @@ class Tail:
         return self.batches[0] if self.batches and self.batches[0].last_offset < self.log_start else None
 
     def without_guess(self) -> Tail:
-        return Tail(self.log_start, self.log_end, self.batches[self.guess is not None :])
+        return replace(self, batches=self.batches[self.guess is not None :], gone=None)
 
 
 async def read_tails(
@@ -108,6 +110,11 @@ def stand_in(checkpoint: Checkpoint, tail: Tail) -> Tail:
     begins = min([tail.log_start, *(batch.base_offset for batch in tail.batches[:1])])
     if begins <= first:
         return tail
+    if checkpoint.records_behind >= 0 and not any(_is_ours(checkpoint, batch) for batch in tail.batches):
+        count = checkpoint.records_behind
+        known = TailBatch(first, first + count - 1, *checkpoint.writer, checkpoint.sequence, is_control=False)
+        batches = [known, *tail.batches] if count else tail.batches
+        return replace(tail, batches=batches, gone=OffsetRange(first, begins - 1))
     records = _records_before(begins, checkpoint, tail.batches)
     if records is None:
         unclear = f"target offsets {first} to {begins - 1} are gone, and nothing says how many of them were records"
@@ -115,7 +122,22 @@ def stand_in(checkpoint: Checkpoint, tail: Tail) -> Tail:
     if records != begins - first:
         return tail  # the sequence of what is left says all that recovery needs
     guess = TailBatch(first, begins - 1, *checkpoint.writer, checkpoint.sequence, is_control=False)
-    return replace(tail, batches=[guess, *tail.batches])
+    return replace(tail, batches=[guess, *tail.batches], gone=OffsetRange(first, begins - 1))
+
+
+def settle(checkpoint: Checkpoint, tail: Tail, found: Recovered) -> Checkpoint | None:
+    """The checkpoint that says how much of its writer stands behind it; None where it says so, or nobody can.
+
+    `tail` must be final, and `found` what was recovered from it: then retention may take all of it, and whatever
+    markers come behind it, and a start still knows where to go on.
+    """
+    first, count = checkpoint.end.target_next, found.sequences
+    is_told = checkpoint.records_behind >= 0
+    if is_told or tail.unclear or found.foreign or found.lost_at is not None or tail.log_end < first:
+        return None
+    if found.end.target_next != first + count:
+        return None
+    return replace(checkpoint, records_behind=count, marker_may_follow=False)
 
 
 def _records_before(begins: int, checkpoint: Checkpoint, left: Iterable[TailBatch]) -> int | None:
@@ -130,11 +152,15 @@ def _records_before(begins: int, checkpoint: Checkpoint, left: Iterable[TailBatc
         if batch.is_control:
             is_next = batch.producer_id == producer_id and 0 < batch.producer_epoch - epoch <= EPOCHS_TO_NEXT_MARKER
             return begins - checkpoint.end.target_next if is_next and not checkpoint.marker_may_follow else None
-        if (batch.producer_id, batch.producer_epoch) == checkpoint.writer:
+        if _is_ours(checkpoint, batch):
             between = batch.base_offset - begins - others  # compaction has taken them since
             return ((batch.base_sequence - checkpoint.sequence) & SEQUENCE_MASK) - between
         others += batch.last_offset - batch.base_offset + 1
     return None
+
+
+def _is_ours(checkpoint: Checkpoint, batch: TailBatch) -> bool:
+    return (batch.producer_id, batch.producer_epoch) == checkpoint.writer and not batch.is_control
 
 
 async def writable_partitions(

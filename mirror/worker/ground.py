@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
+from broker.client.fanout import split_failures
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.entries import Writer
+from mirror.offsets.entries import Checkpoint, Writer
 from mirror.offsets.map_ledger import MapLedger
-from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.offset_map import PartitionMap, Where
 from mirror.offsets.origin_entries import spent_origins
 from mirror.offsets.origin_ledger import OriginLedger
+from mirror.offsets.recovery import recover
 from mirror.offsets.state_entries import StateEntries
+from mirror.offsets.tail import read_tails, settle
 from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.evidence import gather_evidence, with_occupants
@@ -22,7 +25,7 @@ from mirror.worker.holds import Holds
 from mirror.worker.origins import Passage
 from mirror.worker.plan import Rules
 from mirror.worker.replicator import Outlet, Replicator
-from mirror.worker.resume import Evidence, Opening
+from mirror.worker.resume import Evidence, Opening, recover_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,23 @@ class Ground:
         )
         return await with_occupants(link, clusters[1], found, pairs, entries, self.writers, holds, patience_ms)
 
+    async def settle(self, target: Cluster, partitions: Iterable[TopicPartition], patience_ms: int) -> list[Checkpoint]:
+        """Of fenced partitions, for which nothing is on its way, but which are not opened now: how much of the last
+        writer stands behind its checkpoints, which each later fence makes harder to tell. Raises ClientError.
+        """
+        known, entries = self.entries.checkpoints, self.entries
+        unsettled: dict[Where, Checkpoint] = {
+            w: known[w] for w in sorted(partitions) if w in known and known[w].records_behind < 0
+        }
+        if self.link.shared_targets or not unsettled:
+            return []
+        tails, _unread = split_failures(await read_tails(target, self.link, unsettled, patience_ms=patience_ms))
+        settled = []
+        for where, tail in tails.items():
+            found = recover(entries.intervals(*where), entries.blocks_of(*where), known[where], tail.batches)
+            settled.append(settle(known[where], tail, found))
+        return [checkpoint for checkpoint in settled if checkpoint is not None]
+
     def replicator(self, found: Evidence, opening: Opening, max_message_bytes: int, outlet: Outlet) -> Replicator:
         """The partition as it was opened; one with a gap stands still."""
         where = found.where
@@ -83,6 +103,19 @@ class Ground:
         checkpoint = self.entries.checkpoints.get(where)
         replicator.source_timestamp_ms = checkpoint.source_timestamp_ms if checkpoint else -1
         return replicator
+
+
+def settled(
+    evidence: Mapping[TopicPartition, Evidence], openings: Mapping[TopicPartition, Opening]
+) -> list[Checkpoint]:
+    """As `Ground.settle`, of those that were looked at, and stand still."""
+    found = []
+    for where, opening in openings.items():
+        known = evidence[where]
+        is_doubted = known.comparison.is_doubted or known.target_is_recreated or bool(known.occupant)
+        if opening.gap is not None and known.checkpoint is not None and not known.shared and not is_doubted:
+            found.append(settle(known.checkpoint, known.tail, recover_partition(known)))
+    return [checkpoint for checkpoint in found if checkpoint is not None]
 
 
 def history_of(opening: Opening) -> History:

@@ -22,7 +22,7 @@ from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change
 from mirror.offsets.topic_entries import TopicIdentity
 from mirror.worker.events import Event, tell_gap, tell_hold, tell_passed
-from mirror.worker.ground import Ground
+from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds
 from mirror.worker.leaving import let_go
 from mirror.worker.resume import Evidence, Opening, open_partition, recover_partition
@@ -60,19 +60,21 @@ async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cl
     assert all(replicator.is_held for replicator in begun.values()), "nothing is taken in beside what moves"
     tried = Holds(session.holds.attempts, session.target.clock)
     unfenced = [where for where in late if where not in session.fenced]
-    if begun:
-        now_ms = session.target.clock.now_ms()
-        # Of one that stood still when it was opened the state knows more.
-        known = [replicator for replicator in begun.values() if replicator.gap is None or replicator.changed]
-        await session.state_writer.write([replicator.checkpoint(now_ms) for replicator in known])
+    now_ms = session.target.clock.now_ms()
+    moved = [replicator for replicator in begun.values() if replicator.changed]
+    for replicator in moved:  # of the others the state knows as much, or more
+        replicator.changed = False
+    await session.state_writer.write([replicator.checkpoint(now_ms) for replicator in moved])
     await _expect_markers(session, clusters[1], unfenced)
     await _fence(session, clusters[1], unfenced, tried)
-    if begun or not ground.entries.checkpoints.keys().isdisjoint(unfenced):
+    if begun or not ground.entries.checkpoints.keys().isdisjoint(late):
         ground = replace(ground, entries=await read_entries(session.link, clusters[1]))
         session.ground = replace(session.ground, entries=ground.entries)
     pairs = {where: ground.pairs[where] for where in late if where not in tried.current}
     evidence = await ground.look(clusters, pairs, tried, patience_ms)
     evidence = await _with_sequences(ground, clusters[1], evidence, tried)
+    unopened = session.fenced.intersection(late) - evidence.keys() - tried.late
+    session.state_writer.submit(await ground.settle(clusters[1], unopened, patience_ms))
     for where in sorted(set(late) - evidence.keys() - tried.late):
         hold = session.holds.end_late(tried.current[where])
         session.state_writer.submit([hold])
@@ -123,7 +125,11 @@ async def _expect_markers(session: Session, target: Cluster, unfenced: Sequence[
         await session.state_writer.write([])  # what is queued is newer than what is read
         checkpoints = (await read_entries(session.link, target, known)).checkpoints.values()
         await session.state_writer.write(
-            [replace(each, marker_may_follow=True) for each in checkpoints if not each.marker_may_follow]
+            [
+                replace(each, marker_may_follow=True)
+                for each in checkpoints
+                if not each.marker_may_follow and each.records_behind < 0
+            ]
         )
 
 
@@ -149,7 +155,7 @@ async def _open(session: Session, ground: Ground, evidence: Mapping[TopicPartiti
         changes += [*decisions(known.gaps, known.acceptances, where), *opening.changes]
         if where in session.holds.current:
             changes.append(VoidHold(*where))
-    changes += _identities(session, ground, openings)
+    changes += [*settled(evidence, openings), *_identities(session, ground, openings)]
     await session.state_writer.write(changes)  # durable before the first batch, as at a start
     taken_in = []
     for where, opening in openings.items():

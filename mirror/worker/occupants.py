@@ -101,8 +101,8 @@ def who_may_have_come(link: Link, there: TopicPartition, tail: Tail, writers: Ma
 
     "" where nothing is gone that counts, or where no other link from there ever wrote such a topic.
     """
-    guess = tail.guess
-    if guess is None:
+    gone = tail.gone
+    if gone is None:
         return ""
     names = {
         writer.link
@@ -113,7 +113,7 @@ def who_may_have_come(link: Link, there: TopicPartition, tail: Tail, writers: Ma
     if not names:
         return ""
     who = f"link {', '.join(sorted(names))} may have written them, from {link.source.name}"
-    return f"target offsets {guess.base_offset} to {guess.last_offset} are gone, and {who}"
+    return f"target offsets {gone.first} to {gone.last} are gone, and {who}"
 
 
 def _words(link: Link, header: BatchHeader, writers: Mapping[int, Registration]) -> str:

@@ -332,6 +332,7 @@ class Replicator:
             detail=blocker.detail,
         )
         self._forget()
+        self.changed = self.changed or self.is_proved
         self._outlet.submit([self.gap])
         tell_gap(self._outlet.tell, self._outlet.link, self.gap)
 
@@ -343,6 +344,7 @@ class Replicator:
         self.is_held, self._settles = True, settles
         if not settles:
             self._forget()
+        self.changed |= self.gap is None and self.is_proved
 
     def _forget(self) -> None:
         for queue in (self.waiting, self.ready, self.in_flight):
@@ -351,8 +353,9 @@ class Replicator:
             queue.clear()
 
     def checkpoint(self, now_ms: int) -> Checkpoint:
-        """What is proved now. To one that is held the fence may be extended, which puts a marker behind it."""
+        """What is proved now. Of one that takes nothing more: that no record, or that a fence's marker, may follow."""
         self._check_position()
+        is_settled = not self.is_moving and self.is_proved
         return Checkpoint(
             topic=self.source.topic,
             partition=self.source.partition,
@@ -368,7 +371,8 @@ class Replicator:
             topic_ids=self.history.topic_ids,
             epochs_to=self.history.epochs_to if self.position == self._start else -1,
             left_out=self.history.left_out,
-            marker_may_follow=self.is_held,
+            marker_may_follow=self.is_held and not is_settled,
+            records_behind=0 if is_settled else -1,
         )
 
     def pack(self) -> list[MapChange]:

@@ -301,9 +301,12 @@ class Session:
         self.state_writer.submit([replace(self.owner, at_ms=clock.now_ms())])
 
     def write_checkpoints(self) -> None:
-        """Queue the positions that moved since they were last written, and what their maps are packed into."""
-        now_ms = self.target.clock.now_ms()
-        moved = [replicator for replicator in self.replicators.values() if replicator.changed]
+        """Queue the positions that moved since they were last written, and what their maps are packed into.
+
+        Of those that are being taken in who does that says the position: an older one must not come behind its own.
+        """
+        now_ms, late = self.target.clock.now_ms(), self.holds.late
+        moved = [each for each in self.replicators.values() if each.changed and each.source not in late]
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due.clear()
         changes: list[Change] = []

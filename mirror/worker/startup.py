@@ -34,7 +34,7 @@ from mirror.topics.sync import TopicSyncReport, sync_topics
 from mirror.worker.deletion import review_deletions
 from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
-from mirror.worker.ground import Ground
+from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds, is_at_source
 from mirror.worker.origins import Passage
 from mirror.worker.registry import REGISTRY, identify
@@ -150,16 +150,16 @@ async def open_link(
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
     changes += _spent(entries, {where: known.tail.log_start for where, known in evidence.items()})
     changes += unwritten(entries.backs, await standing_promotions(link, source))
-    deletions = await review_deletions(link, (source, target), entries, topics.seen)
-    await state_log.append([*changes, *deletions.changes, *holds.begin(entries.holds)])
+    changes += settled(evidence, openings)
+    changes += await ground.settle(target, pairs.keys() - evidence.keys() - holds.late, patience_ms)
+    gone = await review_deletions(link, (source, target), entries, topics.seen)
+    await state_log.append([*changes, *gone.changes, *holds.begin(entries.holds)])
     await passage.refuse_rivals(target)
     limits = await max_message_bytes(target, topics.mirrored)
     state_writer = StateWriter(state_log)
     outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
-    opened = Opened(
-        owner, state_writer, entries, topics, holds, ground, outlet, fence, wishes, limits, deletions.stopped
-    )
-    opened.passed.extend(deletions.passed)
+    opened = Opened(owner, state_writer, entries, topics, holds, ground, outlet, fence, wishes, limits, gone.stopped)
+    opened.passed.extend(gone.passed)
     for where, opening in openings.items():
         opened.replicators[where] = ground.replicator(evidence[where], opening, limits[where.topic], outlet)
         opened.passed += opening.passed

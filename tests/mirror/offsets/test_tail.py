@@ -23,7 +23,7 @@ from mirror.offsets.paged import Intervals
 from mirror.offsets.recovery import TailBatch, recover
 from mirror.offsets.state import load_partial_state
 from mirror.offsets.state_writer import ensure_own_topics
-from mirror.offsets.tail import Tail, stand_in
+from mirror.offsets.tail import Tail, settle, stand_in
 from mirror.offsets.tail import read_tails as read_each_tail
 from mirror.worker.resume import Evidence, SourceLog, open_partition
 from tests.mirror.harness import make_topic
@@ -187,6 +187,64 @@ def test_the_sequence_of_what_is_left_tells_what_is_gone_whatever_else_was_there
     tail = stand_in(before, Tail(102, 105, left))
     assert (tail.batches, tail.unclear) == (left, "")
     assert recover(Intervals([Interval(0, 0)]), [], before, tail.batches).position == 104
+
+
+@pytest.mark.parametrize("records", [0, 1, 2])
+@pytest.mark.parametrize(
+    "left", [[], [marker(105, 9)], [marker(105, 5)], [marker(105, 3), marker(106, 0, producer_id=8)]]
+)
+def test_what_the_state_says_to_stand_there_is_known_whatever_markers_are_gone(
+    records: int, left: list[TailBatch]
+) -> None:
+    before = replace(checkpoint(100, sequence=100), records_behind=records)
+    tail = stand_in(before, Tail(105, 107, left))
+    assert (tail.unclear, tail.gone) == ("", (100, 104))
+    assert tail.batches == [*([ours(100, records, sequence=100)] if records else []), *left]
+    found = recover(Intervals([Interval(0, 0)]), [], before, tail.batches)
+    assert (found.position, found.end.target_next, found.sequences) == (100 + records, 100 + records, records)
+
+
+def test_what_is_left_of_them_counts_before_what_the_state_says() -> None:
+    before = replace(checkpoint(100, sequence=100), records_behind=3)
+    left = [ours(101, 2, sequence=101), marker(103, 5)]
+    tail = stand_in(before, Tail(101, 104, left))
+    assert (tail.unclear, tail.batches) == ("", [ours(100, 1, sequence=100), *left])
+    assert recover(Intervals([Interval(0, 0)]), [], before, tail.batches).position == 103
+
+
+@pytest.mark.parametrize(
+    ("left", "records"),
+    [
+        ([marker(100, 5)], 0),
+        ([ours(100, 2, sequence=100), marker(102, 5)], 2),
+        ([ours(100, 2, sequence=100), ours(102, 1, sequence=102), marker(103, 5), marker(104, 7)], 3),
+        ([marker(100, 3), ours(101, 2, sequence=100), marker(103, 5)], None),  # not right behind the end
+        ([ours(100, 2, sequence=100), foreign(102), marker(103, 5)], None),
+        ([ours(100, 2, sequence=101), marker(102, 5)], None),  # one was lost before them
+    ],
+)
+def test_how_much_stands_behind_a_checkpoint_is_said_where_it_is_known(
+    left: list[TailBatch], records: int | None
+) -> None:
+    before = replace(checkpoint(100, sequence=100), marker_may_follow=True)
+    tail = Tail(0, left[-1].last_offset + 1, left)
+    found = recover(Intervals([Interval(0, 0)]), [], before, tail.batches)
+    said = settle(before, tail, found)
+    if records is None:
+        assert said is None
+        return
+    assert said == replace(before, records_behind=records, marker_may_follow=False)
+    assert settle(said, tail, found) is None, "said once"
+    gone = stand_in(said, Tail(tail.log_end, tail.log_end, []))
+    again = recover(Intervals([Interval(0, 0)]), [], said, gone.batches)
+    assert (again.position, again.end, again.last) == (found.position, found.end, found.last)
+
+
+def test_of_what_is_unclear_or_lost_nothing_is_said() -> None:
+    before = checkpoint(100, sequence=100)
+    for tail in (Tail(101, 102, [marker(101, 8)], unclear="gone"), Tail(0, 99, [])):
+        found = recover(Intervals([Interval(0, 0)]), [], before, tail.batches)
+        assert settle(before, tail, found) is None
 
 
 def test_what_the_link_had_not_proved_and_nobody_can_count_stops_the_partition() -> None:

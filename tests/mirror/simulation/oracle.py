@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from broker.client.cluster import Cluster
+from broker.wire.batch import BatchHeader
 from broker.wire.records import decode_records
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import link_lag
@@ -45,7 +46,10 @@ class PartitionOracle:
         """What happened to one of the logs, by the gap that it may lead to."""
         self.due: list[set[GapKind]] = []
         """Of each disaster that took something, one of its kinds must be told."""
+        self.settled: Checkpoint | None = None
+        """The newest checkpoint, where it says how much of its writer stands behind it, and that no more will."""
         self._lost: set[Content] = set()
+        self._stored: list[BatchHeader] = []
         self._seen = 0
         self._trace = trace
 
@@ -53,10 +57,30 @@ class PartitionOracle:
         """A batch was appended to the target's partition."""
         if stored.header.is_control:
             return
+        self._stored.append(stored.header)
+        self._verify_settled()
         for record in decode_records(stored.data):
             content = content_of(record)
             if content.site == self.link.source.name and content not in self._lost:
                 self.arrived.append((record.offset, content))
+
+    def take_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """The state has another one."""
+        self.first_position = min(self.first_position, checkpoint.position)
+        self.proved_to = checkpoint.end.target_next
+        self.settled = checkpoint if checkpoint.records_behind >= 0 else None
+        self._verify_settled()
+        self.verify(checkpoint.position)
+
+    def _verify_settled(self) -> None:
+        """As long as the state says so, what it says of its writer's records is so: a cut target knows of no fence."""
+        known = self.settled
+        if known is None or self.struck - {GapKind.TARGET_NOT_EMPTY}:
+            return
+        theirs = (each for each in self._stored if (each.producer_id, each.producer_epoch) == known.writer)
+        count = sum(each.record_count for each in theirs if each.base_offset >= known.end.target_next)
+        if count != known.records_behind:
+            raise self._found(f"behind {known} there are {count} records of its writer")
 
     def verify(self, position: int = EVERYTHING) -> None:
         """Every committed record before `position` is at the target, once and in order; nothing else came between.
@@ -249,9 +273,7 @@ class LinkOracle:
                 self._trace(f"  {self.link.name} checkpoint", key[1:], entry.end, entry.position)
                 oracle = self.partitions.get(TopicPartition(entry.topic, entry.partition))
                 if oracle is not None:
-                    oracle.first_position = min(oracle.first_position, entry.position)
-                    oracle.proved_to = entry.end.target_next
-                    oracle.verify(entry.position)
+                    oracle.take_checkpoint(entry)
             elif isinstance(entry, Gap):
                 self._trace(f"  {self.link.name} gap", entry)
                 self.partitions[TopicPartition(entry.topic, entry.partition)].take_gap(entry)

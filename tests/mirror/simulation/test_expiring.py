@@ -8,18 +8,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from broker.wire.vocabulary import TopicPartition
 from mirror.offsets import tail
 from mirror.offsets.entries import Checkpoint, GapKind
 from mirror.offsets.recovery import TailBatch
 from mirror.offsets.tail import Tail
 from mirror.worker import latecomers
+from mirror.worker.ground import Ground
 from mirror.worker.replicator import Replicator
+from mirror.worker.resume import Evidence
+from mirror.worker.session import Session
 from tests.mirror.simulation.logs import SimulatedPartition
 from tests.mirror.simulation.network import Weather
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
@@ -85,12 +89,35 @@ class WorldOfRetention(World):
         here.delete_before(before)
 
 
-def test_nothing_is_lost_and_nothing_comes_twice_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def settles_nothing(patch: pytest.MonkeyPatch) -> None:
+    """As versions before there was that, and as a worker that dies before it."""
+    checkpoint = Replicator.checkpoint
+
+    async def nothing(*_args: Any) -> list[Checkpoint]:
+        return []
+
+    def planted(self: Replicator, now_ms: int) -> Checkpoint:
+        return replace(checkpoint(self, now_ms), marker_may_follow=self.is_held, records_behind=-1)
+
+    patch.setattr(Ground, "settle", nothing)
+    patch.setattr(Replicator, "checkpoint", planted)
+
+
+@pytest.mark.parametrize(
+    ("settles", "common"),
+    [(True, ("settled", "records")), (False, ("unclear", "records", "expected markers", "accepted"))],
+)
+def test_nothing_is_lost_and_nothing_comes_twice_without_a_word(
+    settles: bool, common: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not settles:
+        settles_nothing(monkeypatch)
     seen: Counter[str] = Counter()
     stand_in = tail.stand_in
 
     def noted(checkpoint: Checkpoint, found: Tail) -> Tail:
         known = stand_in(checkpoint, found)
+        seen["settled"] += checkpoint.records_behind >= 0 and known.gone is not None
         seen["unclear"] += bool(known.unclear)
         seen["records"] += known.guess is not None
         seen["expected markers"] += checkpoint.marker_may_follow and bool(known.unclear)
@@ -101,7 +128,56 @@ def test_nothing_is_lost_and_nothing_comes_twice_without_a_word(monkeypatch: pyt
         world = WorldOfRetention(seed)
         world.run()
         seen += world.counts
-    assert min(seen[what] for what in ("unclear", "records", "expected markers", "accepted")) > WORLDS / 20, seen
+    assert min(seen[what] for what in common) > WORLDS / 20, seen
+    assert not (settles and seen["unclear"]), "no worker died before it had settled anything"
+
+
+class WorldOfHolds(WorldOfRetention):
+    """Partitions are held for what the source does not say, workers come and go, and retention takes what lies behind
+    the checkpoints: but only of those of which the state has said how much of their writers that is.
+    """
+
+    async def _outage(self, life: SiteLife) -> None:
+        rng, there = self.rng, self.rng.choice(list(life.cluster.partitions()))
+        here = self.sites["west"].partition(*there.where)
+        if here is None:
+            return
+        life.write(there)
+        await asyncio.sleep(rng.random() * AWAY_MAX_S)
+        there.tells_epochs = False
+        for _ in range(rng.randrange(2, 5)):
+            life.write(there)
+            await asyncio.sleep(rng.random() * 0.05)
+            if rng.random() < 0.5:
+                here.lead(next(node for node in self.sites["west"].node_ids if node != here.leader))
+            else:
+                for process in list(self._workers):
+                    self._kill(process)
+            await asyncio.sleep(rng.random() * AWAY_MAX_S)
+            self._expire(here)
+        there.tells_epochs = True
+
+    def _expire(self, here: SimulatedPartition) -> None:
+        known = self.oracles[0].partitions[here.where].settled
+        if known is None:
+            return
+        first, starts = known.end.target_next, [stored.header.base_offset for stored in here.batches]
+        before = here.log_end if self.rng.random() < 0.5 else self.rng.choice([here.log_start, *starts])
+        if before > first:
+            self.counts["markers gone"] += 1
+            self.counts["records gone"] += known.records_behind > 0
+        self.trace("retention:", here.where, before)
+        here.delete_before(before)
+
+
+def test_where_the_state_says_what_lies_behind_a_held_partition_it_goes_on_without_a_word() -> None:
+    """Every gap there would be one without a cause."""
+    seen: Counter[str] = Counter()
+    for seed in range(WORLDS):
+        world = WorldOfHolds(seed)
+        world.run()
+        seen += world.counts
+    assert min(seen["markers gone"], seen["records gone"]) > WORLDS / 20, seen
 
 
 def counts_markers_by_epochs(patch: pytest.MonkeyPatch) -> None:
@@ -120,6 +196,8 @@ def counts_markers_by_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_of_no_extended_fence(patch: pytest.MonkeyPatch) -> None:
+    """Nor of what is settled, as a worker that dies before that."""
+    settles_nothing(patch)
     checkpoint = Replicator.checkpoint
 
     async def nothing(*_args: Any) -> None:
@@ -131,12 +209,33 @@ def tells_of_no_extended_fence(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("plant", [counts_markers_by_epochs, tells_of_no_extended_fence])
-def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def writes_old_checkpoints_behind_new_ones(patch: pytest.MonkeyPatch) -> None:
+    """Who is taken in has its new position durable, and then comes what was known of it before."""
+    opens = latecomers._open
+
+    async def planted(session: Session, ground: Ground, evidence: Mapping[TopicPartition, Evidence]) -> None:
+        old = [session.replicators[where] for where in evidence if where in session.replicators]
+        await opens(session, ground, evidence)
+        await session.state_writer.write([each.checkpoint(0) for each in old if each.gap is None])
+
+    patch.setattr(latecomers, "_open", planted)
+
+
+PLANTED: tuple[tuple[Callable[[pytest.MonkeyPatch], None], type[WorldOfRetention]], ...] = (
+    (counts_markers_by_epochs, WorldOfRetention),
+    (tells_of_no_extended_fence, WorldOfRetention),
+    (writes_old_checkpoints_behind_new_ones, WorldOfHolds),
+)
+
+
+@pytest.mark.parametrize(("plant", "world"), PLANTED)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], world: type[WorldOfRetention], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
     for seed in range(SEEDS):
         try:
-            WorldOfRetention(seed).run()
+            world(seed).run()
         except Exception:  # noqa: BLE001 whatever it was: the worker's own assertions come in groups
             return
     pytest.fail(f"{SEEDS} seeds do not see what is wrong where the worker {plant.__name__}")

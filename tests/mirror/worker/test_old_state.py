@@ -14,7 +14,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Writer
 from mirror.offsets.intervals import End
 from mirror.offsets.operations import resume_link
-from mirror.offsets.recovery import TailBatch
+from mirror.offsets.recovery import OffsetRange, TailBatch
 from mirror.offsets.state import load_link_state, read_entries
 from mirror.offsets.tail import Tail
 from mirror.origins import Registration, SiteIdentity
@@ -148,7 +148,7 @@ def test_who_may_have_written_what_is_gone(name: str, site: str, topics: tuple[s
     link, there = link_between("east:1", "west:1", ["flights"], name="link"), TopicPartition("flights", 0)
     writers = {9: Registration(9, name, SiteIdentity(site), frozenset({site}), topics)}
     gone, kept = (TailBatch(5, 8, 7, 3, 0, is_control=False), TailBatch(9, 9, 7, 3, 4, is_control=False))
-    tail = Tail(9, 10, [gone, kept])
+    tail = Tail(9, 10, [gone, kept], gone=OffsetRange(5, 8))
     assert bool(who_may_have_come(link, there, tail, writers)) is said
     assert who_may_have_come(link, there, tail.without_guess(), writers) == ""
     assert (tail.guess, tail.without_guess().batches) == (gone, [kept])

@@ -247,6 +247,35 @@ def test_a_position_that_passes_a_record_on_its_way_is_never_written() -> None:
         replicator.checkpoint(0)
 
 
+def test_what_is_held_says_that_nothing_follows_when_the_target_has_answered_to_all() -> None:
+    state, budget = Submissions(), Budget(1 << 20, 1)
+    replicator = new_replicator(state, shared=False)
+    take(replicator, Lease(budget, 0), [0, 1, 2])
+    replicator.send()
+    assert replicator.checkpoint(0).records_behind == -1
+    replicator.hold(settles=True)
+    held = replicator.checkpoint(0)
+    assert (held.records_behind, held.marker_may_follow) == (-1, True)
+    replicator.changed = False
+    replicator.acknowledge(START)
+    settled = replicator.checkpoint(0)
+    assert (settled.records_behind, settled.marker_may_follow, settled.position) == (0, False, 3)
+    assert replicator.changed, "or nobody would write it"
+
+
+def test_what_may_still_land_is_not_said_to_be_nothing() -> None:
+    state, budget = Submissions(), Budget(1 << 20, 1)
+    replicator = new_replicator(state, shared=False)
+    take(replicator, Lease(budget, 0), [0, 1, 2])
+    replicator.send()
+    replicator.hold(settles=False)
+    held = replicator.checkpoint(0)
+    assert (held.records_behind, held.marker_may_follow, replicator.changed) == (-1, True, False)
+    idle = new_replicator(state, shared=False)
+    idle.stop_at(Blocker(GapKind.UNREADABLE_BATCH, 0, 1, "damaged"))
+    assert (idle.checkpoint(0).records_behind, idle.changed) == (0, True)
+
+
 def test_nothing_follows_a_stop() -> None:
     state, budget = Submissions(), Budget(1 << 20, 1)
     replicator = new_replicator(state, shared=False)
