@@ -55,7 +55,7 @@ Share: TypeAlias = frozenset[Unit]
 
 @dataclass(slots=True)
 class Meter:
-    """What a unit's sessions count of it, for who shares the units out. The counts only grow."""
+    """What a unit's sessions count of it, for who shares the units out. What was acknowledged only grows."""
 
     acknowledged_bytes: int = 0
     acknowledged_records: int = 0
@@ -63,6 +63,25 @@ class Meter:
     """Between what is proved at the target and the source's log ends, as far as these were heard of; None: not yet."""
     failed_sessions: int = 0
     """That ended by an error since the last one that was opened: a site may be out of this worker's reach."""
+    short_sessions: int = 0
+    """That were opened, and ended by an error before they had lasted, since the last one that did."""
+    is_young: bool = False
+    """A session is open, and has not lasted yet."""
+
+    def opened(self) -> None:
+        """A session may write."""
+        self.failed_sessions, self.is_young = 0, True
+
+    def lasted(self) -> None:
+        """The session that is open is well."""
+        self.short_sessions, self.is_young = 0, False
+
+    def ended(self, *, failed: bool) -> None:
+        """The session, opened or not, by an error or for a reason that is none."""
+        if failed:
+            self.failed_sessions += 1
+            self.short_sessions += self.is_young
+        self.is_young = False
 
 
 class UnitNotHeld(MirrorError):

@@ -76,7 +76,8 @@ class LoadRecord(_Written):
     links: Mapping[str, LinkLoad] = {}
     """By the names of units."""
     failing: tuple[str, ...] = ()
-    """The names of units of which no session can be opened here; what they move nobody knows, so `links` lacks them."""
+    """The names of units of which no session can be opened here, or none lasts. What they move nobody knows, so `links`
+    lacks them."""
 
 
 class HolderRecord(_Written):

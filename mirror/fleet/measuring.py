@@ -29,6 +29,8 @@ NOTABLE_LAG_S: Final = 5.0
 
 FAILING_AFTER_S: Final = 15.0
 """A unit of which no session could be opened for so long, though it was tried, cannot be run here."""
+SHORT_SESSIONS_MAX: Final = 3
+"""Nor one of which so many in a row were opened and failed soon, if none has lasted for so long after that."""
 
 
 class _Smoothed:
@@ -57,7 +59,7 @@ class _Measured:
         self._failed_since: float | None = None
 
     def look(self, now: float) -> None:
-        if not self.meter.failed_sessions:
+        if not self.meter.failed_sessions and self.meter.short_sessions < SHORT_SESSIONS_MAX:
             self._failed_since = None
         elif self._failed_since is None:
             self._failed_since = now

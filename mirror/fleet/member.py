@@ -122,7 +122,7 @@ class FleetMember:
 
     async def goes_on_after(self, unit: Unit, error: Exception) -> bool:
         """A fleet gives no unit up: whatever ended it here may be over, or not be so at another worker."""
-        self.meter(unit).failed_sessions += 1
+        self.meter(unit).ended(failed=True)
         settings, now = self._settings, self._clock.monotonic()
         pause_s, ended_at = self._pauses.get(unit, (0.0, now))
         if now - ended_at > settings.again_after_max_seconds:

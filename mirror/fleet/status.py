@@ -158,7 +158,7 @@ def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
         if measured.failing:
             some = ", ".join(measured.failing[:NAMED_MAX]) + (", ..." if len(measured.failing) > NAMED_MAX else "")
             findings.append(
-                f"worker {name} can begin no session of {some}: its log says why; "
+                f"worker {name} can begin no session of {some}, or none that lasts: its log says why; "
                 "where other workers can, see that its machine reaches both sites"
             )
     for name, (newest, *others) in sorted(versions_of(view.workers.values()).items()):

@@ -203,6 +203,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             fence_wait_ms = min(2 * fence_wait_ms, limits.fence_reason_wait_max_ms)
         if isinstance(error, (LinkPromoted, LinkPaused)):
             place.owns.clear()
+            place.meter.ended(failed=False)
             place.meter.failed_sessions = 0  # the state that says so was read
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.paused_poll_ms)
@@ -210,9 +211,10 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
         if isinstance(error, FINAL_ERRORS):
             raise error
         if isinstance(error, SessionOutdated):
+            place.meter.ended(failed=False)
             tell(Event.RENEWED, reason=str(error))
             continue
-        place.meter.failed_sessions += not isinstance(error, UnitNotHeld)
+        place.meter.ended(failed=not isinstance(error, UnitNotHeld))
         restarts = Restarts(restarts.count + 1, f"{type(error).__name__}: {error}")
         tell(Event.RESTARTING, error=type(error).__name__, detail=str(error), pause_ms=pause_ms)
         await clock.sleep(pause_ms / 1000)
@@ -244,7 +246,7 @@ async def _run_session(
                     link, source, target, passage, tell, restarts, holds, patience_ms, place.permit
                 )
             place.owns.set()
-            place.meter.failed_sessions = 0
+            place.meter.opened()
             session = Session(passage, (source, target), opened, settings.limits, tell, place.meter)
             _tell_start(session, opened)
             for gap in opened.passed:

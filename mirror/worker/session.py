@@ -298,6 +298,7 @@ class Session:
         clock = self.target.clock
         if clock.monotonic() - self.started_s > self.limits.healthy_after_ms / 1000:
             self.owner = replace(self.owner, restarts=0, restart_reason="")
+            self.meter.lasted()
         self.state_writer.submit([replace(self.owner, at_ms=clock.now_ms())])
 
     def write_checkpoints(self) -> None:

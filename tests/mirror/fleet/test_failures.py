@@ -105,4 +105,4 @@ def test_an_operator_is_told_who_cannot_run_what() -> None:
     fleet = Fleet("one", "two")
     fleet.runs("one", RED, failing=True)
     (finding,) = fleet_status(fleet.view, [RED]).findings[-1:]
-    assert finding.startswith("worker one can begin no session of red:")
+    assert finding.startswith("worker one can begin no session of red, or none that lasts:")

@@ -137,3 +137,39 @@ def test_a_unit_that_cannot_be_begun_is_told_and_not_measured() -> None:
     alone = Worker(running={RED: Meter(failed_sessions=1)})
     alone.go_on(30, {})
     assert alone.written[0][1].failing == ("red",)
+
+
+def test_a_unit_whose_sessions_open_and_fail_is_told_until_one_lasts() -> None:
+    worker = Worker(running={RED: Meter(), BLUE: Meter()})
+    worker.go_on(60, {RED: MIB, BLUE: MIB})
+    red = worker.running[RED]
+    for _ in range(2):
+        red.opened()
+        red.ended(failed=True)
+    red.opened()
+    worker.go_on(60, {BLUE: MIB})
+    assert not worker.written[-1][1].failing, "a broker may have been started anew"
+    red.ended(failed=True)
+    red.opened()
+    worker.go_on(20, {BLUE: MIB})
+    red.ended(failed=True)
+    red.opened()
+    worker.go_on(20, {BLUE: MIB})
+    _, told = worker.written[-1]
+    assert (told.failing, set(told.links)) == (("red",), {"blue"})
+    red.lasted()
+    worker.go_on(20, {BLUE: MIB})
+    assert worker.written[-1][1].failing == ()
+
+
+def test_what_ends_a_session_that_lasted_or_is_no_error_counts_for_nothing() -> None:
+    meter = Meter()
+    for _ in range(9):
+        meter.opened()
+        meter.ended(failed=False)
+        meter.opened()
+        meter.lasted()
+        meter.ended(failed=True)
+    assert (meter.failed_sessions, meter.short_sessions) == (1, 0)
+    meter.ended(failed=True)
+    assert (meter.failed_sessions, meter.short_sessions) == (2, 0), "it was not opened"

@@ -284,3 +284,38 @@ def test_an_etcd_that_was_restored_from_a_snapshot_is_joined_anew() -> None:
         world.check_quiet()
 
     world.run(restore)
+
+
+def test_who_opens_units_and_carries_none_loses_them_for_good() -> None:
+    """Each session is opened, fences whoever else has the unit, and fails with its first batch."""
+    world = World(3, NO_FAULTS, units=12)
+    world.rates = dict.fromkeys(world.units, 20.0)
+    world.fails_soon = {"worker-2"}
+
+    async def look() -> None:
+        await world.clock.sleep(60)
+        since = world.now
+        for _ in range(50):
+            await world.clock.sleep(10)
+            still = [unit for unit in world.units if world.target.writes[unit][-1][0] < world.now - 1]
+            assert len(still) <= 1, f"{still} at {world.now}: no more than one is tried there again at a time"
+        for unit in world.units:
+            writes = [(at, name) for at, name in world.target.writes[unit] if at > since]
+            assert {name for _, name in writes} <= {"worker-0", "worker-1"}
+
+    world.run(look)
+
+
+def test_what_no_worker_carries_comes_to_rest() -> None:
+    """A link whose target refuses each first batch: it is tried at three workers, and then stays."""
+    world = World(4, NO_FAULTS, units=6, workers=4)
+    world.fails_soon = {worker.name for worker in world.workers}
+
+    async def look() -> None:
+        await world.clock.sleep(300)
+        before = dict(world.target.opened_by)
+        assert before.keys() == set(world.units)
+        await world.clock.sleep(AVOIDED_S - 300)
+        assert world.target.opened_by == before
+
+    world.run(look)

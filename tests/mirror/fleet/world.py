@@ -40,6 +40,12 @@ OWNERLESS_S = 2 * LEASE_S + 1.0
 """Behind the last fault: a worker's lease ends, and that of whom it was given to meanwhile."""
 LOOK_S = 0.1
 WRITE_EVERY_S = 0.2
+BACKOFF_S = 1.0
+"""Between two sessions of a worker that loses none of its units by that."""
+SHORT_S = 5.0
+"""What one lasts that fails soon: until its next heartbeat, say."""
+LASTING_S = 30.0
+"""What a session that began well lasts at least."""
 MIB = 1024 * 1024
 NO_FAULTS: tuple[str, ...] = ()
 FAULTS = ("kill", "sleep", "cut", "etcd", "drain", "join", "compact", "lose lease", "stop")
@@ -50,6 +56,7 @@ class Target:
     """What fences a unit: only the last who opened it writes."""
 
     opened: dict[Unit, object] = field(default_factory=dict)
+    opened_by: dict[Unit, str] = field(default_factory=dict)
     writes: dict[Unit, list[tuple[float, str]]] = field(default_factory=dict)
 
 
@@ -80,6 +87,9 @@ class Worker:
                         await self._run_session(member, unit)
                     except UnitNotHeld:
                         await self.pause(0.2)
+                    except ConnectionError:
+                        member.meter(unit).ended(failed=True)
+                        await self.pause(BACKOFF_S)
                     except LinkFenced as error:
                         await member.goes_on_after(unit, error)
 
@@ -99,12 +109,18 @@ class Worker:
         if self.slept_at < checked_at:
             world.check_opening(self, unit)
         session = object()
-        member.meter(unit).failed_sessions = 0
-        world.target.opened[unit] = session
+        member.meter(unit).opened()
+        opened_at = world.now
+        world.target.opened[unit], world.target.opened_by[unit] = session, self.name
         await self.pause(world.chance.uniform(0, 0.2))
         while True:
             if world.target.opened[unit] is not session:
                 raise LinkFenced(f"{unit} was taken over")
+            if self.name in world.fails_soon:
+                await self.pause(SHORT_S)
+                raise ConnectionError("stands for whatever ends a session that was opened, and not the unit's run")
+            if world.now - opened_at > LASTING_S:
+                member.meter(unit).lasted()
             world.judge.writes(self.name, unit, epoch)
             world.target.writes.setdefault(unit, []).append((world.now, self.name))
             self._count(member.meter(unit), world.rates.get(unit, 0.0))
@@ -228,6 +244,8 @@ class World:
         self.target = Target()
         self.out_of_reach: set[str] = set()
         """Workers that reach no target."""
+        self.fails_soon: set[str] = set()
+        """Workers whose sessions are opened, and fail with their first batch."""
         self.rates: dict[Unit, float] = {}
         """Of units in MiB per second."""
         self.workers: list[Worker] = []

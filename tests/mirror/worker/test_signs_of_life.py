@@ -123,6 +123,26 @@ async def test_sessions_that_cannot_be_opened_are_counted_until_one_is(tmp_path:
                 run.cancel()
 
 
+async def test_sessions_that_are_opened_and_fail_are_counted_until_one_lasts(brokers: tuple[str, str]) -> None:
+    link, meter, told = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"]), Meter(), Told()
+    settings = WorkerSettings(replace(QUICK, healthy_after_ms=3_000), SystemClock(), told.sink)
+
+    async def lasted() -> bool:
+        return meter.short_sessions == 0
+
+    async with Cluster(link.target) as target, asyncio.TaskGroup() as tasks:
+        run = tasks.create_task(run_link(Current(link), settings, meter=meter))
+        for times in (1, 2):
+            await told.wait_for(Event.STARTED, times)
+            await delete_topics(target, [link.state_topic])  # its next heartbeat fails
+            await told.wait_for(Event.RESTARTING, times)
+            assert meter.short_sessions == times
+        await told.wait_for(Event.STARTED, 3)
+        assert (meter.failed_sessions, meter.short_sessions) == (0, 2)
+        await eventually(lasted, "the third one does")
+        run.cancel()
+
+
 async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(brokers: tuple[str, str]) -> None:
     """A session without its state topic ends by an error at its next heartbeat."""
     link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
