@@ -106,7 +106,8 @@ class LossTotal:
     at the source's end of any partition, is not among them; of `unseen_partitions` nothing is known. As of
     `stated_at_ms`. `likely_offsets`: so many at most, if the source went on as in the fastest second of its last minute
     (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that.
-    `seen_seconds`: the time in which `offsets` were written, None where that is longer than was looked back.
+    `seen_seconds`: the time in which `offsets` were written, None where that is longer than was looked back. Where it
+    is exact, and the source may write on, `fastest_per_s` alone is told.
     """
 
     offsets: int
@@ -140,7 +141,32 @@ def total_loss(
             certainty = Certainty.AT_LEAST
             seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
     total = LossTotal(offsets, records, partitions, certainty, max(seen_at_ms, default=None), unseen, stated_at_ms)
-    return total if certainty is Certainty.EXACT or last_look is None else _with_likely(total, last_look)
+    if last_look is None:
+        return total
+    if certainty is Certainty.EXACT:
+        return replace(total, fastest_per_s=last_look.fastest_per_s)
+    return _with_likely(total, last_look)
+
+
+class LossGrowth(StrEnum):
+    """What became of a loss since it was shown to somebody."""
+
+    NONE = "none"
+    LIKELY = "likely"
+    """No more than the pace that was shown makes likely."""
+    BEYOND = "beyond"
+
+
+def growth(shown: LossTotal, now: LossTotal) -> LossGrowth:
+    """A source that is written to does not stand still while a person reads. Pure."""
+    if shown.certainty is Certainty.EXACT and now.certainty is not Certainty.EXACT:
+        return LossGrowth.BEYOND
+    if now.offsets <= shown.offsets:
+        return LossGrowth.NONE
+    if shown.fastest_per_s is None or shown.stated_at_ms is None or now.stated_at_ms is None:
+        return LossGrowth.BEYOND
+    likely = math.ceil(shown.fastest_per_s * max(0, now.stated_at_ms - shown.stated_at_ms) / 1000)
+    return LossGrowth.LIKELY if now.offsets - shown.offsets <= likely else LossGrowth.BEYOND
 
 
 def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
@@ -177,7 +203,7 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
         else None,
         seen_seconds=(_folded(max, seconds) if seconds else 0.0) if bounds else None,
         unanswered_at_ms=_folded(min, [one.unanswered_at_ms for one in bounds]) if bounds else None,
-        fastest_per_s=_folded(sum, [one.fastest_per_s for one in bounds]) if bounds else None,
+        fastest_per_s=_folded(sum, [one.fastest_per_s for one in bounds or found]) if found else None,
     )
 
 

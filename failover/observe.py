@@ -40,9 +40,11 @@ async def observe(
     now_ms: int,
     *,
     in_part: bool = False,
+    with_pace: bool = False,
 ) -> Snapshot:
     """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, and the finding
-    says whether there was such. Raises ClientError and MirrorError: with `in_part` only for what the target does.
+    says whether there was such; `with_pace`: how fast it grew is told of one that answers wholly, too. Raises
+    ClientError and MirrorError: with `in_part` only for what the target does.
 
     `groups`: only these (empty: all that the link selects).
     """
@@ -67,8 +69,8 @@ async def observe(
     )
     logs = await look_at_logs(source, at_source, of_source)
     whole = source is not None and not of_source.missed
-    observation = Observation() if whole else await _kept(link, target)
-    partitions = await _partitions(link, state, observation, logs, at_target, target, whole=whole)
+    kept = await _kept(link, target) if with_pace or not whole else Observation()
+    partitions = await _partitions(link, state, Observation() if whole else kept, logs, at_target, target, whole=whole)
     clusters = (group_source, target)
     seen = seen_source, seen_target
     seen_groups = await _groups(link, state, partitions, clusters, wanted, listed[0], seen, of_source)
@@ -85,7 +87,7 @@ async def observe(
         partitions=partitions,
         groups=seen_groups,
         asked_groups=groups,
-        last_look=observation.last,
+        last_look=kept.last,
         units_apart=entries.units_apart,
         paused_topics=entries.paused_topics(),
     )

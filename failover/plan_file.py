@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from broker.base.documents import to_document
 from failover.errors import PlanUnreadable, WorldChanged
 from failover.intent import Intent, read_intent
 from failover.link_run import LinkMove
-from failover.world import World, changes, read_world, told_changes, world_of
+from failover.world import ChangeKind, World, changes, read_world, told_changes, world_of
 
 PLAN_VERSION: Final = 2
 ANEW = "write it anew, with --out, and look at it again"
@@ -58,12 +58,15 @@ def read_plan(path: Path) -> PlanFile:
         raise PlanUnreadable(f"{path} holds no plan of farshore's", hint=ANEW) from error
 
 
-def check_holds(worlds: Sequence[World], moves: Sequence[LinkMove], hint: str = ANEW) -> None:
-    """Raises WorldChanged, which names what is not as it was when the plan was made."""
+def check_holds(
+    worlds: Sequence[World], moves: Sequence[LinkMove], hint: str = ANEW, but: Container[ChangeKind] = ()
+) -> None:
+    """Raises WorldChanged, which names what is not as it was when the plan was made; `but`: what may be so."""
     found = [
         change
         for before, move in zip(worlds, moves, strict=True)
         for change in changes(before, world_of(move.plan, move.sites.link))
+        if change.kind not in but
     ]
     if found:
         raise WorldChanged(f"the plan holds no more: {told_changes(found)}; nothing was changed", hint=hint)

@@ -59,7 +59,8 @@ class Sites:
         """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
-                return await observe(self.link, self.source, self.target, self.groups, self.now_ms(), in_part=in_part)
+                asked = (self.link, self.source, self.target, self.groups, self.now_ms())
+                return await observe(*asked, in_part=in_part, with_pace=True)
         return None
 
     def as_found(self, snapshot: Snapshot) -> Sites:

@@ -17,7 +17,7 @@ from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
-from failover.losses import Certainty, LossTotal, PartitionLoss
+from failover.losses import Certainty, LossGrowth, LossTotal, PartitionLoss
 from failover.operation import OperationResult
 from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason
 from failover.snapshot import Snapshot
@@ -74,7 +74,12 @@ def headline(total: LossTotal, source: str) -> str:
     if total.records is not None:
         missing = f"{counted(total.records, 'record')}{where}"
     if total.certainty is Certainty.EXACT:
-        return f"only at the source: {missing}"
+        if total.fastest_per_s is None or total.stated_at_ms is None:
+            return f"only at the source: {missing}"
+        return (
+            f"only at the source: {missing}, as of {iso_time(total.stated_at_ms)}. What {source} takes from then on "
+            f"is not among them; in the fastest second of its last minute {total.fastest_per_s:,.0f} came"
+        )
     if total.seen_at_ms is None:
         return f"lost: how much cannot be known: where the partitions at {source} ended was never seen"
     seen = iso_time(total.seen_at_ms)
@@ -107,6 +112,16 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
         f"before, {total.fastest_per_s or 0:,.0f} came. What it wrote after that look cannot be known from here, nor "
         f"topics and partitions made there since"
     )
+
+
+def growth_line(shown: LossTotal, now: LossTotal, source: str, grown: LossGrowth) -> str:
+    """What was lost more, by now, than what was shown."""
+    more = f"{counted(max(0, now.offsets - shown.offsets), 'offset')} more at {source} alone than when it was shown"
+    if grown is LossGrowth.LIKELY:
+        return f"{more}, no more than the pace that was shown makes likely: going on"
+    if now.certainty is shown.certainty:
+        return f"{more}, and more than the pace that was shown makes likely: it is asked again"
+    return f"{more}, and how many in all is not known exactly any more: it is asked again"
 
 
 def filled(line: str) -> str:

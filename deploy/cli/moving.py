@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, Not
 from failover.intent import Intent
 from failover.journal_log import load_operations
 from failover.link_run import LinkMove, stated_losses
+from failover.losses import LossGrowth, growth
 from failover.operation import OperationResult
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
@@ -33,7 +34,7 @@ from failover.sites import Sites
 from failover.standing import refuse_second
 from failover.steps import Operation
 from failover.taking_up import begin
-from failover.world import world_of
+from failover.world import ChangeKind, world_of
 from mirror.api import Link
 
 AGAIN = "type the same again, and look at the plan as it is now; --yes goes on without a question"
@@ -183,12 +184,16 @@ async def decide(
         looked.show()
         looked.refuse(output)
         looked.ask(yes, output)
-        if not yes:  # a person has read it meanwhile
-            before = _as_shown(looked)
+        while not yes:  # a person has read it meanwhile
+            shown = looked
             sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms)
             looked = await _look(app, intent, sites, counting=False)
-            _check(before, looked, output, AGAIN)
+            _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))
             looked.refuse(output)
+            if _tell_growth(shown, looked) is not LossGrowth.BEYOND:
+                break
+            looked.show()
+            looked.ask(yes, output)
         try:
             ended = await _begin(looked, "" if applied is None else applied.digest)
         except GateRefused as refused:
@@ -279,13 +284,27 @@ def _as_shown(looked: Looked) -> PlanFile:
     return PlanFile(looked.intent, tuple(world_of(move.plan, move.sites.link) for move in looked.moves))
 
 
-def _check(before: PlanFile, looked: Looked, output: str, hint: str = ANEW) -> None:
+def _tell_growth(shown: Looked, now: Looked) -> LossGrowth:
+    """What more would be lost than what somebody said yes to -> the worst of the links that go."""
+    worst = LossGrowth.NONE
+    found = {move.sites.link.name: move.plan for move in now.moves}
+    for move in shown.moves:
+        plan = found[move.sites.link.name]
+        grown = growth(move.plan.loss, plan.loss) if plan.operation is Operation.FAILOVER else LossGrowth.NONE
+        if grown is not LossGrowth.NONE:
+            line = link_tables.growth_line(move.plan.loss, plan.loss, plan.snapshot.source, grown)
+            click.echo(link_tables.filled(line), err=True)
+            worst = grown if worst is not LossGrowth.BEYOND else worst
+    return worst
+
+
+def _check(before: PlanFile, looked: Looked, output: str, hint: str = ANEW, but: Container[ChangeKind] = ()) -> None:
     """Raises WorldChanged, which names what changed of the links that were to go, or that there are others."""
     links = [(one.intent.links, one.intent.refused_links) for one in (before, looked)]
     by_name = {move.sites.link.name: move for move in looked.looked_at}
     try:
         if by_name.keys() >= set(before.intent.links):
-            check_holds(before.worlds, [by_name[name] for name in before.intent.links], hint)
+            check_holds(before.worlds, [by_name[name] for name in before.intent.links], hint, but)
         if looked.intent.is_site and links[0] != links[1]:
             told = [_told_links(*one) for one in links]
             raise WorldChanged(f"the plan holds no more: links: {told[0]} -> {told[1]}; nothing was changed", hint=hint)

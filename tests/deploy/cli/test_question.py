@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -12,8 +13,20 @@ from pathlib import Path
 import pytest
 
 from broker.base.children import die_with_parent
+from broker.client.cluster import Cluster
+from broker.client.site import Site
 from deploy.cli.terminal import ExitCode
-from tests.deploy.cli.test_failover import DEADLINE_S, ROOT, Shell, append_records, two_sites, values_at
+from mirror.link import Link
+from mirror.offsets.source_ends import load_observation
+from tests.deploy.cli.test_failover import (
+    DEADLINE_S,
+    FLIGHTS,
+    ROOT,
+    Shell,
+    append_records,
+    two_sites,
+    values_at,
+)
 from tests.interop.servers import wait_until
 
 
@@ -23,8 +36,10 @@ def own_shell(tmp_path: Path) -> Iterator[Shell]:
         yield shell
 
 
-def asked(shell: Shell, line: str, question: str, meanwhile: Callable[[], None]) -> subprocess.CompletedProcess[str]:
-    """Run at a terminal, let `meanwhile` happen while the question stands there, and say yes."""
+def asked(
+    shell: Shell, line: str, question: str, meanwhile: Callable[[], None], questions: int = 1
+) -> subprocess.CompletedProcess[str]:
+    """Run at a terminal, let `meanwhile` happen while the question stands there, and say yes to each."""
     keyboard, terminal = pty.openpty()
     told = shell.folder / "asked.stderr"
     try:
@@ -40,7 +55,9 @@ def asked(shell: Shell, line: str, question: str, meanwhile: Callable[[], None])
             )
             wait_until(lambda: question in told.read_text(), DEADLINE_S, "the question")
             meanwhile()
-            os.write(keyboard, b"y\n")
+            for number in range(questions):
+                wait_until(lambda n=number: told.read_text().count(question) > n, DEADLINE_S, "it to be asked")  # type: ignore[misc]
+                os.write(keyboard, b"y\n")
             code = process.wait(DEADLINE_S)
     finally:
         os.close(keyboard)
@@ -68,3 +85,54 @@ def test_a_source_that_is_back_while_the_question_stands_there_is_not_failed_ove
     assert moved.returncode == ExitCode.DONE, moved.stderr
     assert json.loads(moved.stdout)["verified"] is True
     assert values_at(own_shell.west) == ["late"] * 3 + ["more"] * 2, "that records come is expected"
+
+
+LOST = "Lose what was not mirrored and move"
+FAILOVER = "failover --allow-data-loss --even-if-source-answers -o json"
+
+
+def stall_mirror(shell: Shell) -> None:
+    """What comes to the source from now on stays there alone."""
+    (worker,) = shell.services
+    worker.kill()
+    worker.wait(DEADLINE_S)
+
+
+def fastest_per_s(shell: Shell) -> float:
+    """As the mirror saw it at last."""
+
+    async def read() -> float:
+        sites = Site("east", shell.east.bootstrap), Site("west", shell.west.bootstrap)
+        link = Link("east-west", *sites, (FLIGHTS.topic,))
+        async with Cluster(link.target) as west:
+            last = (await load_observation(link, west)).last
+        return 0.0 if last is None else last.fastest_per_s
+
+    return asyncio.run(read())
+
+
+def test_a_loss_that_grows_as_was_likely_while_a_person_reads_is_told_and_not_refused(own_shell: Shell) -> None:
+    append_records(own_shell.east, "before", 40)
+    wait_until(lambda: fastest_per_s(own_shell) > 5, DEADLINE_S, "the pace to be seen")
+    stall_mirror(own_shell)
+    done = asked(own_shell, FAILOVER, LOST, lambda: append_records(own_shell.east, "late", 2))
+    assert done.returncode == ExitCode.DONE, done.stderr
+    told = " ".join(done.stderr.split())
+    assert "as of " in told
+    assert "2 offsets more at east alone than when it was shown, no more than the pace that was shown" in told
+    assert told.count(LOST) == 1
+    assert json.loads(done.stdout)["loss"]["records"] == 2
+    assert values_at(own_shell.west) == ["before"] * 40
+
+
+def test_a_loss_that_grows_beyond_that_is_asked_about_again_in_the_same_command(own_shell: Shell) -> None:
+    stall_mirror(own_shell)
+    assert fastest_per_s(own_shell) == 0
+    done = asked(own_shell, FAILOVER, LOST, lambda: append_records(own_shell.east, "late", 3), questions=2)
+    assert done.returncode == ExitCode.DONE, done.stderr
+    told = " ".join(done.stderr.split())
+    assert "3 offsets more at east alone than when it was shown, and more than the pace" in told
+    assert told.count(LOST) == 2
+    assert "only at the source: 3 offsets in 1 partition" in told, "the new figures, before the question"
+    assert json.loads(done.stdout)["loss"]["records"] == 3
+    assert values_at(own_shell.west) == []
