@@ -16,6 +16,7 @@ from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.terminal import ExitCode
+from failover.standing import OPEN_STATES
 from mirror.link import Link
 from mirror.offsets.source_ends import load_observation
 from tests.deploy.cli.test_failover import (
@@ -27,6 +28,7 @@ from tests.deploy.cli.test_failover import (
     two_sites,
     values_at,
 )
+from tests.deploy.cli.test_operation import kill_while_it_drains
 from tests.interop.servers import wait_until
 
 
@@ -136,3 +138,58 @@ def test_a_loss_that_grows_beyond_that_is_asked_about_again_in_the_same_command(
     assert "only at the source: 3 offsets in 1 partition" in told, "the new figures, before the question"
     assert json.loads(done.stdout)["loss"]["records"] == 3
     assert values_at(own_shell.west) == []
+
+
+def test_a_source_that_died_while_the_question_stood_there_is_not_resumed_without(own_shell: Shell) -> None:
+    """It was frozen and drained from; nobody may wait for what it still had."""
+    operation_id = kill_while_it_drains(own_shell)
+    refused = asked(own_shell, f"operation resume {operation_id}", "Go on with it?", own_shell.east.kill9)
+    assert refused.returncode == ExitCode.REFUSED, refused.stderr
+    told = " ".join(refused.stderr.split())
+    assert "source_unreachable (east)" in told
+    assert "nothing more was changed" in told
+    (standing,) = own_shell.standings()
+    assert standing.state in OPEN_STATES
+    own_shell.east.restart()
+    own_shell.run(f"operation resume {operation_id} --yes", ExitCode.DONE)
+
+
+def test_an_abort_says_what_stays_by_the_sites_as_they_are_behind_the_question(own_shell: Shell) -> None:
+    """The source would have been thawed; by now it does not answer, and nobody knows how it will come back."""
+    operation_id = kill_while_it_drains(own_shell)
+    line = f"operation abort {operation_id} -o json"
+    done = asked(own_shell, line, "Abort it?", own_shell.east.kill9)
+    assert "source_thawed east: undone" in done.stderr, "as it was when the question was asked"
+    assert done.returncode == ExitCode.FINDINGS, done.stderr
+    found = [(one["kind"], one["stays"]) for one in json.loads(done.stdout)["items"]]
+    assert found == [("link_runs", False), ("source_unknown", True)]
+
+
+def test_a_link_is_not_resumed_that_would_append_a_tail_by_now(own_shell: Shell) -> None:
+    """When it was asked the target had nothing newer; then somebody wrote there."""
+    append_records(own_shell.east, "old", 2)
+    wait_until(lambda: values_at(own_shell.west) == ["old"] * 2, DEADLINE_S, "them to be mirrored")
+    own_shell.run("failover --allow-data-loss --even-if-source-answers --yes", ExitCode.DONE)
+    append_records(own_shell.east, "tail", 2)
+    question = "Let link east-west write to west again?"
+    refused = asked(own_shell, "link resume", question, lambda: append_records(own_shell.west, "newer", 1))
+    assert refused.returncode == ExitCode.REFUSED, refused.stderr
+    told = " ".join(refused.stderr.split())
+    assert "east has 2 records in 1 partition that west lacks, and west has newer ones" in told
+    assert "Nothing was changed" in told
+    assert "promoted" in own_shell.run("status", ExitCode.FINDINGS).stdout
+    assert values_at(own_shell.west) == ["old", "old", "newer"]
+
+
+def test_a_site_is_not_thawed_while_another_became_active(own_shell: Shell) -> None:
+    for site in ("east", "west"):
+        own_shell.run(f"site standby --site {site} --yes", ExitCode.DONE)
+
+    def thaw_west() -> None:
+        own_shell.run("site thaw --site west --even-if-other-active --yes", ExitCode.DONE)
+
+    refused = asked(own_shell, "site thaw --site east", "Have east active?", thaw_west)
+    assert refused.returncode == ExitCode.REFUSED, refused.stderr
+    assert "west is active: both would take writes" in " ".join(refused.stderr.split())
+    roles = json.loads(own_shell.run("site role -o json", ExitCode.DONE).stdout)["items"]
+    assert [(row["site"], row["role"]) for row in roles] == [("east", "standby"), ("west", "active")]
