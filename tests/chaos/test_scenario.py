@@ -144,7 +144,8 @@ def finish(run: subprocess.Popen[str], expect: int) -> dict[str, object]:
 
 
 def test_the_promises_hold_through_a_slow_network_and_nothing_is_left(stage: Stage) -> None:
-    run = stage.start("--latency-ms", "100", "--duration", "3s", "--steady-p99-ms", "5000")
+    # More than a busy machine's noise: an effect that drowns in it is a finding.
+    run = stage.start("--latency-ms", "400", "--duration", "3s", "--steady-p99-ms", "10000")
     verdict = finish(run, ExitCode.DONE)["verdict"]
     assert isinstance(verdict, dict)
     assert verdict["fault_seen"] is True
@@ -152,7 +153,7 @@ def test_the_promises_hold_through_a_slow_network_and_nothing_is_left(stage: Sta
     phases = {phase["phase"]: phase for phase in verdict["phases"]}
     assert list(phases) == ["before", "during", "after"]
     assert all(phase["acknowledged_records"] == phase["mirrored_records"] > 0 for phase in phases.values())
-    assert phases["during"]["latency_p50_seconds"] >= 0.1
+    assert phases["during"]["latency_p50_seconds"] >= 0.4
     stage.assert_nothing_left()
 
 
