@@ -185,6 +185,8 @@ class Broker:
         if len(self.view.brokers) < 2:
             return
         self.replicas.leaving = True
+        self.groups.hand_over()
+        self.transactions.hand_over()
         node_id, limit_ms = self.config.node_id, CONTROLLED_SHUTDOWN_MS
         try:
             async with asyncio.timeout(limit_ms / 1000):

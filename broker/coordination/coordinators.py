@@ -70,6 +70,7 @@ class Coordinators(Generic[C]):
         self._make = make
         self._led: dict[int, Led[C]] = {}
         self._tasks: asyncio.TaskGroup | None = None
+        self._hands_over = False
         # One after the other: together they would take the event loop for as many steps at once.
         self._reading = asyncio.Lock()
 
@@ -98,6 +99,12 @@ class Coordinators(Generic[C]):
         led.coordinator.end()
         if led.task is not None:
             led.task.cancel()
+
+    def hand_over(self) -> None:
+        """Nobody is answered any more: this broker goes, and is out of the ISR before it hears who leads in its place.
+        That one's answers do not wait for it, so what it still says itself might be old.
+        """
+        self._hands_over = True
 
     async def run(self) -> None:
         """Keep the coordinators going; ends only by being cancelled."""
@@ -182,6 +189,9 @@ class Coordinators(Generic[C]):
         return led.coordinator
 
     def _check(self, led: Led[C]) -> None:
+        if self._hands_over:
+            text = f"{led.coordinator.log.name} is handed over, this broker stops"
+            raise BrokerError(text, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, hint="ask again")
         if led.error is not None:
             raise led.error
         state = led.coordinator.log

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
 
+from broker.errors import BrokerError
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -136,3 +140,24 @@ async def test_who_leaves_is_not_taken_in_again_before_it_is_gone(tmp_path: Path
         follower = leading.follower(leaving)
         assert follower is not None
         assert follower.end_offset < 0, "it asks for nothing any more"
+
+
+async def test_who_leaves_answers_for_no_group_before_another_one_can(tmp_path: Path) -> None:
+    """It leaves the ISR before it hears who leads in its place: what it knows of a group may be old then."""
+    async with running_cluster(tmp_path, *NODES) as cluster:
+
+        async def is_served() -> bool:
+            with contextlib.suppress(BrokerError):
+                await cluster.broker(NODES[0]).groups.partition_for("g")
+                await cluster.broker(await cluster.led(OFFSETS_TOPIC)).groups.at("g")
+                return True
+            return False
+
+        await until(is_served)
+        leaving = cluster.broker(await cluster.led(OFFSETS_TOPIC))
+        going = asyncio.ensure_future(leaving.leave())
+        await asyncio.sleep(0)
+        with pytest.raises(BrokerError) as refused:
+            await leaving.groups.at("g")
+        assert refused.value.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await going

@@ -190,3 +190,16 @@ async def test_others_get_their_turn_while_a_thousand_groups_are_loaded(tmp_path
     assert sum(await groups.ask_all(lambda at: len(list(at.offsets.group_ids())))) == 1000
     assert longest < 0.1
     host.close()
+
+
+async def test_a_broker_that_hands_over_answers_nobody_any_more(tmp_path: Path) -> None:
+    """Who leads in its place may have answered by then, and does not wait for it."""
+    groups = groups_of(start(tmp_path), 1)
+    groups.leads(0, 0)
+    coordinator = await groups.at("g")
+    coordinator.offsets.commit("g", {FLIGHTS: Committed(5, -1, "", 0, -1)}, is_known=lambda _: True)
+    assert await groups.ask("g", lambda at: at.offsets.of("g").committed[FLIGHTS].offset) == 5
+    groups.hand_over()
+    assert await error_of(groups) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(BrokerError, match="this broker stops"):
+        await groups.ask_all(lambda at: at.offsets.group_ids())
