@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 WAITING: Final = "waiting"
-"""So begins each line in a log that says what is waited for: who started the process passes these on."""
+"""So begins each line in a log that says what is waited for."""
 TOLD_AFTER_S: Final = 1.0
 
 
