@@ -62,7 +62,7 @@ def test_what_is_likely_begins_with_what_was_seen_and_nothing_is_likely_where_al
     total = total_loss([loss], NOW_MS, last)
     assert (total.offsets, total.stated_at_ms) == (offsets, NOW_MS)
     if certainty is Certainty.EXACT:
-        assert total == total_loss([loss], NOW_MS)
+        assert total == replace(total_loss([loss], NOW_MS), fastest_per_s=fastest_per_s)
         return
     unseen_s = (age_ms if unanswered_ms is None else unanswered_ms) / 1000
     assert total.likely_offsets is not None

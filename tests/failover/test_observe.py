@@ -46,7 +46,8 @@ async def test_both_sites_as_they_are(tmp_path: Path) -> None:
         past = await stage.sites.look_past_source()
         gone = await stage.without_source.look_past_source()
         assert all(before_ms <= seen.taken_at_ms <= now_ms() for seen in (both, alone, past, gone))
-        assert replace(past, taken_at_ms=0) == replace(both, taken_at_ms=0)
+        assert replace(past, taken_at_ms=0, last_look=None) == replace(both, taken_at_ms=0)
+        assert past.last_look is not None, "who fails over from a source that lives is told how fast it grows"
         assert replace(gone, taken_at_ms=0) == replace(alone, taken_at_ms=0)
 
         assert (both.link, both.source, both.target) == (stage.link.name, "east", "west")

@@ -160,7 +160,7 @@ def test_a_thousand_partitions_in_doubt_take_few_round_trips() -> None:
         for partition in far.east.topics["flights"].partitions:
             partition.lead_unclean(partition.leader, 1)
             far.write(partition, 3)
-        await far.run((START_ROUND_TRIPS + 40) * ROUND_TRIP_S)
+        await far.run((START_ROUND_TRIPS + 50) * ROUND_TRIP_S)
         assert far.told.count(Event.PARTITION_STOPPED) == PARTITIONS
 
     far.loop.run(course())
