@@ -102,6 +102,7 @@ class _Case:
 
     def __init__(self, path: Path, change: str) -> None:
         self.path = path
+        self._logs: list[PartitionLog] = []
         self.change = CHANGES[change]
         self.leader = leader_log(path / "leader", 60)
         log = PartitionLog.open(path / "before", CONFIG, ManualClock())
@@ -128,19 +129,29 @@ class _Case:
         """What failed is done now, and a start finds what was there and what was appended then."""
         self.change(log, self.leader)
         if log._store.closed:
-            log = PartitionLog.open(log.directory, CONFIG, ManualClock())
+            log = self._open(log.directory)
         assert _in_order(log) == self.after
         log.begin_leader_epoch(10)
         log.append(batch_of(b"led again", b"z" * 99), leader_epoch=10)
-        again = PartitionLog.open(log.directory, CONFIG, ManualClock())
+        again = self._open(log.directory)
         assert (whole(again), again.leader_epochs) == (whole(log), log.leader_epochs)
+
+    def _open(self, path: Path, disk: FailingDisk | None = None) -> PartitionLog:
+        log = _opened(path, disk or FailingDisk())
+        self._logs.append(log)
+        return log
+
+    def _close(self) -> None:
+        """What was logged of a failure holds its frames, and they the log, until the test is over."""
+        while self._logs:
+            self._logs.pop()._store.release()
 
     def fail(self, fails_at: int, *, for_good: bool) -> tuple[bool, bool, bool]:
         """Whether the call was reached, was told of, and ended the log."""
         path = self.path / f"failed-{fails_at}"
         shutil.copytree(self.path / "before", path)
         disk = FailingDisk()
-        log = _opened(path, disk)
+        log = self._open(path, disk)
         others = _Others(self.path / f"others-{fails_at}")
         damages: list[LogDamaged] = []
         log.damage_listeners.append(damages.append)
@@ -160,10 +171,11 @@ class _Case:
                 with pytest.raises(OSError, match="closed"):
                     segment.pread(0, 1)
         if damages or log._store.closed or disk.unsynced:
-            log = _opened(path, disk)
+            log = self._open(path, disk)
         self.check_whole(log)
         self.check_again(log)
         others.check()
+        self._close()
         shutil.rmtree(path)
         return reached, told, bool(damages)
 
