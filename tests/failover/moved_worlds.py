@@ -34,7 +34,7 @@ from failover.journal_log import load_operations
 from failover.standing import OPEN_STATES, OperationState, results_of, standing_of
 from failover.steps import Operation
 from failover.taking_up import abort, resume
-from mirror.api import load_observation
+from mirror.api import load_link_state, load_observation
 from mirror.link import Link
 from tests.broker.running import running_broker
 from tests.chaos_runs.looking import read_committed
@@ -152,7 +152,7 @@ class MovedWorld:
                     await self.commit(self.rng.choice(self.groups))
 
     async def until_carried(self) -> None:
-        """The mirror has every record, its look at the source's ends, and for each group a place."""
+        """The mirror has every record, its look at the source's ends, and for each group a place, and wrote so."""
 
         async def carried() -> bool:
             for where in self.partitions:
@@ -162,6 +162,9 @@ class MovedWorld:
             ends = await log_end_offsets(self.active.cluster, self.partitions)
             seen = (await load_observation(link, target)).ends
             if not all(where in seen and seen[where].end >= end for where, end in ends.items()):
+                return False
+            known = (await load_link_state(link, target)).map
+            if not all((at := known.mirrored_end(*where)) and at.source_next >= end for where, end in ends.items()):
                 return False
             groups = await committed_offsets_of_groups(target, self.groups)
             return all(
