@@ -113,10 +113,13 @@ def carried_offset(
     )
     read_to = 0 if is_set_back else target_offset or 0
     offset = offset_map.to_target(*where, source_offset, read_to)
-    is_same = written is not None and written.source_offset == source_offset
-    if offset is None and is_same and offset_map.why_unknown(*where, source_offset) is GroupAction.HOLD_NOT_MIRRORED:
+    if (
+        offset is None
+        and written is not None
+        and written.source_offset == source_offset
+        and offset_map.why_unknown(*where, source_offset) is GroupAction.HOLD_NOT_MIRRORED
+    ):
         # A worker's map is ahead of what it has written of it: behind the last record there may be a marker.
-        assert written is not None
         offset = max(written.target_offset, read_to)
     return CarriedOffset(offset, written, is_set_back)
 
