@@ -293,23 +293,18 @@ async def examine(
 
 def _leading_nothing(data: PartitionData, at: Unexplained) -> set[int]:
     """The offsets from `at` on that hold nothing to read, up to the first batch that may hold something: what control
-    batches and aborted ones fill, and what compaction left empty between batches.
+    batches and aborted ones fill.
 
     No link writes transactional batches, and the reverse link took the committed ones that it has passed, so what is
     left of those was aborted.
     """
     found: set[int] = set()
-    offset = at.offset
     try:
         for header, _batch in iter_fetched(records_of(data)):
-            if header.next_offset <= offset:
-                continue
-            aborted = header.is_transactional and header.next_offset <= at.looked_to
-            stop = header.next_offset if header.is_control or aborted else header.base_offset
-            found.update(range(offset, stop))
-            offset = max(offset, stop)
-            if stop != header.next_offset:
-                break
+            if header.next_offset > at.offset:
+                if not header.is_control and not (header.is_transactional and header.next_offset <= at.looked_to):
+                    break
+                found.update(range(header.base_offset, header.next_offset))
     except CorruptBatch:
         return found  # what is damaged counts as data: it is not passed over
     return found
