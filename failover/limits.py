@@ -22,6 +22,8 @@ QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
 TAKEN_OVER_S: Final = 60.0
 """How long the fence, and what comes behind it, is tried again: others take over from a dead broker in less."""
+LOOK_AGAIN_S: Final = 5.0
+"""How long a failover looks again behind its fence at a source that told all before it, and now a part."""
 DRAIN_POLL_S: Final = 0.25
 DRILL_ENDS_MAX_AGE_MS: Final = 10_000
 """A drill has a finding where the source's ends were last seen longer ago: a worker sees them each second."""

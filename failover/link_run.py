@@ -17,9 +17,10 @@ from broker.client.errors import ClientError
 from broker.client.groups import commit_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
+from failover.contact import SiteFinding
 from failover.counting import count_losses, with_edges
 from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
-from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, QUIET_S, TAKEN_OVER_S
+from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
 from failover.plan import GroupMove, OperationPlan, active_at_source, not_movable, plan_moves
 from failover.sites import Sites
@@ -146,7 +147,7 @@ class LinkRun:
         )
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
         self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
-        self.snapshot = await patiently(lambda: _look(plan.operation, sites))
+        self.snapshot = await patiently(lambda: _look_as_found(plan, sites))
 
     async def _watch_late_writes(self, source: Cluster) -> None:
         """Where nobody refuses them, they are waited for: who writes now and then was quiet while it was drained."""
@@ -243,6 +244,19 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
 
 async def _look(operation: Operation, sites: Sites) -> Snapshot:
     return await (sites.look_past_source() if operation is Operation.FAILOVER else sites.look())
+
+
+async def _look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
+    """As `_look`, again where a source that answered wholly before tells but a part now: a line that was lost must not
+    keep groups where the plan had them move. One that went away in between is taken as it is after LOOK_AGAIN_S.
+    """
+    loop = asyncio.get_running_loop()
+    give_up_at_s = loop.time() + LOOK_AGAIN_S
+    while True:
+        seen = await _look(plan.operation, sites)
+        was_whole = plan.snapshot.source_finding is SiteFinding.ALIVE
+        if not (was_whole and seen.source_finding is SiteFinding.PARTLY_THERE and loop.time() < give_up_at_s):
+            return seen
 
 
 async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
