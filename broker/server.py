@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from heapq import nsmallest
 from math import inf
 from typing import Final
@@ -154,16 +154,15 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
     Raises DataDirectoryError, CannotListen, and what `Broker.open`, `bound` and `ready` raise.
     """
     outside = outside or Outside()
-    data = DataDirectory.open(config.data_dir, outside.disk)
-    listeners = _Listeners()
-    try:
+    with ExitStack() as unstarted:
+        data = DataDirectory.open(config.data_dir, outside.disk)
+        unstarted.callback(data.close)
+        listeners = _Listeners()
+        unstarted.callback(listeners.close)
         # Before all that a start waits for: a port that another program has is known now.
         clients, brokers = await listeners.bind_all(config)
         broker = await Broker.open(config, outside, data)
-    except BaseException:  # whatever stops the start, ports and directory are free again and the error goes on
-        listeners.close()
-        data.close()
-        raise
+        unstarted.pop_all()
     try:
         async with asyncio.TaskGroup() as tasks:
             server = listeners.server = Server(broker, tasks)

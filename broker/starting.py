@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, TypeVar
 
@@ -56,9 +57,8 @@ async def open_store(config: BrokerConfig, outside: Outside, data: DataDirectory
     )
     with told_if_long(log.info, f"for ZooKeeper at {config.zookeeper} to answer, {connect_ms / 1000:g} s at most"):
         store = await when_back(clock, opened)
-    try:
+    async with AsyncExitStack() as unclaimed:
+        unclaimed.push_async_callback(store.close)
         data.claim(store.cluster_id, config.node_id)
-    except BaseException:  # the session's threads go and the error goes on
-        await store.close()
-        raise
+        unclaimed.pop_all()
     return store

@@ -252,11 +252,11 @@ async def _look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
     """
     loop = asyncio.get_running_loop()
     give_up_at_s = loop.time() + LOOK_AGAIN_S
-    while True:
+    was_whole = plan.snapshot.source_finding is SiteFinding.ALIVE
+    seen = await _look(plan.operation, sites)
+    while was_whole and seen.source_finding is SiteFinding.PARTLY_THERE and loop.time() < give_up_at_s:
         seen = await _look(plan.operation, sites)
-        was_whole = plan.snapshot.source_finding is SiteFinding.ALIVE
-        if not (was_whole and seen.source_finding is SiteFinding.PARTLY_THERE and loop.time() < give_up_at_s):
-            return seen
+    return seen
 
 
 async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Literal, Self
 
@@ -67,11 +68,10 @@ class Cluster:
         self._opening: dict[tuple[int, Purpose], asyncio.Lock] = {}
 
     async def __aenter__(self) -> Self:
-        try:
+        async with AsyncExitStack() as unentered:  # no __aexit__ follows then
+            unentered.push_async_callback(self.close)
             await self._bootstrap()
-        except BaseException:  # also when cancelled: no __aexit__ follows
-            await self.close()
-            raise
+            unentered.pop_all()
         return self
 
     async def __aexit__(

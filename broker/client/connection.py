@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
@@ -279,11 +280,10 @@ async def connect(address: Address, *, client_id: str, limits: ClientLimits) -> 
         raise RequestTimedOut(f"{address} did not accept a connection in time") from error
     except OSError as error:
         raise ConnectionLost(f"{address} cannot be reached: {error}") from error
-    try:
+    with ExitStack() as unknown:  # to everybody else
+        unknown.callback(connection.abort)
         await connection.handshake()
-    except BaseException:  # also when cancelled: nobody else knows this connection yet
-        connection.abort()
-        raise
+        unknown.pop_all()
     return connection
 
 

@@ -17,7 +17,7 @@ Crash safety: once `<base>.log.swap` exists under its name it is whole and on th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
@@ -85,13 +85,13 @@ class CompactionJob:
         PassStopped.
         """
         try:
-            self.end_offset = self._read_keys()
-            covered = [segment for segment in self.readers if segment.base_offset < self.end_offset]
-            for group in self._groups(covered):
-                self._clean(group)
-        except BaseException:  # whatever stops the pass, its files go and the error goes on
-            self.discard()
-            raise
+            with ExitStack() as unfinished:
+                unfinished.callback(self.discard)
+                self.end_offset = self._read_keys()
+                covered = [segment for segment in self.readers if segment.base_offset < self.end_offset]
+                for group in self._groups(covered):
+                    self._clean(group)
+                unfinished.pop_all()
         finally:
             for reader in self.readers:
                 reader.close()

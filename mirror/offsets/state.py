@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
@@ -51,12 +52,11 @@ class _PartReader:
         if is_other or now_s - self._whole_s > STATE_READ_ON_MAX_MS / 1000:
             self._topic_id, self._whole_s = topic_id, now_s
             self._begin()
-        try:
+        with ExitStack() as unread:  # what was read by halves must not be read on from
+            unread.callback(self._begin)
             await scan_records(target, self._where, OffsetSpan(self.read_to, end), self._folding.apply)
             entries = self._folding.entries(only)
-        except BaseException:  # also when it is cancelled: what was read by halves must not be read on from
-            self._begin()
-            raise
+            unread.pop_all()
         self.read_to = end
         return entries
 

@@ -38,9 +38,10 @@ async def register(zk: ZooKeeper, registration: BrokerRegistration, clock: Clock
             continue
         if stat.ephemeral_owner == zk.session_id:
             return stat.czxid
-        holder = f"{_address(registration.node_id, theirs)} (session {stat.ephemeral_owner:#x})"
+        address = _address(registration.node_id, theirs)
+        holder = f"{address} (session {stat.ephemeral_owner:#x})"
         if told != stat.ephemeral_owner:
-            own = _address(registration.node_id, theirs) == _client_address(registration)
+            own = address == _client_address(registration)
             log.warning(
                 f"{WAITING} until another session ends, {patience_s:g} s at most: broker {registration.node_id} is "
                 f"registered already, {'by an earlier life at this address,' if own else 'by the one at'} {holder}"

@@ -82,7 +82,8 @@ class ZooKeeperMetadataStore:
         than was asked for, or an older copy of it than was `seen`).
         """
         store = cls(connect, await connect(), clock, seen or Seen())
-        try:
+        async with contextlib.AsyncExitStack() as unopened:
+            unopened.push_async_callback(store.close)
             if not may_be_new:
                 await store._asked(lambda zk, again: foundation.read_cluster_id(zk))
             store._cluster_id = await store._asked(lambda zk, again: foundation.laid(zk, cluster_id))
@@ -92,9 +93,7 @@ class ZooKeeperMetadataStore:
                     hint="check the addresses and the chroot in zookeeper, and cluster_id of this broker",
                 )
             await store._asked(lambda zk, again: store._seen.note(zk, store.cluster_id))
-        except BaseException:  # whatever stops the start, the session's threads go and the error goes on
-            await store.close()
-            raise
+            unopened.pop_all()
         return store
 
     @property
