@@ -61,6 +61,7 @@ class Configuration:
             topic_names=table.topic_names,
             groups=table.groups,
             priority=table.priority,
+            target_rack=table.target_rack,
             units=table.units,
         )
 

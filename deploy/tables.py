@@ -131,6 +131,7 @@ class LinkTable(Table):
     topic_names: TopicNames = "same"
     groups: tuple[Regex, ...] = ()
     priority: Priority = "normal"
+    target_rack: str = ""
     units: int = Field(1, ge=1, le=UNITS_MAX)
 
 

@@ -55,7 +55,8 @@ class Link:
     topic names exists. `reverse_links` are those links, which group offsets cannot be translated without. `side_links`
     bring the same topics to the target from other sites: what those bring of their own, this link leaves out.
     `round_links` bring the target's own records to the source by way of other sites, as in a ring.
-    `known_sites`: names that, at the beginning of a topic's name, say where the topic came from.
+    `known_sites`: names that, at the beginning of a topic's name, say where the topic came from. `target_rack`: where
+    at the target a fleet's worker should be near; "" is anywhere.
 
     A link is cut into `units`, sets of partitions that are fenced, moved and run each for itself. Where `unit` is one
     of their numbers this is the link as that unit has it, else all of it.
@@ -73,6 +74,7 @@ class Link:
     round_links: tuple[Link, ...] = ()
     known_sites: frozenset[str] = frozenset()
     priority: Priority = "normal"
+    target_rack: str = ""
     units: int = 1
     unit: int | None = None
 

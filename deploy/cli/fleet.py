@@ -38,7 +38,7 @@ WORKER_COLUMNS = (
     *("cpu_cores", "bytes_per_second", "lag_offsets", "started_at"),
 )
 LINK_COLUMNS = ("link", "state", "worker", "holder", "bytes_per_second", "records_per_second", "lag_offsets")
-MOVE_COLUMNS = ("link", "holder", "to")
+MOVE_COLUMNS = ("link", "holder", "to", "why")
 
 worker_argument = click.argument("worker")
 timeout_option = click.option(
@@ -103,7 +103,7 @@ def status_command(context: AppContext, output: str) -> None:
 @output_option
 @click.pass_obj
 def plan_command(context: AppContext, without: str | None, rebalance: bool, output: str) -> None:
-    """Show which links would move if the load were balanced now; nothing is changed."""
+    """Show which links would move if the load were balanced now, and why; nothing is changed."""
     keys, view = _look(context)
     if without is not None:
         _known(view, without)

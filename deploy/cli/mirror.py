@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
+from itertools import chain
 
 import click
 
@@ -36,7 +38,10 @@ def mirror_group() -> None:
     help="In a fleet: 2 takes twice the load.",
 )
 @click.option(
-    "--near", metavar="SITE", multiple=True, help="In a fleet: links to this site run here rather than elsewhere."
+    "--near",
+    metavar="SITE[/RACK]",
+    multiple=True,
+    help="In a fleet: links to this site run here rather than elsewhere, and first of all those to this rack of it.",
 )
 @click.option("--max-links", type=click.IntRange(1), metavar="NUMBER", help="In a fleet: run no more links than this.")
 @click.pass_obj
@@ -65,15 +70,23 @@ def run_command(
     if fleet is None:
         run_async(run_links(links), service=True)
         return
-    for site in near:
+    for place in near:
+        site, slash, rack = place.partition("/")
         context.site(site)
+        if slash and not rack:
+            raise click.UsageError(f"--near {place} names no rack: write {site}, or {site}/RACK")
     by_name = {link.name: link for link in links}
     blank = WorkerRecord(
-        links={}, weight=weight or 1.0, near=near, max_links=max_links, since_ms=SystemClock().now_ms()
+        links={}, weight=weight or 1.0, near=places_of(near), max_links=max_links, since_ms=SystemClock().now_ms()
     )
     offer = replace_links(blank, by_name, stamp.at_ms if stamp is not None else 0)
     followed = FollowedFile(context, link_names, Current(by_name), Current(offer), stamp)
     run_async(_run_in_fleet(followed, fleet, worker or worker_name()), service=True)
+
+
+def places_of(near: Sequence[str]) -> tuple[str, ...]:
+    """Who is near a rack of a site, SITE/RACK, is near the site."""
+    return tuple(dict.fromkeys(chain.from_iterable((place.partition("/")[0], place) for place in near)))
 
 
 async def _run_in_fleet(followed: FollowedFile, fleet: FleetAccess, name: str) -> None:

@@ -110,4 +110,10 @@ def offered_link(link: Link) -> OfferedLink:
     cut = [link.units] if link.units > 1 else []
     declared = hashlib.sha256(json.dumps([*said, *cut]).encode()).hexdigest()[:16]
     units = link.units if cut else 0
-    return OfferedLink(target=link.target.name, declared=declared, priority=PRIORITIES[link.priority], units=units)
+    return OfferedLink(
+        target=link.target.name,
+        declared=declared,
+        priority=PRIORITIES[link.priority],
+        units=units,
+        target_rack=link.target_rack,
+    )

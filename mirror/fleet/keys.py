@@ -35,13 +35,14 @@ class _Written(BaseModel):
 
 class OfferedLink(_Written):
     """A link as a worker's file declares it. `declared` is the same where two files say the same of it; `units` is 0
-    where the link is not cut.
+    where the link is not cut. Workers in the `target_rack` are preferred; "" is none.
     """
 
     target: str
     declared: str
     priority: int = 0
     units: int = 0
+    target_rack: str = ""
 
     def units_of(self, link: str) -> list[Unit]:
         """As `mirror.coordinator.model.units_of`."""
@@ -49,7 +50,9 @@ class OfferedLink(_Written):
 
 
 class WorkerRecord(_Written):
-    """What stands in a worker's key. `near` are sites; `file_at_ms` is when the worker's file was changed last."""
+    """What stands in a worker's key. `near` are sites, and SITE/RACK; `file_at_ms` is when the worker's file was
+    changed last.
+    """
 
     links: Mapping[str, OfferedLink]
     weight: float = 1.0

@@ -45,7 +45,11 @@ def units_of(
         for unit in said.units_of(link):
             load = view.loads.get(unit, IDLE_LOAD)
             avoids = avoided.get(unit, NOBODY)
-            units.append(PlannedUnit(unit, offered_by, load, said.target, said.priority, unit in resting, avoids))
+            units.append(
+                PlannedUnit(
+                    unit, offered_by, load, said.target, said.priority, unit in resting, avoids, said.target_rack
+                )
+            )
     return units
 
 

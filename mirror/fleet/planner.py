@@ -3,7 +3,8 @@
 What runs stays where it is. A unit without a worker goes to the one that would have the least load with it, those of
 the highest priority first, and of them the heaviest; where all that could run it have as many as they may, one of a
 lower priority gives way. What runs moves for balance only (`Balance`): from the busiest worker to the idlest, as few
-units as bring them together.
+units as bring them together. Who is near a unit's target comes before all who are not, and of those who is in its rack;
+a unit is further away only while all who are nearer are full, fail, or lag.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mirror.coordinator.model import Unit
 
 Candidates: TypeAlias = frozenset[str]
 Rank: TypeAlias = tuple[int, float, Unit]
+Heaps: TypeAlias = dict[Candidates, list[tuple[float, str]]]
 NOBODY: Final[Candidates] = frozenset()
 
 
@@ -46,7 +48,7 @@ EASE: Final = Balance(0.2, 0.5, moves_max=1)
 
 @dataclass(frozen=True, slots=True)
 class PlannedWorker:
-    """`weight`: a worker of 2 gets twice the load of one of 1. `near`: the sites it stands at.
+    """`weight`: a worker of 2 gets twice the load of one of 1. `near`: the sites it stands at, and SITE/RACK.
 
     One that `fails` keeps what it runs, and is given what no other one can run.
     """
@@ -62,7 +64,8 @@ class PlannedWorker:
 
 @dataclass(frozen=True, slots=True)
 class PlannedUnit:
-    """`load` is above 0, in whatever all are counted in. Of the `offered_by` those near `target` are preferred.
+    """`load` is above 0, in whatever all are counted in. Of the `offered_by` those near `target` are preferred, and of
+    them those in its `rack`.
 
     One that `rests` is not moved for balance. Those that it `avoids` run it only where no other one can.
     """
@@ -74,11 +77,17 @@ class PlannedUnit:
     priority: int = 0
     rests: bool = False
     avoids: Candidates = NOBODY
+    rack: str = ""
 
     @property
     def rank(self) -> Rank:
         """Who is placed first has the least."""
         return (-self.priority, -self.load, self.unit)
+
+
+def distance(unit: PlannedUnit, worker: PlannedWorker) -> int:
+    """0: in the unit's rack; 1: near its target; 2: neither."""
+    return 0 if f"{unit.target}/{unit.rack}" in worker.near else 1 if unit.target in worker.near else 2
 
 
 def _rank(unit: PlannedUnit) -> Rank:
@@ -111,7 +120,7 @@ class _Planning:
         self._loads = dict.fromkeys(self._usable, 0.0)
         """Of each worker, divided by its weight."""
         self._counts: Counter[str] = Counter()
-        self._candidates: dict[tuple[Candidates, str], Candidates] = {}
+        self._rings: dict[tuple[Candidates, str, str], tuple[Candidates, ...]] = {}
         self._offered: dict[Candidates, Candidates] = {}
         self._sound_places: dict[tuple[Candidates, Candidates], Candidates] = {}
         self._failing = frozenset(worker.name for worker in self._usable.values() if worker.fails)
@@ -145,13 +154,21 @@ class _Planning:
         return plan
 
     def _candidates_of(self, unit: PlannedUnit) -> Candidates:
-        """Who may run it: those near its target, where there is one."""
-        key = (unit.offered_by, unit.target)
-        found = self._candidates.get(key)
+        """Who is to run it: those nearest to its target."""
+        return self._rings_of(unit)[0]
+
+    def _rings_of(self, unit: PlannedUnit) -> tuple[Candidates, ...]:
+        """Who could run it, the nearest to its target first; each has those before it, too, and the last has all."""
+        key = (unit.offered_by, unit.target, unit.rack)
+        found = self._rings.get(key)
         if found is None:
             offered = self._offered_by(unit)
-            near = frozenset(name for name in offered if unit.target in self._usable[name].near)
-            found = self._candidates[key] = near or offered
+            rings = [offered]
+            for place in [unit.target, f"{unit.target}/{unit.rack}"] if unit.target else []:
+                near = frozenset(name for name in rings[0] if place in self._usable[name].near)
+                if near and near != rings[0]:
+                    rings.insert(0, near)
+            found = self._rings[key] = tuple(rings)
         return found
 
     def _offered_by(self, unit: PlannedUnit) -> Candidates:
@@ -198,7 +215,7 @@ class _Planning:
         it `displaces` others, in the place of a lesser one.
         """
         waiting = sorted(orphans, key=_rank)
-        heaps: dict[Candidates, list[tuple[float, str]]] = {}
+        heaps: Heaps = {}
         lesser: dict[Candidates, list[PlannedUnit]] = {}
         placed = 0
         while placed < len(waiting):
@@ -217,10 +234,14 @@ class _Planning:
                 self._give(unit, worker)
                 insort(waiting, gone, lo=placed, key=_rank)
 
-    def _give_to_idlest(self, unit: PlannedUnit, heaps: dict[Candidates, list[tuple[float, str]]]) -> bool:
-        """Of its candidates, else of all who could run it, rather than who fails; False: all are full."""
-        candidates, offered = self._candidates_of(unit), self._offered_by(unit)
-        for places in (self._sound(candidates, unit), self._sound(offered, unit), candidates, offered):
+    def _give_to_idlest(self, unit: PlannedUnit, heaps: Heaps) -> bool:
+        """Of the nearest, else of who is further away, rather than who fails; False: all are full."""
+        rings = self._rings_of(unit)
+        return self._give_in(unit, [*(self._sound(ring, unit) for ring in rings), *rings], heaps)
+
+    def _give_in(self, unit: PlannedUnit, rings: Iterable[Candidates], heaps: Heaps) -> bool:
+        """To the idlest with room of the first of these that has one; False: none has."""
+        for places in rings:
             heap = heaps.get(places)
             if heap is None:
                 heap = heaps[places] = [(self._loads[name], name) for name in places]
@@ -231,6 +252,23 @@ class _Planning:
                 heappush(heap, (self._loads[worker], worker))
                 return True
         return False
+
+    def _bring_nearer(self, units: Iterable[PlannedUnit]) -> None:
+        """What runs further away than it must moves to those nearer who have room and do not lag, and nowhere else."""
+        lagging = frozenset(name for name, worker in self._usable.items() if worker.lags)
+        waiting = sorted((unit for unit in units if len(self._rings_of(unit)) > 1), key=_rank)
+        moves = True
+        while moves:  # a move leaves room where it came from; each ends nearer, so there is a last one
+            moves = False
+            heaps: Heaps = {}
+            for unit in waiting:
+                worker, nearer = self._plan.assigned.get(unit.unit), []
+                for ring in self._rings_of(unit):
+                    if worker is None or worker in ring:
+                        break
+                    sound = self._sound(ring, unit)
+                    nearer.append(sound - lagging if lagging else sound)
+                moves |= self._give_in(unit, nearer, heaps)
 
     def _idlest_with_room(self, heap: list[tuple[float, str]]) -> str | None:
         """Taken out of the heap. Who is full leaves it for good: a place that is freed is given away at once."""
@@ -254,20 +292,34 @@ class _Planning:
     def _balance_all(
         self, classes: Mapping[Candidates, list[PlannedUnit]], units: Iterable[PlannedUnit], balance: Balance
     ) -> None:
-        if balance.moves_max is None:  # else: bring what runs elsewhere to those near its target
-            away = [
-                unit
-                for candidates, some in classes.items()
-                for unit in some
-                if self._plan.assigned.get(unit.unit) not in candidates
-                and any(map(self._has_room, self._sound(candidates, unit)))
-            ]
-            self._place(away, units, displaces=False)
+        if balance.moves_max is None:
+            self._bring_nearer(units)
         moves_left = balance.moves_max
         # Those with the fewest places first: what is left to the others can make up for them.
-        for candidates in sorted(classes, key=lambda names: (len(names), sorted(names))):
-            moved = self._balance(candidates, classes[candidates], balance, moves_left)
-            moves_left = None if moves_left is None else moves_left - moved
+        ordered = sorted(classes, key=lambda names: (len(names), sorted(names)))
+        moves = True
+        while moves:  # what one class moves may be a reason for another; each move brings two workers closer
+            moves = False
+            for candidates in ordered:
+                moved = self._balance(candidates, classes[candidates], balance, moves_left)
+                moves_left = None if moves_left is None else moves_left - moved
+                moves |= moved > 0 and len(ordered) > 1
+        if moves_left:
+            self._relieve(classes, balance, moves_left)
+
+    def _relieve(self, classes: Mapping[Candidates, list[PlannedUnit]], balance: Balance, moves_left: int) -> None:
+        """Who lags, and has nobody as near to be relieved by, is relieved by those further away."""
+        for further in (1, 2):
+            wider: defaultdict[Candidates, list[PlannedUnit]] = defaultdict(list)
+            for candidates, units in classes.items():
+                lagging = {name for name in candidates if self._usable[name].lags}
+                for unit in units if lagging else ():
+                    rings = self._rings_of(unit)
+                    if further < len(rings) and self._plan.assigned.get(unit.unit) in lagging:
+                        wider[rings[further]].append(unit)
+            for ring in sorted(wider, key=sorted):
+                if moves_left:
+                    moves_left -= self._balance(ring, wider[ring], balance, moves_left)
 
     def _balance(
         self, candidates: Candidates, units: Iterable[PlannedUnit], balance: Balance, moves_max: int | None

@@ -10,8 +10,8 @@ from typing import Final
 
 from mirror.coordinator.model import Unit
 from mirror.fleet.keys import FleetKeys
-from mirror.fleet.leading import decide, versions_of
-from mirror.fleet.planner import EVEN, SHARE
+from mirror.fleet.leading import decide, units_of, versions_of, workers_of
+from mirror.fleet.planner import EVEN, SHARE, distance
 from mirror.fleet.view import FleetView, LiveWorker
 
 NAMED_MAX: Final = 5
@@ -72,13 +72,29 @@ class FleetStatus:
     findings: tuple[str, ...]
 
 
+class MoveReason(StrEnum):
+    NEW = "new"
+    """Nobody was to run it."""
+    GONE = "gone"
+    """Its worker does not live any more."""
+    DRAINED = "drained"
+    FILE = "file"
+    """Its worker's file does not say of it what the newest one does."""
+    FULL = "full"
+    """Its worker runs as many as it may, of them some with a higher priority."""
+    NEARER = "nearer"
+    """The other one is nearer to its target."""
+    LOAD = "load"
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A link that another worker would run; None: nobody."""
+    """A link that another worker would run, and why; None: nobody."""
 
     link: str
     holder: str | None
     to: str | None
+    why: MoveReason
 
 
 def fleet_status(view: FleetView, units: Iterable[Unit]) -> FleetStatus:
@@ -180,9 +196,26 @@ def moves_of(
     drained |= {drain} if drain is not None else set()
     drained -= {undrain} if undrain is not None else set()
     balance = EVEN if rebalance else SHARE if drain is None else None
+    workers = {worker.name: worker for worker in workers_of(view, drained)}
+    units = {unit.unit: unit for unit in units_of(view, ())}
     assigned = decide(keys, view, balance, drained=drained).plan.assigned
+    full = Counter(assigned.values())
+
+    def why(unit: Unit) -> MoveReason:
+        holder = workers.get(view.planned.get(unit, ""))
+        if holder is None:
+            return MoveReason.GONE if unit in view.planned else MoveReason.NEW
+        if holder.is_drained:
+            return MoveReason.DRAINED
+        if unit not in units or holder.name not in units[unit].offered_by:
+            return MoveReason.FILE
+        to = assigned.get(unit)
+        if to is not None and distance(units[unit], workers[to]) < distance(units[unit], holder):
+            return MoveReason.NEARER
+        return MoveReason.FULL if full[holder.name] == holder.max_links else MoveReason.LOAD
+
     return [
-        Move(str(unit), view.planned.get(unit), assigned.get(unit))
+        Move(str(unit), view.planned.get(unit), assigned.get(unit), why(unit))
         for unit in sorted(assigned.keys() | view.planned.keys())
         if assigned.get(unit) != view.planned.get(unit)
     ]

@@ -134,6 +134,7 @@ def test_a_fleet_from_nobody_to_drained_and_back(shell: Shell) -> None:
             assert "nothing moves" in shell.run("plan").stderr
             moves = names_in(shell.json("plan --without one"))
             assert set(moves) == {("one", "two")}
+            assert "drained" in shell.run("plan --without one").stdout, "and why"
             assert "--yes" in shell.run("drain one", ExitCode.REFUSED).stderr
             assert "two" in shell.run("drain one --dry-run").stdout
             assert "leads" in shell.run("status").stdout

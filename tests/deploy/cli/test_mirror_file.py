@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from deploy.cli.mirror_file import LOOK_S, FollowedFile, chosen_links, replace_links, stamp_of
+from click.testing import CliRunner
+
+from deploy.cli.mirror import places_of
+from deploy.cli.mirror_file import LOOK_S, FollowedFile, chosen_links, offered_link, replace_links, stamp_of
+from deploy.cli.root import cli
 from deploy.config import FileContext
 from mirror.coordinator.current import Current
 from mirror.fleet.events import FleetEvent
@@ -104,3 +109,24 @@ def test_a_file_that_is_being_written_is_not_taken(tmp_path: Path) -> None:
         following.cancel()
 
     worker.loop.run(change())
+
+
+def test_a_rack_is_part_of_the_offer_and_no_other_version_of_the_link(tmp_path: Path) -> None:
+    file = tmp_path / "farshore.toml"
+    file.write_text(fleet_file(["red"], etcd=ETCD))
+    (link,) = FileContext(file).links()
+    plain, racked = offered_link(link), offered_link(replace(link, target_rack="a"))
+    assert (plain.target_rack, racked.target_rack) == ("", "a")
+    assert plain.declared == racked.declared
+
+
+def test_who_is_near_a_rack_is_near_its_site(tmp_path: Path) -> None:
+    assert places_of(["west/a", "east", "west/b"]) == ("west", "west/a", "east", "west/b")
+    file = tmp_path / "farshore.toml"
+    file.write_text(fleet_file(["red"], etcd=ETCD))
+
+    def said(near: str) -> str:
+        return CliRunner().invoke(cli, ["--config", str(file), "mirror", "run", "--near", near]).output
+
+    assert "no site 'north'" in said("north/a")
+    assert "write west, or west/RACK" in said("west/")

@@ -7,7 +7,7 @@ from mirror.fleet.keys import FleetKeys, LinkLoad, LoadRecord, OfferedLink, Work
 from mirror.fleet.leading import decide, units_of
 from mirror.fleet.loads import IDLE_LOAD, loads_of
 from mirror.fleet.planner import SHARE
-from mirror.fleet.status import UnitState, fleet_status
+from mirror.fleet.status import MoveReason, UnitState, fleet_status, moves_of
 from mirror.fleet.store import Change, Changes, Item, Snapshot
 from mirror.fleet.view import FleetView
 
@@ -101,3 +101,42 @@ def test_units_are_called_by_their_links_name_and_their_number() -> None:
     for unit in (Unit("red"), Unit("red", 0), Unit("red-1", 11)):
         assert Unit.named(str(unit)) == unit
     assert [str(unit) for unit in (Unit("red"), Unit("red", 0))] == ["red", "red/0"]
+
+
+def test_moves_say_why() -> None:
+    def worker(near: tuple[str, ...] = (), declared: str = "x", max_links: int | None = None) -> str:
+        link = OfferedLink(target="west", declared=declared, target_rack="a")
+        return WorkerRecord(links={"red": link}, near=near, max_links=max_links, file_at_ms=1).model_dump_json()
+
+    def why(view: FleetView, holder: str, drain: str | None = None) -> list[tuple[str | None, MoveReason]]:
+        view.follow(Changes(11, (Change(KEYS.plan(RED), Item(holder, 11) if holder else None),)))
+        return [(move.to, move.why) for move in moves_of(KEYS, view, drain=drain)]
+
+    two = view_of(one=worker(), two=worker(("west",)), three=worker(("west", "west/a")))
+    assert why(two, "three") == []
+    assert why(two, "two") == why(two, "one") == [("three", MoveReason.NEARER)]
+    assert why(two, "three", drain="three") == [("two", MoveReason.DRAINED)]
+    assert why(two, "four") == [("three", MoveReason.GONE)]
+    assert why(two, "") == [("three", MoveReason.NEW)]
+    other = view_of(one=worker(declared="y"), two=worker(), three=worker())
+    assert why(other, "one") == [("three", MoveReason.FILE)]
+    alone = view_of(one=worker())
+    assert why(alone, "one", drain="one") == [(None, MoveReason.DRAINED)]
+
+
+def test_moves_for_loads_and_for_lack_of_places_say_so() -> None:
+    def worker(max_links: int | None = None) -> str:
+        links = {
+            name: OfferedLink(target="west", declared=name, priority=priority)
+            for name, priority in (("low", -1), ("high", 1), ("mid", 0))
+        }
+        return WorkerRecord(links=links, max_links=max_links).model_dump_json()
+
+    def whys(view: FleetView, **planned: str) -> dict[str, tuple[str | None, MoveReason]]:
+        view.follow(Changes(11, tuple(Change(KEYS.plan(Unit(u)), Item(w, 11)) for u, w in planned.items())))
+        return {move.link: (move.to, move.why) for move in moves_of(KEYS, view)}
+
+    (load,) = whys(view_of(one=worker(), two=worker()), low="one", mid="one", high="one").values()
+    assert load == ("two", MoveReason.LOAD)
+    full = whys(view_of(one=worker(max_links=1)), low="one")
+    assert full == {"low": (None, MoveReason.FULL), "high": ("one", MoveReason.NEW)}

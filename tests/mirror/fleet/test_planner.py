@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.coordinator.model import Unit
-from mirror.fleet.planner import EASE, EVEN, SHARE, PlannedUnit, PlannedWorker, make_plan
+from mirror.fleet.planner import EASE, EVEN, SHARE, Balance, PlannedUnit, PlannedWorker, distance, make_plan
 
 
 def fleet(count: int, **more: object) -> list[PlannedWorker]:
@@ -207,3 +207,91 @@ def test_caps_are_kept_and_the_lowest_priority_waits(
         assert not waits or max(waits) <= min(runs), "who waits is not worth more than who runs"
         again = make_plan(workers, units, plan.assigned, None)
         assert again.assigned == plan.assigned
+
+
+PLACES = (frozenset[str](), frozenset(["west"]), frozenset(["west", "west/a"]))
+PLACED = st.lists(st.sampled_from(PLACES), min_size=1, max_size=6)
+
+
+def in_racks(places: Sequence[frozenset[str]]) -> list[PlannedWorker]:
+    return [PlannedWorker(f"w{n}", near=near) for n, near in enumerate(places)]
+
+
+def for_rack(units: Sequence[PlannedUnit]) -> list[PlannedUnit]:
+    """Of three in a row: one for rack a of the west, one for the west, one for anywhere."""
+    wanted = (("west", "a"), ("west", ""), ("", ""))
+    return [replace(unit, target=target, rack=rack) for n, unit in enumerate(units) for target, rack in [wanted[n % 3]]]
+
+
+@settings(max_examples=80)
+@given(PLACED, LOADS, st.randoms(use_true_random=False))
+def test_each_unit_is_as_near_as_it_can_be_and_moves_no_more_than_it_must(
+    places: list[frozenset[str]], loads: list[float], chance: random.Random
+) -> None:
+    workers = in_racks(places)
+    by_name = {worker.name: worker for worker in workers}
+    units = for_rack(units_for(workers, loads))
+    before = {unit.unit: chance.choice(workers).name for unit in units if chance.random() < 0.8}
+    first = make_plan(workers, units, before)
+    for unit in units:
+        least = min(distance(unit, worker) for worker in workers)
+        assert distance(unit, by_name[first.assigned[unit.unit]]) == least
+    again = make_plan(workers, units, first.assigned)
+    assert again.assigned == first.assigned, "nothing moves where nothing changed"
+    unbalanced = make_plan(workers, units, before, Balance(1e9, 1e9))
+    away = {
+        unit.unit
+        for unit in units
+        if unit.unit in before
+        and distance(unit, by_name[before[unit.unit]]) > min(distance(unit, worker) for worker in workers)
+    }
+    assert unbalanced.moved.keys() == away, "where loads move nothing, what is near stays, and the rest comes near"
+    assert make_plan(workers, units, before, None).moved == {}, "nothing moves before moves are due"
+
+
+@settings(max_examples=80)
+@given(PLACED, LOADS, st.lists(st.integers(1, 6), min_size=6, max_size=6), st.randoms(use_true_random=False))
+def test_nobody_with_room_is_nearer(
+    places: list[frozenset[str]], loads: list[float], caps: list[int], chance: random.Random
+) -> None:
+    workers = [replace(worker, max_links=cap) for worker, cap in zip(in_racks(places), caps, strict=False)]
+    by_name = {worker.name: worker for worker in workers}
+    units = for_rack(units_for(workers, loads))
+    before = {unit.unit: chance.choice(workers).name for unit in units if chance.random() < 0.8}
+    plan = make_plan(workers, units, before, Balance(1e9, 1e9))
+    counts = Counter(plan.assigned.values())
+    assert all(counts[worker.name] <= (worker.max_links or 0) for worker in workers)
+    assert len(plan.assigned) == min(len(units), sum(worker.max_links or 0 for worker in workers))
+    for unit in units:
+        if unit.unit in plan.assigned:
+            here = distance(unit, by_name[plan.assigned[unit.unit]])
+            free = [worker for worker in workers if counts[worker.name] < (worker.max_links or 0)]
+            assert all(distance(unit, worker) >= here for worker in free)
+    assert make_plan(workers, units, plan.assigned, Balance(1e9, 1e9)).assigned == plan.assigned
+
+
+def test_a_rack_that_is_lost_falls_back_on_the_site_and_comes_back() -> None:
+    workers = in_racks([PLACES[2], PLACES[1], PLACES[1], PLACES[0]])
+    units = [replace(unit, target="west", rack="a") for unit in units_for(workers, [1.0] * 6)]
+    assert set(make_plan(workers, units, {}).assigned.values()) == {"w0"}
+    without = make_plan(workers[1:], units, dict.fromkeys((unit.unit for unit in units), "w0"))
+    assert Counter(without.assigned.values()) == {"w1": 3, "w2": 3}
+    assert make_plan(workers, units, without.assigned, None).moved == {}
+    assert set(make_plan(workers, units, without.assigned).assigned.values()) == {"w0"}
+    failing = [replace(workers[0], fails=True), *workers[1:]]
+    assert make_plan(failing, units, without.assigned).moved == {}
+    assert set(make_plan(workers[3:], units, without.assigned).assigned.values()) == {"w3"}
+
+
+def test_who_lags_and_is_alone_near_is_relieved_by_those_further_away() -> None:
+    workers = in_racks([PLACES[2], PLACES[1], PLACES[0]])
+    units = [replace(unit, target="west", rack="a") for unit in units_for(workers, [10.0] * 6)]
+    first = make_plan(workers, units, {}).assigned
+    assert make_plan(workers, units, first, EASE).moved == {}, "its load alone is no reason"
+    lagging = [replace(workers[0], lags=True), *workers[1:]]
+    moved = make_plan(lagging, units, first, EASE)
+    assert list(moved.moved.values()) == [("w0", "w1")], "one at a time, to the site before anywhere"
+    assert make_plan(lagging, units, moved.assigned, SHARE).moved == {}, "nothing is brought to who lags"
+    alone = [lagging[0], replace(workers[1], lags=True), workers[2]]
+    assert list(make_plan(alone, units, first, EASE).moved.values()) == [("w0", "w2")]
+    assert make_plan(workers, units, moved.assigned, SHARE).assigned == first
