@@ -163,7 +163,8 @@ class Freeze:
                 await await_site_role(self._source, known)
             else:
                 frozen = known.closed(SiteRole.FROZEN, self._operation_id, self._plan.topics)
-                await set_site_role(self._source, frozen.role, self._operation_id, known, frozen.topics)
+                asked = (frozen.role, self._operation_id, known, frozen.topics, frozen.standby)
+                await set_site_role(self._source, *asked)
         except SiteRoleChanged as error:
             raise OperationUnderWay(str(error), hint=error.hint) from error
 
@@ -180,7 +181,7 @@ class Freeze:
                 now = await site_standing(self._source)
                 if now is not None and (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id):
                     why = f"{self._operation_id} was given up"
-                    await set_site_role(self._source, before.role, why, now, before.topics)
+                    await set_site_role(self._source, before.role, why, now, before.topics, before.standby)
             if self._plan.hooks.thaw:
                 await self._run_hook("thaw_hook", self._plan.hooks.thaw)
         except (ClientError, GateRefused) as error:
@@ -241,4 +242,4 @@ async def _become(
     if wanted.is_as(now):
         await await_site_role(cluster, now)
         return now
-    return await set_site_role(cluster, wanted.role, reason, now, wanted.topics)
+    return await set_site_role(cluster, wanted.role, reason, now, wanted.topics, wanted.standby)

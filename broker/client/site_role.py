@@ -15,7 +15,7 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from broker.wire.site_role import SITE_CONFIGS, SITE_ROLE, SiteRole, SiteStanding
+from broker.wire.site_role import SITE_CONFIGS, SITE_ROLE, SITE_STANDBY, SiteRole, SiteStanding
 from broker.wire.vocabulary import BROKER_RESOURCE, ConfigOperation
 
 
@@ -61,18 +61,24 @@ async def site_standing(cluster: Cluster) -> SiteStanding | None:
 
 
 async def set_site_role(
-    cluster: Cluster, role: SiteRole, reason: str, known: SiteStanding | None, topics: Sequence[str] = ()
+    cluster: Cluster,
+    role: SiteRole,
+    reason: str,
+    known: SiteStanding | None,
+    topics: Sequence[str] = (),
+    standby: Sequence[str] = (),
 ) -> SiteStanding:
     """Follows `known`, and returns when every broker of the site has said that it goes by it. `topics`: regular
-    expressions of those that the role is of; none: all.
+    expressions of those that the role is of; none: all. `standby`: as `SiteStanding` has it.
 
     Raises SiteHasNoRoles (`known` is None), SiteRoleChanged, SiteRoleNotEverywhere, and ClientError where it is not
     known whether it was changed.
     """
     if known is None:
         raise has_no_roles(cluster.site.name)
-    wanted = known.then(role, reason, topics)
-    configs = [AlterableConfig(name, ConfigOperation.SET, value) for name, value in wanted.configs().items()]
+    wanted = known.then(role, reason, topics, standby)
+    values = ({SITE_STANDBY: ""} if known.standby else {}) | wanted.configs()
+    configs = [AlterableConfig(name, ConfigOperation.SET, value) for name, value in values.items()]
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER_RESOURCE, "", configs)])
     retry = cluster.retry()
     while True:  # what was done already may be asked for again

@@ -76,7 +76,7 @@ class BrokerConfigs:
 
         def frozen(known: Mapping[str, str]) -> Mapping[str, str]:
             now = site_standing(known)
-            return known if now.covers(()) else {**known, **now.then(SiteRole.FROZEN, NOBODY_WAS_THERE).configs()}
+            return known if now.covers(()) else {**known, **now.closed(SiteRole.FROZEN, NOBODY_WAS_THERE, ()).configs()}
 
         while True:
             with suppress(MetadataConflict):  # another broker, which starts too, was the first

@@ -12,7 +12,15 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.topics.catalogue import CATALOGUE, INT_MAX, LONG_MAX, ConfigType, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
-from broker.wire.site_role import REASON_CHARACTERS_MAX, SITE_EPOCH, SITE_REASON, SITE_ROLE, SITE_TOPICS, SiteRole
+from broker.wire.site_role import (
+    REASON_CHARACTERS_MAX,
+    SITE_EPOCH,
+    SITE_REASON,
+    SITE_ROLE,
+    SITE_STANDBY,
+    SITE_TOPICS,
+    SiteRole,
+)
 from broker.wire.vocabulary import ConfigSource
 
 # Kafka's names of those that are not simply the field's name with dots.
@@ -119,6 +127,12 @@ DYNAMIC: Mapping[str, TopicConfig] = MappingProxyType(
                 ConfigType.STRING,
                 "",
                 "A JSON list of regular expressions: the topics that the site's role is of. Empty: all.",
+            ),
+            TopicConfig(
+                SITE_STANDBY,
+                ConfigType.STRING,
+                "",
+                "A JSON list of regular expressions: what of a frozen site is standby, and stays closed after it.",
             ),
         )
     }

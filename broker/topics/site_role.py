@@ -8,7 +8,7 @@ from contextlib import suppress
 from broker.errors import BrokerError
 from broker.topics.errors import InvalidTopicRequest, TopicError
 from broker.wire.errors import ErrorCode
-from broker.wire.site_role import SITE_CONFIGS, SITE_EPOCH, SITE_TOPICS, SiteStanding
+from broker.wire.site_role import SITE_CONFIGS, SITE_EPOCH, SITE_STANDBY, SITE_TOPICS, SiteStanding
 
 
 class SiteFrozen(TopicError):
@@ -30,9 +30,9 @@ def site_standing(configs: Mapping[str, str]) -> SiteStanding:
     """The role that these configs of all brokers say. What others wrote past the brokers counts as not written, and
     topics that cannot be told are all.
     """
-    for known in (configs, {name: value for name, value in configs.items() if name != SITE_TOPICS}):
+    for untold in ((), (SITE_STANDBY,), (SITE_TOPICS,), (SITE_STANDBY, SITE_TOPICS)):
         with suppress(ValueError):
-            return SiteStanding.of(known)
+            return SiteStanding.of({name: value for name, value in configs.items() if name not in untold})
     return SiteStanding()
 
 

@@ -18,7 +18,9 @@ SITE_ROLE: Final = "farshore.site.role"
 SITE_EPOCH: Final = "farshore.site.epoch"
 SITE_REASON: Final = "farshore.site.reason"
 SITE_TOPICS: Final = "farshore.site.topics"
-SITE_CONFIGS: Final = (SITE_ROLE, SITE_EPOCH, SITE_REASON, SITE_TOPICS)
+SITE_STANDBY: Final = "farshore.site.standby"
+SITE_CONFIGS: Final = (SITE_ROLE, SITE_EPOCH, SITE_REASON, SITE_TOPICS, SITE_STANDBY)
+EVERY_TOPIC: Final = ".*"
 REASON_CHARACTERS_MAX: Final = 200
 OWN_CLIENT: Final = "farshore"
 """How the ids of farshore's own clients begin: the mirror, its state, the canary."""
@@ -37,27 +39,40 @@ class SiteStanding:
     """A site's role, since the change `epoch` (0: it was never changed), and who or what changed it.
 
     `topics`: regular expressions, matched in full, of those that the role is of, the others being active; empty: all.
+    `standby`: of a FROZEN site, expressions that are closed for good beside what is frozen, and stay so after that.
     """
 
     role: SiteRole = SiteRole.ACTIVE
     epoch: int = 0
     reason: str = ""
     topics: tuple[str, ...] = ()
+    standby: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> SiteStanding:
         """Raises ValueError for what is no role, no number, or no list of regular expressions."""
         role = SiteRole(configs.get(SITE_ROLE, SiteRole.ACTIVE))
         topics = () if role is SiteRole.ACTIVE else _topics(configs.get(SITE_TOPICS, ""))
-        return cls(role, int(configs.get(SITE_EPOCH, "0")), configs.get(SITE_REASON, ""), topics)
+        standby = _topics(configs.get(SITE_STANDBY, "")) if role is SiteRole.FROZEN else ()
+        if topics:  # who does not know of it may have changed the others since
+            standby = tuple(topic for topic in standby if topic in topics)
+        return cls(role, int(configs.get(SITE_EPOCH, "0")), configs.get(SITE_REASON, ""), topics, standby)
 
     def configs(self) -> dict[str, str]:
+        """What is standby beside a freeze is left out where nothing is: brokers of before know no such config."""
+        standby = {SITE_STANDBY: json.dumps(self.standby)} if self.standby else {}
         return {
             SITE_ROLE: self.role.value,
             SITE_EPOCH: str(self.epoch),
             SITE_REASON: self.reason,
             SITE_TOPICS: json.dumps(self.topics) if self.topics else "",
+            **standby,
         }
+
+    @property
+    def closed_for_good(self) -> tuple[str, ...]:
+        """The expressions that a standby site refuses, or a frozen one beside what is frozen."""
+        return (self.topics or (EVERY_TOPIC,)) if self.role is SiteRole.STANDBY else self.standby
 
     @property
     def takes_writes(self) -> bool:
@@ -71,26 +86,46 @@ class SiteStanding:
         """Whether all these, by their expressions, are refused; none: every topic is."""
         return not self.takes_writes and (not self.topics or (bool(topics) and set(topics) <= set(self.topics)))
 
-    def then(self, role: SiteRole, reason: str, topics: Iterable[str] = ()) -> SiteStanding:
+    def then(
+        self, role: SiteRole, reason: str, topics: Iterable[str] = (), standby: Iterable[str] = ()
+    ) -> SiteStanding:
         """The next standing."""
         kept = () if role is SiteRole.ACTIVE else tuple(topics)
-        return SiteStanding(role, self.epoch + 1, reason[:REASON_CHARACTERS_MAX], kept)
+        beside = tuple(standby) if role is SiteRole.FROZEN else ()
+        return SiteStanding(role, self.epoch + 1, reason[:REASON_CHARACTERS_MAX], kept, beside)
 
     def closed(self, role: SiteRole, reason: str, topics: Iterable[str]) -> SiteStanding:
-        """The next standing, where these topics (none: all) are refused beside those that are."""
+        """The next standing, where these topics (none: all) are refused beside those that are. What is closed for good
+        is not only frozen by that, and what is frozen for others stays so.
+        """
         wanted = set(topics)
         is_all = not wanted or (not self.takes_writes and not self.topics)
-        return self.then(role, reason, () if is_all else sorted(wanted | set(self.topics)))
+        every = {EVERY_TOPIC} if is_all else wanted | set(self.topics)
+        standby = set(self.closed_for_good)
+        if role is SiteRole.STANDBY:
+            standby |= wanted or {EVERY_TOPIC}
+        return self._next(reason, every, standby)
 
     def opened(self, reason: str, topics: Iterable[str]) -> SiteStanding:
-        """The next standing, where these topics (none: all) are let in; of a site that refuses all, all are."""
+        """The next standing, where these topics (none: all) are let in; of a site that refuses all, all are, but for
+        what is closed for good beside that.
+        """
         wanted = set(topics)
-        left = [topic for topic in self.topics if topic not in wanted] if wanted else []
-        return self.then(self.role if left else SiteRole.ACTIVE, reason, left)
+        if not wanted:
+            return self.then(SiteRole.ACTIVE, reason)
+        return self._next(reason, set(self.topics or self.standby) - wanted, set(self.closed_for_good) - wanted)
+
+    def _next(self, reason: str, every: set[str], standby: set[str]) -> SiteStanding:
+        """`every` expression is closed, and those that are `standby`, too, for good."""
+        if not every:
+            return self.then(SiteRole.ACTIVE, reason)
+        role = SiteRole.STANDBY if EVERY_TOPIC in standby or every <= standby else SiteRole.FROZEN
+        is_all = EVERY_TOPIC in every
+        return self.then(role, reason, () if is_all else sorted(every), sorted(standby if is_all else standby & every))
 
     def is_as(self, other: SiteStanding) -> bool:
         """Whether both refuse the same in the same role."""
-        return (self.role, self.topics) == (other.role, other.topics)
+        return (self.role, self.topics, self.standby) == (other.role, other.topics, other.standby)
 
 
 def _topics(text: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
 from broker.client.site import Site
 from broker.client.site_role import has_no_roles, set_site_role, site_standing, site_standings
-from broker.wire.site_role import SiteRole, SiteStanding
+from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from deploy.cli.site import site_option
 from deploy.cli.terminal import (
     AppContext,
@@ -33,7 +34,7 @@ from failover.errors import GateRefused
 class SiteRow:
     """A site and its role. `takes_writes` None: its brokers refuse nobody (Apache Kafka), or do not say. `differing`:
     brokers that go by another role than the newest. `topics`: those that the role is of, the others being active; none:
-    all.
+    all. `standby`: of a frozen site those that stay closed when it is thawed for others.
     """
 
     site: str
@@ -43,6 +44,7 @@ class SiteRow:
     reason: str
     differing: tuple[int, ...] = ()
     topics: tuple[str, ...] = ()
+    standby: tuple[str, ...] = ()
 
 
 topics_option = click.option(
@@ -50,7 +52,7 @@ topics_option = click.option(
     "topics",
     multiple=True,
     metavar="REGEX",
-    help="Only topics like this one, in full; may be given again. Writes to all others are let in.",
+    help="Only topics like this one, in full; may be given again. What is closed beside them stays so.",
 )
 
 
@@ -108,15 +110,29 @@ def standby_command(
 
 
 @site_group.command("thaw")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="REGEX",
+    help="Only what was closed by this very expression; may be given again. All else that is closed stays so.",
+)
 @click.option("--even-if-other-active", is_flag=True, help="Although a linked site takes writes, or does not say.")
 @change_options
 def thaw_command(
-    context: AppContext, site_name: str, reason: str, even_if_other_active: bool, dry_run: bool, yes: bool, output: str
+    context: AppContext,
+    site_name: str,
+    topics: tuple[str, ...],
+    reason: str,
+    even_if_other_active: bool,
+    dry_run: bool,
+    yes: bool,
+    output: str,
 ) -> None:
-    """Make a site the active one: its clients write again. A standby site only where no linked site is active."""
+    """Let writes of clients in again. What is standby only where no linked site takes writes to it."""
     site = context.site(site_name)
     others = [] if even_if_other_active else _linked(context, site)
-    _change(site, SiteRole.ACTIVE, reason, dry_run=dry_run, yes=yes, output=output, others=others)
+    _change(site, SiteRole.ACTIVE, reason, dry_run=dry_run, yes=yes, output=output, topics=topics, others=others)
 
 
 def _linked(context: AppContext, site: Site) -> list[Site]:
@@ -145,31 +161,51 @@ def _change(
             known = await site_standing(cluster)
             if known is None:
                 raise has_no_roles(site.name)
-            wanted = known.then(role, f"{who}: {reason}" if reason else who, topics)
-            is_let_in = known.role is SiteRole.STANDBY and wanted.takes_writes
-            if is_let_in:
-                await _refuse_second_active(site, known, others)
+            why = f"{who}: {reason}" if reason else who
+            wanted = (
+                known.closed(role, why, topics) if role is not SiteRole.ACTIVE else _opened(site, known, why, topics)
+            )
+            await _refuse_second_active(site, known, wanted, others)
             if not dry_run:
-                confirm_plan(_told(site, known, wanted), yes, question=f"Have {site.name} {role}?")
-                if is_let_in and not yes:  # a person has read it meanwhile
-                    await _refuse_second_active(site, known, others)
-                wanted = await set_site_role(cluster, role, wanted.reason, known, topics)
+                confirm_plan(_told(site, known, wanted), yes, question=f"Have {site.name} {wanted.role}?")
+                if not yes:  # a person has read it meanwhile
+                    await _refuse_second_active(site, known, wanted, others)
+                wanted = await set_site_role(cluster, wanted.role, wanted.reason, known, wanted.topics, wanted.standby)
             return _row_of(site, wanted)
 
     emit(run_async(main()), output, title="would be" if dry_run else "")
 
 
-async def _refuse_second_active(site: Site, known: SiteStanding, others: Sequence[Site]) -> None:
+def _opened(site: Site, known: SiteStanding, why: str, topics: Sequence[str]) -> SiteStanding:
+    """Raises GateRefused for an expression that closed nothing: another one may refuse the same topics."""
+    named = known.topics or (() if known.takes_writes else (EVERY_TOPIC,))
+    if unknown := [topic for topic in topics if topic not in named]:
+        closed = ", ".join(named) or "no topic"
+        raise GateRefused(
+            f"{site.name} was not closed by {', '.join(unknown)}; it refuses {closed}",
+            hint=f"`farshore site role --site {site.name}`; without --topic all of it is opened",
+        )
+    return known.opened(why, topics)
+
+
+async def _refuse_second_active(site: Site, known: SiteStanding, wanted: SiteStanding, others: Sequence[Site]) -> None:
     """Raises GateRefused where a linked site takes writes to what would be let in, or it is not known."""
+    let_in = set() if wanted.closed_for_good == (EVERY_TOPIC,) else {*known.closed_for_good} - {*wanted.closed_for_good}
+    if not let_in:
+        return
     for other in others:
         row = await _row(other)
-        is_closed = not row.topics or (known.topics and set(known.topics) <= set(row.topics))
-        if row.takes_writes is not False or not is_closed:
-            raise GateRefused(
-                f"{site.name} is a standby site, and {other.name} is {_role_of(row)}: both would take writes",
-                hint=f"`farshore switchover` moves back; or `farshore site standby --site {other.name}` first; or add "
-                "--even-if-other-active",
-            )
+        if row.takes_writes is False and (not row.topics or let_in <= set(row.topics)):
+            continue
+        only = [topic for topic in known.topics or (EVERY_TOPIC,) if topic not in known.closed_for_good]
+        named = " ".join(f"--topic {shlex.quote(topic)}" for topic in only)
+        frozen = f"; only what is frozen: `farshore site thaw --site {site.name} {named}`" if only else ""
+        of = "" if let_in == {EVERY_TOPIC} else f" for {', '.join(sorted(let_in))}"
+        raise GateRefused(
+            f"{site.name} is a standby site{of}, and {other.name} is {_role_of(row)}: both would take writes",
+            hint=f"`farshore switchover` moves back; or `farshore site standby --site {other.name}` first; or add "
+            f"--even-if-other-active{frozen}",
+        )
 
 
 async def _row(site: Site) -> SiteRow:
@@ -192,7 +228,14 @@ async def _row(site: Site) -> SiteRow:
 def _row_of(site: Site, standing: SiteStanding, differing: tuple[int, ...] = ()) -> SiteRow:
     takes_writes = standing.takes_writes if not differing else None
     return SiteRow(
-        site.name, standing.role.value, standing.epoch, takes_writes, standing.reason, differing, standing.topics
+        site.name,
+        standing.role.value,
+        standing.epoch,
+        takes_writes,
+        standing.reason,
+        differing,
+        standing.topics,
+        standing.standby,
     )
 
 
@@ -202,5 +245,6 @@ def _role_of(row: SiteRow) -> str:
 
 def _told(site: Site, known: SiteStanding, wanted: SiteStanding) -> str:
     to = ", ".join(wanted.topics) if wanted.topics else "every topic"
-    what = "clients write again" if wanted.takes_writes else f"writes of clients wait, to {to}"
+    for_good = f"; {', '.join(wanted.standby)} for good" if wanted.standby else ""
+    what = "clients write again" if wanted.takes_writes else f"writes of clients wait, to {to}{for_good}"
     return f"{site.name}: {known.role} -> {wanted.role} (epoch {wanted.epoch}): {what}"

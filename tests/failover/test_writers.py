@@ -20,7 +20,7 @@ from broker.client.limits import ClientLimits
 from broker.client.log import append
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.records import Record, encode_batch
-from broker.wire.site_role import SiteRole
+from broker.wire.site_role import EVERY_TOPIC, SiteRole
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import HookFailed, NotDrained, OperationUnderWay, StillFrozen
 from failover.freezing import Freezing, read_roles
@@ -31,7 +31,7 @@ from failover.operation import OperationResult
 from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.steps import OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
-from tests.failover.stage import PARTITIONS, RECORDS, Stage, mirrored, two_sites
+from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, mirrored, two_sites
 from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, wait_for_records, write
 
 IMPATIENT = ClientLimits(retry_timeout_ms=1_000)
@@ -216,7 +216,10 @@ async def test_what_another_left_frozen_is_said_and_stays_so_or_goes_on(tmp_path
         assert await roles(stage) == (SiteRole.FROZEN, SiteRole.ACTIVE), "it was so before"
         result = await stage.run(plan, stage.sites)
         assert result.verified
-        assert await roles(stage) == (SiteRole.STANDBY, SiteRole.ACTIVE)
+        left = await site_standing(stage.source)
+        assert left is not None
+        assert (left.role, left.topics, left.standby) == (SiteRole.FROZEN, (), (TOPIC,)), "the rest stays as it was"
+        assert left.opened("", [EVERY_TOPIC]).topics == (TOPIC,)
         again = await read_roles(stage.link, stage.source, stage.target)
         assert not again.hands_over
 

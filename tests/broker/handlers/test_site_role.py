@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
@@ -24,7 +26,16 @@ from broker.wire.errors import ErrorCode
 from broker.wire.messages import alter_configs
 from broker.wire.messages.incremental_alter_configs import AlterableConfig
 from broker.wire.messages.produce import ProduceResponse
-from broker.wire.site_role import SITE_EPOCH, SITE_REASON, SITE_ROLE, SITE_TOPICS, SiteRole, SiteStanding, is_own_client
+from broker.wire.site_role import (
+    SITE_EPOCH,
+    SITE_REASON,
+    SITE_ROLE,
+    SITE_STANDBY,
+    SITE_TOPICS,
+    SiteRole,
+    SiteStanding,
+    is_own_client,
+)
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.cluster.test_three_replicas import NODES, create
 from tests.broker.handlers.test_broker_configs import ALL
@@ -118,6 +129,57 @@ def test_what_is_closed_adds_up_and_what_is_opened_is_taken_away() -> None:
     assert [at.covers([]) for at in (active, flights, both, all_)] == [False, False, False, True]
     assert [at.refuses("flights") for at in (active, flights, all_)] == [False, True, True]
     assert not flights.refuses("flights-2")
+
+
+def test_what_was_closed_for_good_is_not_opened_with_what_was_frozen() -> None:
+    flights = SiteStanding().closed(STANDBY, "a move", ["flights"])
+    both = flights.closed(FROZEN, "repairs", ["hotels"])
+    assert both == SiteStanding(FROZEN, 2, "repairs", ("flights", "hotels"), ("flights",))
+    assert [both.refuses(topic) for topic in ("flights", "hotels", "cars")] == [True, True, False]
+    assert SiteStanding.of(both.configs()) == both
+    assert both.opened("b", ["hotels"]) == SiteStanding(STANDBY, 3, "b", ("flights",))
+    assert both.opened("b", ["flights"]) == SiteStanding(FROZEN, 3, "b", ("hotels",))
+    assert both.closed(FROZEN, "b", ["flights"]).standby == ("flights",), "it stays closed for good"
+    assert both.closed(STANDBY, "b", ["hotels"]) == SiteStanding(STANDBY, 3, "b", ("flights", "hotels"))
+    every = flights.closed(FROZEN, "all", [])
+    assert every == SiteStanding(FROZEN, 2, "all", (), ("flights",))
+    assert every.opened("b", ["hotels"]) == SiteStanding(STANDBY, 3, "b", ("flights",))
+    assert every.opened("b", ["flights"]) == every.opened("b", []) == SiteStanding(ACTIVE, 3, "b")
+    all_ = SiteStanding().closed(STANDBY, "a", [])
+    assert all_.closed(FROZEN, "b", []) == all_.closed(FROZEN, "b", ["hotels"]) == SiteStanding(STANDBY, 2, "b")
+    assert [at.closed_for_good for at in (SiteStanding(), flights, both, every, all_)] == [
+        (),
+        ("flights",),
+        ("flights",),
+        ("flights",),
+        (".*",),
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from((FROZEN, STANDBY, ACTIVE)), st.sampled_from("abc")), max_size=8))
+def test_each_expression_is_closed_and_opened_by_itself(changes_: list[tuple[SiteRole, str]]) -> None:
+    now, expected = SiteStanding(), dict[str, SiteRole]()
+    for role, topic in changes_:
+        if role is ACTIVE:
+            now = now.opened("", [topic]) if topic in now.topics else now
+            expected.pop(topic, None)
+        else:
+            now = now.closed(role, "", [topic])
+            expected[topic] = STANDBY if STANDBY in (role, expected.get(topic)) else FROZEN
+    assert {topic for topic in "abc" if now.refuses(topic)} == expected.keys()
+    assert set(now.closed_for_good) == {topic for topic, role in expected.items() if role is STANDBY}
+    assert SiteStanding.of(now.configs()) == now
+
+
+def test_what_an_older_version_changed_counts_as_it_wrote_it() -> None:
+    """It leaves the config standing that it does not know."""
+    known = SiteStanding(FROZEN, 2, "a", ("flights", "hotels"), ("flights",)).configs()
+    thawed = {**known, SITE_ROLE: "active", SITE_TOPICS: ""}
+    assert SiteStanding.of(thawed).closed_for_good == ()
+    assert SiteStanding.of({**thawed, SITE_ROLE: "frozen", SITE_TOPICS: '["hotels"]'}).standby == ()
+    assert standing_of({**known, SITE_STANDBY: "x"}) == SiteStanding(FROZEN, 2, "a", ("flights", "hotels"))
+    assert standing_of({**known, SITE_TOPICS: "x"}) == SiteStanding(FROZEN, 2, "a", (), ("flights",))
+    assert standing_of({**known, SITE_STANDBY: "x", SITE_TOPICS: "x"}) == SiteStanding(FROZEN, 2, "a")
 
 
 def test_whose_name_begins_alike_is_not_farshore() -> None:

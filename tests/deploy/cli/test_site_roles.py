@@ -51,7 +51,7 @@ def test_a_site_is_frozen_thawed_and_set_standby(tmp_path: Path) -> None:
         shell.run("site thaw --site east --yes", ExitCode.DONE)
         assert written(east) is ErrorCode.NONE
         some = shell.run("site freeze --site east --topic other --topic o-.* --dry-run", ExitCode.DONE)
-        assert "other, o-.*" in " ".join(some.stdout.split())
+        assert "o-.*, other" in " ".join(some.stdout.split())
         shell.run("site freeze --site east --topic other --yes", ExitCode.DONE)
         assert written(east) is ErrorCode.NONE
         shell.run("site thaw --site east --yes", ExitCode.DONE)
@@ -67,6 +67,7 @@ def test_a_site_is_frozen_thawed_and_set_standby(tmp_path: Path) -> None:
         shell.run("site standby --site west --topic flights --yes", ExitCode.DONE)
         part = shell.run("site thaw --site east --yes", ExitCode.REFUSED)
         assert "west is standby for flights only: both would take writes" in " ".join(part.stderr.split())
+        shell.run("site thaw --site east --even-if-other-active --yes", ExitCode.DONE)
         shell.run("site standby --site east --topic flights --yes", ExitCode.DONE)
         shell.run("site thaw --site east --yes", ExitCode.DONE)
         shell.run("site standby --site east --yes", ExitCode.DONE)
@@ -76,3 +77,43 @@ def test_a_site_is_frozen_thawed_and_set_standby(tmp_path: Path) -> None:
         assert written(east) is ErrorCode.NONE
         of_west = json.loads(shell.run("site role --site west -o json", ExitCode.DONE).stdout)["items"]
         assert [(row["role"], row["takes_writes"]) for row in of_west] == [("unknown", None)]
+
+
+def test_what_closed_a_topic_is_opened_by_itself(tmp_path: Path) -> None:
+    """Two links were moved, each with the command that its finding names; then something else is repaired."""
+    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
+        (tmp_path / "farshore.toml").write_text(CONFIG.format(east=east.bootstrap, west=west.bootstrap))
+        shell = Shell(tmp_path, east, west)
+        shell.run("topic create --site east --topic flights --partitions 1 --config retention.ms=-1", ExitCode.DONE)
+        shell.run("site standby --site east --topic flights --yes", ExitCode.DONE)
+        shell.run("site standby --site east --topic hotels --yes", ExitCode.DONE)
+        assert written(east) is ErrorCode.NOT_ENOUGH_REPLICAS, "the second one did not open what the first one closed"
+        asked = shell.run("site freeze --site east --topic cars", ExitCode.REFUSED)
+        assert "writes of clients wait, to cars, flights, hotels; flights, hotels for good" in asked.stderr
+        frozen = json.loads(shell.run("site freeze --site east --topic cars --yes -o json", ExitCode.DONE).stdout)
+        assert (frozen["role"], frozen["topics"], frozen["standby"]) == (
+            "frozen",
+            ["cars", "flights", "hotels"],
+            ["flights", "hotels"],
+        )
+        two = shell.run("site thaw --site east --yes", ExitCode.REFUSED)
+        said = " ".join(two.stderr.split())
+        assert "east is a standby site for flights, hotels, and west is active: both would take writes" in said
+        assert "only what is frozen: `farshore site thaw --site east --topic cars`" in said
+        thawed = json.loads(shell.run("site thaw --site east --topic cars --yes -o json", ExitCode.DONE).stdout)
+        assert (thawed["role"], thawed["topics"], thawed["standby"]) == ("standby", ["flights", "hotels"], [])
+        assert written(east) is ErrorCode.NOT_ENOUGH_REPLICAS
+        mistyped = shell.run("site thaw --site east --topic car --yes", ExitCode.REFUSED)
+        assert "east was not closed by car; it refuses flights, hotels" in mistyped.stderr
+        shell.run("site thaw --site east --topic flights --yes", ExitCode.REFUSED)
+        shell.run("site standby --site west --topic flights --yes", ExitCode.DONE)
+        shell.run("site thaw --site east --topic flights --yes", ExitCode.DONE)
+        assert written(east) is ErrorCode.NONE
+        (row,) = json.loads(shell.run("site role --site east -o json", ExitCode.DONE).stdout)["items"]
+        assert (row["role"], row["topics"]) == ("standby", ["hotels"])
+        shell.run("site freeze --site east --yes", ExitCode.DONE)
+        rest = " ".join(shell.run("site thaw --site east --yes", ExitCode.REFUSED).stderr.split())
+        assert "farshore site thaw --site east --topic '.*'" in rest
+        shell.run("site thaw --site east --topic .* --yes", ExitCode.DONE)
+        (row,) = json.loads(shell.run("site role --site east -o json", ExitCode.DONE).stdout)["items"]
+        assert (row["role"], row["topics"]) == ("standby", ["hotels"])
