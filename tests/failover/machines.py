@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,9 +13,11 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ConnectionLost
 from broker.wire.schema import Message
+from failover.errors import GateRefused
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.operation import OperationResult
+from failover.plan import GateRefusal
 from failover.planning import plan_link
 from failover.sites import Sites
 from failover.taking_up import begin
@@ -24,6 +26,14 @@ from tests.failover.stage import Stage, now_ms
 
 VICTIM = "farshore-victim"
 HEIR = "farshore-heir"
+
+
+class PlanRefused(GateRefused):
+    """A gate said no to the plan, as the command would tell its operator."""
+
+    def __init__(self, refusals: Sequence[GateRefusal]) -> None:
+        self.refusals = tuple(refusals)
+        super().__init__(", ".join(f"{refusal.reason.value} ({refusal.subject})" for refusal in refusals))
 
 
 class Died(BaseException):
@@ -123,8 +133,8 @@ async def operate(
     """As the command does it, from the look to the end."""
     intent = replace(intent, links=tuple(one.link.name for one in sites))
     moves = [await plan_link(intent, one, hooks or Hooks()) for one in sites]
-    refusals = [refusal for move in moves for refusal in move.plan.refusals]
-    assert not refusals, refusals
+    if refusals := [refusal for move in moves for refusal in move.plan.refusals]:
+        raise PlanRefused(refusals)
     return await begin(moves, intent, operation_id, "a victim", {})
 
 

@@ -1,0 +1,231 @@
+"""An operator of a world of moves: gives the command until it ends with 0, whatever becomes of the machines."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.base.errors import FarshoreError, first_of
+from failover.errors import GateRefused
+from failover.hooks import Hooks
+from failover.intent import Intent
+from failover.journal import OperationLog
+from failover.journal_log import load_operations
+from failover.standing import OPEN_STATES, OperationState, intent_of, results_of, standing_of
+from failover.steps import Operation
+from failover.taking_up import abort, resume
+from mirror.api import RunState, read_entries
+from tests.failover.machines import VICTIM, Death, is_death, machine, mortal, operate
+from tests.failover.moved_refusals import REFUSED_MAX, Answer, MovedWrongly, Trouble, groups_in_the_way, said_by
+from tests.failover.moved_sites import PATIENCE_S, two_linked_sites
+from tests.failover.moved_worlds import MovedWorld
+from tests.failover.stage import now_ms
+from tests.mirror.harness import accept_all, running
+
+ATTEMPTS = 5
+"""Of which the last one has no trouble."""
+REQUESTS = 250
+"""That one attempt sends, about."""
+CUT_SHARE = 0.02
+
+
+@dataclass
+class Operator:
+    """`counts`: how often each thing happened to him, in all worlds of a run. `mirror_runs`: what is missing comes."""
+
+    world: MovedWorld
+    counts: Counter[str] = field(default_factory=Counter)
+    mirror_runs: bool = True
+    operations: int = field(default=0, init=False)
+
+    @property
+    def rng(self) -> random.Random:
+        return self.world.rng
+
+    def tell(self, line: str, kind: str = "") -> None:
+        self.world.told.append(line)
+        self.counts[kind or line] += 1
+
+    async def move(self, verb: Operation, monkeypatch: pytest.MonkeyPatch, *, is_dead: bool = False) -> None:
+        """Until the command, or who took it up, ended with 0."""
+        world = self.world
+        readers = sorted(group for group, read in (world.known if is_dead else world.read).items() if read)
+        link = world.active.link
+        intent = Intent(
+            verb,
+            (link.name,),
+            link.source.name,
+            link.target.name,
+            groups=tuple(sorted(self.rng.sample(readers, self.rng.randint(1, len(readers))))),
+            allow_data_loss=verb is Operation.FAILOVER,
+            even_if_source_answers=verb is Operation.FAILOVER and not is_dead,
+            drain_timeout_s=PATIENCE_S,
+        )
+        before = await world.places_at_standby()
+        attempt = refused = 0
+        was_troubled = False
+        while attempt < ATTEMPTS:
+            trouble, death = self._trouble(is_last=attempt == ATTEMPTS - 1)
+            try:
+                with mortal(monkeypatch, death):
+                    moves = await self._attempt(intent, is_dead=is_dead, may_give_up=attempt < ATTEMPTS - 2)
+            except BaseException as error:  # a death is no Exception
+                cause = first_of(error)
+                if isinstance(cause, GateRefused) and not is_death(error):
+                    refused += 1
+                    intent = await self._answer(cause, intent, trouble, was_troubled=was_troubled)
+                    if refused > REFUSED_MAX:
+                        raise MovedWrongly(f"{verb} was refused {refused} times") from error
+                    was_troubled |= trouble is not Trouble.NONE
+                    continue
+                if not is_death(error) and not isinstance(cause, FarshoreError):
+                    raise
+                if trouble is Trouble.NONE:
+                    raise MovedWrongly(f"{verb} failed, and nothing was in its way: {cause!r}") from error
+                self.tell(f"{verb} failed: {cause!r}", f"{verb} failed by {trouble}: {type(cause).__name__}")
+                moves = None
+            if moves is not None:
+                self.tell(
+                    f"{verb} of {intent.groups} ended with 0", f"{verb}{' of a dead site' * is_dead} ended with 0"
+                )
+                await world.check(intent, moves, before, is_dead=is_dead, mirror_ran=self.mirror_runs)
+                return
+            was_troubled |= trouble is not Trouble.NONE
+            attempt += 1
+        raise MovedWrongly(f"{verb} did not end with 0, and nothing was in its way")
+
+    def _trouble(self, *, is_last: bool) -> tuple[Trouble, Death]:
+        some = (Trouble.DEATH, Trouble.DEATH, Trouble.DEATH, Trouble.CUTS, Trouble.NONE)
+        kind = Trouble.NONE if is_last else self.rng.choice(some)
+        death = Death()
+        if kind is Trouble.DEATH:
+            death = Death(self.rng.randint(1, REQUESTS), answered=self.rng.random() < 0.5)
+        elif kind is Trouble.CUTS:
+            death = Death(cuts=lambda: self.rng.random() < CUT_SHARE)
+        self.world.told.append(f"trouble: {kind} {death.at or ''}")
+        return kind, death
+
+    async def _answer(self, error: GateRefused, intent: Intent, trouble: Trouble, *, was_troubled: bool) -> Intent:
+        """What he asks for after a refusal. Raises MovedWrongly where the world does not allow that."""
+        world = self.world
+        for reason, subject in said_by(error):
+            self.tell(f"{intent.operation} refused: {reason} {subject}", f"refused: {reason}")
+        known = world.read
+        groups = groups_in_the_way(error, trouble, was_troubled=was_troubled, read=known, reach=world.reach())
+        if not groups:
+            return intent
+        if not set(groups) <= set(intent.groups) - set(intent.left_groups):
+            raise MovedWrongly(f"{groups} of {intent.groups} without {intent.left_groups}: {error!r}")
+        others = tuple(group for group in intent.groups if group not in groups)
+        answers = [Answer.CONSENTED, *([Answer.LEFT_OUT] if others else [])]
+        if self.mirror_runs and not await self._is_promoted():
+            answers += [Answer.WAITED] * 2
+        answer = self.rng.choice(answers)
+        self.tell(f"{answer}: {groups}", f"answered: {answer}")
+        match answer:
+            case Answer.WAITED:
+                await world.until_carried()
+                return intent
+            case Answer.CONSENTED:
+                return replace(intent, left_groups=(*intent.left_groups, *groups))
+            case Answer.LEFT_OUT:
+                return replace(intent, groups=others)
+
+    async def _is_promoted(self) -> bool:
+        run = (await read_entries(self.world.active.link, self.world.standby.cluster)).run
+        return run is not None and run.state is RunState.PROMOTED
+
+    async def _attempt(self, intent: Intent, *, is_dead: bool, may_give_up: bool) -> list[Mapping[str, Any]] | None:
+        """One command -> the moves that it ended with, where that was with 0."""
+        mine = f"operation-{self.operations}"
+        before = (await load_operations(self.world.standby.cluster)).get(mine)
+        if before is not None:
+            standing = standing_of(before, now_ms())
+            if standing.state is OperationState.VERIFIED:  # it died before it could tell
+                return [move for result in results_of(before) for move in result["moves"]]
+            if standing.state in OPEN_STATES:
+                asks_another = intent_of(before) != intent
+                gives_up = asks_another or (may_give_up and self.rng.random() < 0.2)
+                return await self._take_up(before, intent, is_dead=is_dead, gives_up=gives_up)
+        self.operations += 1
+        mine = f"operation-{self.operations}"
+        async with self._machine(intent, is_dead=is_dead) as sites:
+            (result,) = await operate(intent, sites, mine)
+        return self._ended(result)
+
+    async def _take_up(
+        self, log: OperationLog, intent: Intent, *, is_dead: bool, gives_up: bool
+    ) -> list[Mapping[str, Any]] | None:
+        async with self._machine(intent, is_dead=is_dead) as sites:
+            if gives_up:
+                found = await abort(log, sites, Hooks(), "an heir")
+                self.tell(f"aborted: {[finding.kind.value for finding in found]}", "aborted")
+                return None
+            (result,) = await resume(log, sites, Hooks(), "an heir")
+        self.tell("taken up")
+        return self._ended(result)
+
+    def _ended(self, result: Any) -> list[Mapping[str, Any]] | None:
+        if not result.verified or result.has_findings:
+            self.tell(f"not verified: {result.differences} {result.stranded}", "not verified")
+            return None
+        return [
+            {"group": m.group, "kind": m.kind.value, "topic": m.topic, "partition": m.partition} for m in result.moves
+        ]
+
+    async def resume_link_to_standby(self) -> None:
+        """The link that was moved away from carries again, when it is to go the same way once more."""
+        link = self.world.active.link
+        await accept_all(link, self.world.standby.cluster, f"resume-{self.operations}")
+
+    @asynccontextmanager
+    async def _machine(self, intent: Intent, *, is_dead: bool) -> AsyncIterator[list[Any]]:
+        async with machine(VICTIM, self.world.active.link) as sites:
+            chosen = [replace(one, groups=intent.groups) for one in sites]
+            yield [replace(one, source=None) for one in chosen] if is_dead else chosen
+
+
+async def play(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """A whole life of one world -> how often each thing happened. Raises AssertionError with all it lived through."""
+    async with AsyncExitStack() as stack:
+        world = MovedWorld(seed, *await two_linked_sites(stack, folder))
+        try:
+            await _live(operator := Operator(world), monkeypatch)
+        except BaseException as error:  # whatever it is, it is told what the world had lived through
+            first_of(error).add_note("\n".join([f"seed {seed}:", *world.told]))
+            raise
+    return operator.counts
+
+
+async def _live(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, rng = operator.world, operator.rng
+    legs = rng.choices((1, 2, 3), (6, 3, 1))[0]
+    await world.begin()
+    async with AsyncExitStack() as workers:
+        links = [world.active.link, world.standby.link] if legs > 1 else [world.active.link]
+        await workers.enter_async_context(running(*links))
+        await world.until_carried()
+        for leg in range(legs):
+            if leg > 1:
+                await operator.resume_link_to_standby()
+            await world.live(rng.randint(2, 8))
+            kind = rng.choice(("switchover", "switchover", "failover", "dead")) if leg == legs - 1 else "switchover"
+            if kind == "switchover":
+                if rng.random() < 0.5:
+                    await world.until_carried()
+                await operator.move(Operation.SWITCHOVER, monkeypatch)
+            else:
+                await world.until_carried()
+                if rng.random() < 0.5 or kind == "dead":
+                    await workers.aclose()
+                    operator.mirror_runs = False
+                await world.live(rng.randint(0, 4))
+                await operator.move(Operation.FAILOVER, monkeypatch, is_dead=kind == "dead")
+            world.change_sides()
