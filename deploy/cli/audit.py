@@ -51,6 +51,7 @@ def audit_group() -> None:
     help="Where the Parquet tables and the report go; by default audit/ in the state folder.",
 )
 @click.option("--run-id", help="Names the run; an earlier run of this name is replaced. By default link and time.")
+@click.option("--strict", is_flag=True, help="Equal only if all was compared: exit code 4 where anything was left out.")
 @output_option
 @click.pass_obj
 def audit_run(
@@ -61,11 +62,13 @@ def audit_run(
     jars: tuple[str, ...],
     output_dir: Path | None,
     run_id: str | None,
+    strict: bool,
     output: str,
 ) -> None:
     """Read both sites with Spark and compare counts and checksums by partition and window of event time.
 
-    The offset map decides which records must be there. Exit code 0: equal. 4: they differ; the records are named.
+    The offset map decides which records must be there. Exit code 0: equal as far as compared; the coverage says how
+    far that is. 4: they differ, and the records are named; or, with --strict, not all was compared.
     """
     request = AuditRequest(
         link=context.link(link_name),
@@ -84,7 +87,7 @@ def audit_run(
         click.echo(f"report: {outcome.report}", err=True)
     else:
         emit(outcome.document, output)
-    raise SystemExit(exit_code_of(outcome.verdict))
+    raise SystemExit(exit_code_of(outcome.verdict, strict=strict))
 
 
 def _show(bars: Progress, task: TaskID, step: str) -> None:
@@ -97,13 +100,13 @@ def _show(bars: Progress, task: TaskID, step: str) -> None:
 def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list[str] | None]]:
     """(title, rows, columns) of the tables for a person: partitions, and what differs or was not compared."""
     document = outcome.document
-    columns = ["topic", "partition", "source_records", "target_records", "windows"]
+    columns = ["topic", "partition", "source_records", "coverage", "windows_differing", "windows_moved", "verdict"]
     tables: list[tuple[str, list[dict[str, Any]], list[str] | None]] = [
         (
-            f"{document['link']}: {document['verdict']}, {document['source_records']:,} records "
+            f"{document['link']}: {document['verdict'].replace('_', ' ')}, {coverage_text(document['coverage'])}, "
             f"in {document['seconds']:.0f} s",
-            [_texts(item) for item in document["partitions"]],
-            [*columns, "windows_differing", "windows_moved", "verdict"],
+            [_texts(item) | {"coverage": f"{item['coverage']['percent']:g} %"} for item in document["partitions"]],
+            columns if document["verdict"] in ("differs", "moved") else [*columns[:4], "verdict"],
         )
     ]
     if document["differences"]:
@@ -125,6 +128,17 @@ def _texts(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def exit_code_of(verdict: AuditVerdict) -> ExitCode:
-    """0 only for equal copies."""
-    return ExitCode.DONE if verdict is AuditVerdict.EQUAL else ExitCode.FINDINGS
+def coverage_text(coverage: dict[str, Any]) -> str:
+    """How much was compared, for a person."""
+    if coverage["percent"] == 100:
+        return f"all {coverage['records']:,} records of both sites compared"
+    return (
+        f"{coverage['percent']:g} % compared ({coverage['records']:,} records of both sites; "
+        f"up to {coverage['records_left_out_at_most']:,} left out)"
+    )
+
+
+def exit_code_of(verdict: AuditVerdict, *, strict: bool) -> ExitCode:
+    """0 only where no difference was found and, if `strict`, nothing was left out."""
+    done = verdict is AuditVerdict.EQUAL or (verdict.is_equal and not strict)
+    return ExitCode.DONE if done else ExitCode.FINDINGS

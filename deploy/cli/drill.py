@@ -24,7 +24,6 @@ from failover.site_plan import SourceNames, Stay, beside
 from mirror.api import STATUS_LIMITS
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
-from monitoring.audit.model import AuditVerdict
 from monitoring.audit.store import read_summaries
 from monitoring.errors import AuditResultDamaged
 
@@ -99,7 +98,7 @@ def audit_notes(context: AppContext) -> dict[str, AuditNote]:
     except AuditResultDamaged:
         return {link.name: AuditNote("unreadable", None, is_equal=False) for link in context.links()}
     return {
-        summary.link: AuditNote(summary.verdict.value, summary.finished_at_ms, summary.verdict is AuditVerdict.EQUAL)
+        summary.link: AuditNote(summary.verdict.value, summary.finished_at_ms, summary.verdict.is_equal)
         for summary in summaries
     }
 

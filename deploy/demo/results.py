@@ -166,6 +166,7 @@ class DemoResult:
     audit_seconds: float = 0.0
     audit_verdict: str = ""
     audit_records: int = 0
+    audit_coverage_percent: float = 0.0
     audit_report: str = ""
 
     @property

@@ -59,9 +59,10 @@ async def audit(scene: Stage) -> None:
     scene.result.audit_seconds = time.monotonic() - started_s
     scene.result.audit_verdict = outcome["verdict"]
     scene.result.audit_records = outcome["records"]
+    scene.result.audit_coverage_percent = outcome["coverage"]["percent"]
     report = Path(outcome["report"])
     scene.result.audit_report = report.read_text(encoding="utf-8") if report.exists() else ""
-    if scene.result.audit_verdict != "equal":
+    if outcome["differences"] or not scene.result.audit_verdict.startswith("equal"):
         raise DemoFailed(f"the audit found differences: {outcome}")
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from broker.base.documents import to_document
-from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditResult, FrozenPartition, Span
+from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditResult, Coverage, FrozenPartition, Span
 
 
 def iso(at_ms: int | None) -> str | None:
@@ -31,15 +31,13 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "target": dataclasses.asdict(frozen.target),
         "source_records": result.source_records,
         "target_records": result.target_records,
+        "coverage": _coverage(result.coverage),
         "records_missing": result.records_missing,
         "records_surplus": result.records_surplus,
         "partitions": [_plain(item) for item in result.partitions],
         "windows": [{**_plain(item), "window": window_label(item.window_start, item.timed)} for item in result.windows],
         "differences": [_plain(item) for item in result.differences],
-        "not_compared": [
-            {**_plain(item), "offsets": item.span.offsets, "explanation": item.reason.explanation}
-            for item in result.not_compared
-        ],
+        "not_compared": [{**_plain(item), "explanation": item.reason.explanation} for item in result.not_compared],
         "frozen": [_frozen(item) for item in frozen.partitions],
         "seeds": {"content": list(CONTENT_SEEDS), "position": POSITION_SEED},
         "versions": result.versions,
@@ -49,7 +47,18 @@ def as_document(result: AuditResult) -> dict[str, Any]:
 
 def _plain(value: Any) -> dict[str, Any]:
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return {name: [item.start, item.end] if isinstance(item, Span) else item for name, item in fields.items()}
+    return {name: _value(item) for name, item in fields.items()}
+
+
+def _value(item: Any) -> Any:
+    if isinstance(item, Span):
+        return [item.start, item.end]
+    return _coverage(item) if isinstance(item, Coverage) else item
+
+
+def _coverage(found: Coverage) -> dict[str, Any]:
+    """Records of both sites that were compared, and how many may not have been."""
+    return {"percent": found.percent, "records": found.records, "records_left_out_at_most": found.offsets_left_out}
 
 
 def _frozen(item: FrozenPartition) -> dict[str, Any]:

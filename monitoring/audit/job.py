@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +20,15 @@ from monitoring.audit.model import (
     AuditVerdict,
     ComparablePartition,
     FrozenLink,
+    FrozenPartition,
+    NotCompared,
     PartitionResult,
     PlotBar,
     RecordDifference,
     Side,
+    Span,
     WindowResult,
+    coverage_of,
 )
 from monitoring.audit.ranges import plan
 from monitoring.audit.reader import Spans, read_records, spans_of
@@ -69,7 +73,7 @@ def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: 
         job.frozen,
         job.clock_ms(),
         job.window_ms,
-        tuple(_partition(item, totals.get((item.topic, item.partition))) for item in partitions),
+        _results(job.frozen, partitions, not_compared, totals),
         tuple(not_compared),
         tuple(_window(row) for row in suspects[: limits.AUDIT_WINDOWS_LISTED]),
         tuple(differences),
@@ -191,10 +195,41 @@ def _diff(
     return found[: limits.AUDIT_DIFFERENCES_LISTED_RECORDS], sums["missing"] or 0, sums["surplus"] or 0
 
 
-def _partition(item: ComparablePartition, row: Any) -> PartitionResult:
+def _results(
+    frozen: FrozenLink,
+    partitions: Sequence[ComparablePartition],
+    not_compared: Sequence[NotCompared],
+    totals: Mapping[tuple[str, int], Any],
+) -> tuple[PartitionResult, ...]:
+    """One for each frozen partition, also where nothing of it was compared."""
+    compared = {(item.topic, item.partition): item for item in partitions}
+    left_out: dict[tuple[str, int], list[NotCompared]] = defaultdict(list)
+    for item in not_compared:
+        left_out[item.topic, item.partition].append(item)
+    return tuple(
+        partition_result(found, totals.get(place), left_out[place])
+        if (found := compared.get(place := (item.topic, item.partition))) is not None
+        else nothing_compared(item, left_out[place])
+        for item in frozen.partitions
+    )
+
+
+def nothing_compared(item: FrozenPartition, left_out: Sequence[NotCompared]) -> PartitionResult:
+    """Of a partition that was left out as a whole; or that has no record at either site."""
+    none = Span(item.source.start, item.source.start)
+    coverage = coverage_of(0, left_out)
+    verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.NOT_COMPARED
+    return PartitionResult(
+        item.topic, item.partition, item.target_topic, none, Span(0, 0), 0, 0, 0, 0, 0, 0, 0, verdict, coverage
+    )
+
+
+def partition_result(item: ComparablePartition, row: Any, left_out: Sequence[NotCompared]) -> PartitionResult:
+    """`row` has the sums over the partition's windows; None: it has none."""
     found: dict[str, int] = {} if row is None else row.asDict()
     counts = defaultdict(int, found)
-    verdict = AuditVerdict.EQUAL
+    coverage = coverage_of(counts["source_records"] + counts["target_records"], left_out)
+    verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.EQUAL_AS_FAR_AS_COMPARED
     if counts["differs"]:
         verdict = AuditVerdict.DIFFERS
     elif counts["moved"]:
@@ -213,6 +248,7 @@ def _partition(item: ComparablePartition, row: Any) -> PartitionResult:
         counts["differs"],
         counts["moved"],
         verdict,
+        coverage,
     )
 
 

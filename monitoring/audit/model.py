@@ -6,6 +6,7 @@ Offsets are half-open spans everywhere: a log with the records 0, 1 and 2 has th
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # First value hashed, one per hash: two independent 64-bit hashes of the same record, and one of its position.
@@ -30,8 +31,11 @@ class Reason(enum.StrEnum):
     TARGET_MISSING = "target_missing"
     SOURCE_TRUNCATED = "source_truncated"
     SOURCE_RECREATED = "source_recreated"
+    SOURCE_DELETED = "source_deleted"
     GAP_ACCEPTED = "gap_accepted"
     COMPACTED = "compacted"
+    WRITTEN_BY_OTHERS = "written_by_others"
+    NOT_READABLE = "not_readable"
 
     @property
     def is_finding(self) -> bool:
@@ -54,18 +58,30 @@ _EXPLANATIONS = {
     Reason.TARGET_MISSING: "the partition does not exist at the target",
     Reason.SOURCE_TRUNCATED: "the source's log ends before the mirrored position: the source lost these records",
     Reason.SOURCE_RECREATED: "the source topic is not the one that was mirrored (its topic id changed)",
+    Reason.SOURCE_DELETED: "mirrored before, and no more at the source: nothing is left to compare it with",
     Reason.COMPACTED: "the topic is compacted: each site drops older values of a key at a time of its own",
     Reason.GAP_ACCEPTED: "in the gap ledger: an operator accepted that these are not mirrored",
+    Reason.WRITTEN_BY_OTHERS: "between the offset map's intervals, where others write, too: not this link's to prove",
+    Reason.NOT_READABLE: "a site could not say where the partition stands (no leader, or refused)",
 }
 
 
 class AuditVerdict(enum.StrEnum):
-    """On a window, a partition or a run; `MOVED`: the same records, but not where the offset map says."""
+    """On a window, a partition or a run; `MOVED`: the same records, but not where the offset map says.
+
+    EQUAL: everything was compared. EQUAL_AS_FAR_AS_COMPARED: something was left out, and the rest is equal.
+    """
 
     EQUAL = "equal"
+    EQUAL_AS_FAR_AS_COMPARED = "equal_as_far_as_compared"
     DIFFERS = "differs"
     MOVED = "moved"
     NOT_COMPARED = "not_compared"
+
+    @property
+    def is_equal(self) -> bool:
+        """No difference was found; how much was compared is the coverage's to say."""
+        return self in (AuditVerdict.EQUAL, AuditVerdict.EQUAL_AS_FAR_AS_COMPARED)
 
 
 class Kind(enum.StrEnum):
@@ -110,7 +126,8 @@ class FrozenPartition:
     offset), None when the map knows nothing. `gaps` are source offsets that the gap ledger gives up. `shared_target`:
     others write at the target, too, and what they write there comes back to the source and is not mirrored again;
     `local_tail`: they may write behind what was mirrored (also after a promotion). `compacted`: at one site at least.
-    `timestamps_comparable` is False where the target stamps records itself (LogAppendTime).
+    `timestamps_comparable` is False where the target stamps records itself (LogAppendTime). `left_out`: why nothing of
+    it can be compared, where the freeze itself has found that out.
     """
 
     topic: str
@@ -126,6 +143,7 @@ class FrozenPartition:
     shared_target: bool = False
     local_tail: bool = False
     gaps: tuple[Span, ...] = ()
+    left_out: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +173,14 @@ class ComparablePartition:
 
 @dataclass(frozen=True, slots=True)
 class NotCompared:
+    """`offsets` of the span were left out, and what lies between them was compared. No more records than offsets."""
+
     topic: str
     partition: int
     side: Side
     span: Span
     reason: Reason
+    offsets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +236,35 @@ class RecordDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much was compared: records of both sites, and offsets of both that were left out.
+
+    `is_full`: nothing was left out, not even a partition without a record.
+    """
+
+    records: int
+    offsets_left_out: int
+    is_full: bool
+
+    @property
+    def percent(self) -> float:
+        """At least so much of all records, cut to two decimals: an offset that was left out may have no record."""
+        if self.is_full:
+            return 100.0
+        whole = self.records + self.offsets_left_out
+        return min(9_999, 10_000 * self.records // whole) / 100 if whole else 0.0
+
+
+def coverage_of(records: int, left_out: Iterable[NotCompared]) -> Coverage:
+    """The coverage of a partition or a run. `records` were compared, of both sites."""
+    offsets = [item.offsets for item in left_out]
+    return Coverage(records, sum(offsets), not offsets)
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionResult:
+    """`source` and `target` are the spans that were compared, empty where the verdict is NOT_COMPARED."""
+
     topic: str
     partition: int
     target_topic: str
@@ -229,6 +278,7 @@ class PartitionResult:
     windows_differing: int
     windows_moved: int
     verdict: AuditVerdict
+    coverage: Coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,13 +316,19 @@ class AuditResult:
 
     @property
     def verdict(self) -> AuditVerdict:
-        """EQUAL only when everything that was compared is equal and nothing else is at fault."""
-        if not self.partitions:
-            return AuditVerdict.NOT_COMPARED
+        """EQUAL only when everything was compared and is equal. A finding among what was left out is a difference."""
         found = {partition.verdict for partition in self.partitions}
         if AuditVerdict.DIFFERS in found or any(item.reason.is_finding for item in self.not_compared):
             return AuditVerdict.DIFFERS
-        return AuditVerdict.MOVED if AuditVerdict.MOVED in found else AuditVerdict.EQUAL
+        if not found - {AuditVerdict.NOT_COMPARED}:
+            return AuditVerdict.NOT_COMPARED
+        if AuditVerdict.MOVED in found:
+            return AuditVerdict.MOVED
+        return AuditVerdict.EQUAL if self.coverage.is_full else AuditVerdict.EQUAL_AS_FAR_AS_COMPARED
+
+    @property
+    def coverage(self) -> Coverage:
+        return coverage_of(self.source_records + self.target_records, self.not_compared)
 
     @property
     def source_records(self) -> int:

@@ -11,7 +11,7 @@ writers', at both sites: the other link brings it to the source, where this link
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from monitoring.audit.model import (
@@ -55,7 +55,7 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
     frozen = _nothing_yet(frozen)
     refusal = _refusal(frozen)
     if refusal is not None:
-        return None, tuple(_known(frozen, Side.SOURCE, [(refusal, frozen.source)]))
+        return None, _nothing_of(frozen, refusal)
     at_target = frozen.target
     assert at_target is not None
     assert frozen.mirrored_end is not None
@@ -94,9 +94,17 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
             ],
         ),
     ]
-    given_up = _clip(frozen.gaps, source)
-    left_out.extend(_known(frozen, Side.SOURCE, [(Reason.GAP_ACCEPTED, span) for span in given_up]))
     segments = tuple(_segments(frozen, source))
+    given_up = _clip(frozen.gaps, source)
+    passed_over = given_up
+    foreign: tuple[Span, ...] = ()
+    if frozen.shared_target:
+        passed_over = tuple(_between(_at_source(segments), source))
+        foreign = tuple(_between(_at_target(segments), target))
+    left_out.extend(_known(frozen, Side.SOURCE, [(Reason.GAP_ACCEPTED, span) for span in given_up]))
+    theirs = tuple(_without(passed_over, given_up))
+    left_out.extend(_together(frozen, Side.SOURCE, Reason.WRITTEN_BY_OTHERS, theirs))
+    left_out.extend(_together(frozen, Side.TARGET, Reason.WRITTEN_BY_OTHERS, foreign))
     partition = ComparablePartition(
         frozen.topic,
         frozen.partition,
@@ -105,21 +113,23 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
         target,
         segments,
         frozen.timestamps_comparable,
-        tuple(_between(_at_source(segments), source)) if frozen.shared_target else given_up,
-        tuple(_between(_at_target(segments), target)) if frozen.shared_target else (),
+        passed_over,
+        foreign,
     )
     return partition, tuple(left_out)
 
 
 def _nothing_yet(frozen: FrozenPartition) -> FrozenPartition:
-    """An empty source partition that the mirror has not met yet: the ends are where mirroring will begin."""
+    """An empty source partition that the mirror has not met yet: all that the target has is somebody else's."""
     if frozen.mirrored_end is not None or frozen.source.offsets or frozen.target is None:
         return frozen
-    ends = (frozen.source.end, frozen.target.end)
+    ends = (frozen.source.end, frozen.target.start)
     return replace(frozen, mirrored_end=ends, steps=(Step(*ends),))
 
 
 def _refusal(frozen: FrozenPartition) -> Reason | None:
+    if frozen.left_out is not None:
+        return frozen.left_out
     if frozen.recreated:
         return Reason.SOURCE_RECREATED
     if frozen.compacted:
@@ -131,10 +141,37 @@ def _refusal(frozen: FrozenPartition) -> Reason | None:
     return None
 
 
+def _nothing_of(frozen: FrozenPartition, reason: Reason) -> tuple[NotCompared, ...]:
+    """Both sites' whole logs are left out. A fault is told of an empty log, too: that may be what is wrong."""
+    spans = [(Side.SOURCE, frozen.source)]
+    if frozen.target is not None:
+        spans.append((Side.TARGET, frozen.target))
+    silent = reason in _SILENT_WHEN_EMPTY or (reason is Reason.TARGET_MISSING and frozen.mirrored_end is None)
+    return tuple(
+        NotCompared(frozen.topic, frozen.partition, side, span, reason, span.offsets)
+        for side, span in spans
+        if span.offsets or (side is Side.SOURCE and not silent)
+    )
+
+
+# Without a record there is nothing that could differ.
+_SILENT_WHEN_EMPTY = frozenset({Reason.COMPACTED, Reason.NEVER_MIRRORED})
+
+
 def _known(frozen: FrozenPartition, side: Side, spans: list[tuple[Reason, Span]]) -> list[NotCompared]:
     return [
-        NotCompared(frozen.topic, frozen.partition, side, span, reason) for reason, span in spans if span.offsets > 0
+        NotCompared(frozen.topic, frozen.partition, side, span, reason, span.offsets)
+        for reason, span in spans
+        if span.offsets > 0
     ]
+
+
+def _together(frozen: FrozenPartition, side: Side, reason: Reason, spans: tuple[Span, ...]) -> list[NotCompared]:
+    """One line for all spans, sorted and apart: a map may have a hundred thousand intervals."""
+    if not spans:
+        return []
+    whole = Span(spans[0].start, spans[-1].end)
+    return [NotCompared(frozen.topic, frozen.partition, side, whole, reason, sum(span.offsets for span in spans))]
 
 
 def _ends(frozen: FrozenPartition, index: int) -> tuple[int, int]:
@@ -201,6 +238,12 @@ def _between(covered: list[Span], within: Span) -> list[Span]:
     if position < within.end:
         spans.append(Span(position, within.end))
     return spans
+
+
+def _without(spans: Iterable[Span], taken: tuple[Span, ...]) -> Iterator[Span]:
+    """`spans` without the offsets of `taken`; both are sorted, each without overlaps."""
+    for span in spans:
+        yield from _between(list(_clip(taken, span)), span)
 
 
 def _clip(spans: tuple[Span, ...], within: Span) -> tuple[Span, ...]:

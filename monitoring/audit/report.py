@@ -23,6 +23,7 @@ def as_html(result: AuditResult, command: str) -> str:
     )
     environment.filters["thousands"] = lambda number: f"{number:,}"
     environment.filters["iso"] = lambda at_ms: iso(at_ms) or "-"
+    environment.filters["words"] = lambda name: name.replace("_", " ")
     environment.filters["window"] = window_label
     topics = sorted({bar.topic for bar in result.bars})
     return environment.get_template("report.html.j2").render(

@@ -22,7 +22,8 @@ from monitoring.audit.document import as_document
 from monitoring.audit.model import AuditResult, AuditVerdict, RecordDifference
 from monitoring.errors import AuditResultDamaged
 
-SUMMARY_VERSION = 1
+# Summaries of version 1 said "equal" also over what was not compared: they are not read any more.
+SUMMARY_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class AuditSummary:
     records_missing: int
     records_surplus: int
     windows_differing: int
+    coverage_percent: float
 
 
 def write_windows(windows: Any, directory: Path, run_id: str) -> None:
@@ -54,6 +56,7 @@ def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
         "frozen_at_ms": result.frozen.frozen_at_ms,
         "finished_at_ms": result.finished_at_ms,
         "window_ms": result.window_ms,
+        "coverage_percent": result.coverage.percent,
         "records_missing": result.records_missing,
         "records_surplus": result.records_surplus,
         "document": json.dumps(document),
@@ -61,7 +64,7 @@ def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
     runs = spark.createDataFrame(
         [tuple(run.values())],
         "link string, verdict string, frozen_at_ms bigint, finished_at_ms bigint, window_ms bigint, "
-        "records_missing bigint, records_surplus bigint, document string",
+        "coverage_percent double, records_missing bigint, records_surplus bigint, document string",
     )
     _folder(runs.coalesce(1), directory, "runs", result.run_id)
     rows = [tuple(dataclasses.asdict(difference).values()) for difference in result.differences]
@@ -103,6 +106,7 @@ def write_summary(result: AuditResult, directory: Path) -> Path:
         result.records_missing,
         result.records_surplus,
         sum(partition.windows_differing for partition in result.partitions),
+        result.coverage.percent,
     )
     text = json.dumps({"schema_version": SUMMARY_VERSION, **dataclasses.asdict(summary)}, indent=2)
     return _replace(directory / "last" / f"{result.frozen.link}.json", text)

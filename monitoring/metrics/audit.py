@@ -44,7 +44,13 @@ def _families(summaries: tuple[AuditSummary, ...]) -> Iterator[GaugeMetricFamily
         labels=["link", "missing_at"],
     )
     windows = GaugeMetricFamily("farshore_audit_last_windows_differing", "Windows that differ.", labels=["link"])
+    coverage = GaugeMetricFamily(
+        "farshore_audit_last_coverage_ratio",
+        "Share of both sites' records that the newest audit compared, at least; 1: all.",
+        labels=["link"],
+    )
     for summary in summaries:
+        coverage.add_metric([summary.link], summary.coverage_percent / 100)
         for name in AuditVerdict:
             verdict.add_metric([summary.link, name.value], int(summary.verdict is name))
         at.add_metric([summary.link], summary.finished_at_ms / 1000)
@@ -53,4 +59,4 @@ def _families(summaries: tuple[AuditSummary, ...]) -> Iterator[GaugeMetricFamily
         mismatched.add_metric([summary.link, "target"], summary.records_missing)
         mismatched.add_metric([summary.link, "source"], summary.records_surplus)
         windows.add_metric([summary.link], summary.windows_differing)
-    yield from (verdict, at, records, mismatched, windows)
+    yield from (verdict, at, coverage, records, mismatched, windows)

@@ -14,7 +14,7 @@ from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs
 from broker.client.log import append
 from broker.client.site import Site
-from broker.client.topics import NewTopic, create_topics, delete_topics, describe_topics, list_topics
+from broker.client.topics import NewTopic, create_partitions, create_topics, delete_topics, describe_topics, list_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.link import STATE_PREFIX, Link
@@ -64,7 +64,8 @@ async def prepared(cluster: Cluster, link: Link, entries: Sequence[Entry], sourc
     topic = f"{link.name}-data"
     names = [topic, link.target_topic(topic), link.state_topic]
     assert not await create_topics(cluster, [NewTopic(name, partitions=1) for name in names])
-    await write(cluster, topic, source)
+    if source:
+        await write(cluster, topic, source)
     if target:
         await write(cluster, link.target_topic(topic), target)
     now_ms = time.time_ns() // 1_000_000
@@ -149,6 +150,46 @@ async def test_topics_that_cannot_be_compared_as_they_are(kafka_39: Any) -> None
     assert partition.compacted
     assert partition.recreated
     assert not partition.timestamps_comparable
+
+
+async def test_a_source_that_was_recreated_empty(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        topic = f"{link.name}-data"
+        entries = [*mirrored(topic, [Interval(0, 0)], End(5, 5)), TopicIdentity(topic, str(uuid.uuid4()))]
+        await prepared(cluster, link, entries, source=0, target=5)
+        _, partition = await frozen(cluster, link)
+    found, left_out = comparable(partition)
+    assert found is None
+    assert [(item.side, item.reason, item.span) for item in left_out] == [
+        (Side.SOURCE, Reason.SOURCE_RECREATED, Span(0, 0)),
+        (Side.TARGET, Reason.SOURCE_RECREATED, Span(0, 5)),
+    ]
+
+
+async def test_a_source_that_was_deleted(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        entries = mirrored(f"{link.name}-data", [Interval(0, 0)], End(5, 5))
+        topic = await prepared(cluster, link, entries, source=5, target=5)
+        assert not await delete_topics(cluster, [topic])
+        while topic in await list_topics(cluster):
+            pass
+        _, partition = await frozen(cluster, link)
+    assert (partition.left_out, partition.target) == (Reason.SOURCE_DELETED, Span(0, 5))
+
+
+async def test_a_partition_that_only_the_target_has(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        entries = mirrored(f"{link.name}-data", [Interval(0, 0)], End(5, 5))
+        topic = link.target_topic(await prepared(cluster, link, entries, source=5, target=5))
+        assert not await create_partitions(cluster, {topic: 2})
+        await append(cluster, TopicPartition(topic, 1), encode_batch([Record(0, 1, b"k", b"foreign", ())]))
+        whole = await freeze_link(link, cluster, cluster, lambda: 1)
+    found, left_out = comparable(whole.partitions[1])
+    assert found is not None
+    assert (found.source, found.target, left_out) == (Span(0, 0), Span(0, 1), ())
 
 
 async def test_a_link_that_never_ran(kafka_39: Any) -> None:

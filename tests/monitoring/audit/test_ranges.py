@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,7 +72,7 @@ def test_offset_gaps_on_both_sides_at_once_give_exact_segments() -> None:
 
 
 def test_local_writers_of_a_shared_target_are_left_out() -> None:
-    partition, _ = comparable(
+    partition, left_out = comparable(
         frozen(
             target=Span(0, 120),
             steps=(Step(0, 5), Step(40, 60)),
@@ -83,6 +84,7 @@ def test_local_writers_of_a_shared_target_are_left_out() -> None:
     assert partition is not None
     assert partition.target == Span(5, 120)
     assert partition.foreign == (Span(45, 60),)
+    assert reasons(left_out)[Side.TARGET, Reason.WRITTEN_BY_OTHERS] == Span(45, 60)
 
 
 def test_intervals_written_ahead_do_not_count() -> None:
@@ -111,7 +113,8 @@ def test_a_partition_the_map_does_not_know_is_never_equal() -> None:
     ):
         partition, left_out = comparable(frozen(**changes))
         assert partition is None
-        assert reasons(left_out) == {(Side.SOURCE, reason): Span(0, 100)}
+        sides = [Side.SOURCE] if reason is Reason.TARGET_MISSING else list(Side)
+        assert reasons(left_out) == {(side, reason): Span(0, 100) for side in sides}
         assert reason.is_finding
 
 
@@ -180,9 +183,18 @@ def test_records_behind_the_mirrored_end_are_compared_unless_others_may_write_th
 
 def test_what_a_shared_link_passed_over_at_the_source_is_left_out() -> None:
     steps = (Step(0, 0), Step(50, 40))
-    partition, _ = comparable(frozen(target=Span(0, 90), steps=steps, mirrored_end=(100, 90), shared_target=True))
+    changes = {"target": Span(0, 90), "steps": steps, "mirrored_end": (100, 90), "shared_target": True}
+    partition, left_out = comparable(frozen(**changes))
     assert partition is not None
     assert partition.left_out == (Span(40, 50),)
+    assert reasons(left_out) == {(Side.SOURCE, Reason.WRITTEN_BY_OTHERS): Span(40, 50)}
+    partition, left_out = comparable(frozen(**changes, gaps=(Span(40, 44),)))
+    assert partition is not None
+    assert partition.left_out == (Span(40, 50),)
+    assert reasons(left_out) == {
+        (Side.SOURCE, Reason.GAP_ACCEPTED): Span(40, 44),
+        (Side.SOURCE, Reason.WRITTEN_BY_OTHERS): Span(44, 50),
+    }
     partition, _ = comparable(frozen(target=Span(0, 90), steps=steps, mirrored_end=(100, 90)))
     assert partition is not None
     assert partition.left_out == ()
@@ -197,3 +209,97 @@ def test_what_stands_before_the_first_mirrored_record_is_compared_on_an_exclusiv
     assert partition is not None
     assert partition.target == Span(2, 102)
     assert reasons(left_out) == {(Side.TARGET, Reason.BEFORE_THE_MIRROR): Span(0, 2)}
+
+
+def test_what_lies_between_the_intervals_is_counted_in_one_line() -> None:
+    steps = tuple(Step(10 * n, 15 * n) for n in range(10))
+    _, left_out = comparable(
+        frozen(target=Span(0, 145), steps=steps, mirrored_end=(100, 145), shared_target=True, local_tail=True)
+    )
+    (item,) = left_out
+    assert (item.side, item.reason, item.span, item.offsets) == (
+        Side.TARGET,
+        Reason.WRITTEN_BY_OTHERS,
+        Span(10, 135),
+        45,
+    )
+
+
+def test_a_source_that_was_recreated_empty_is_a_finding() -> None:
+    for mirrored_end in ((100, 100), None):
+        partition, left_out = comparable(frozen(source=Span(0, 0), recreated=True, mirrored_end=mirrored_end))
+        assert partition is None
+        assert reasons(left_out) == {
+            (Side.SOURCE, Reason.SOURCE_RECREATED): Span(0, 0),
+            (Side.TARGET, Reason.SOURCE_RECREATED): Span(0, 100),
+        }
+
+
+def test_a_target_that_is_gone_with_all_that_the_source_had_is_a_finding() -> None:
+    partition, left_out = comparable(frozen(source=Span(100, 100), target=None))
+    assert partition is None
+    assert reasons(left_out) == {(Side.SOURCE, Reason.TARGET_MISSING): Span(100, 100)}
+
+
+def test_without_a_record_at_either_site_nothing_is_left_out() -> None:
+    for changes in ({"target": None}, {"compacted": True, "target": Span(0, 0)}):
+        partition, left_out = comparable(frozen(source=Span(0, 0), steps=(), mirrored_end=None, **changes))
+        assert (partition, left_out) == (None, ())
+
+
+@pytest.mark.parametrize("reason", [Reason.SOURCE_DELETED, Reason.NOT_READABLE])
+def test_what_the_freeze_left_out_is_left_out_at_both_sites(reason: Reason) -> None:
+    partition, left_out = comparable(frozen(source=Span(0, 0), left_out=reason))
+    assert partition is None
+    assert [(item.side, item.reason, item.offsets) for item in left_out] == [
+        (Side.SOURCE, reason, 0),
+        (Side.TARGET, reason, 100),
+    ]
+
+
+def test_a_partition_that_only_the_target_has_is_one_too_many_wholly() -> None:
+    changes: dict[str, Any] = {"source": Span(0, 0), "target": Span(3, 9), "steps": (), "mirrored_end": None}
+    partition, left_out = comparable(frozen(**changes))
+    assert partition is not None
+    assert (partition.source, partition.target, left_out) == (Span(0, 0), Span(3, 9), ())
+    for shared in (True, False):
+        partition, left_out = comparable(frozen(**changes, local_tail=True, shared_target=shared))
+        assert partition is not None
+        assert partition.target.offsets == 0
+        assert reasons(left_out) == {(Side.TARGET, Reason.BEYOND_THE_MIRROR): Span(3, 9)}
+
+
+@given(
+    logs=st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+    end=st.one_of(st.none(), st.tuples(st.integers(0, 9), st.integers(0, 9))),
+    shared=st.booleans(),
+    tail=st.booleans(),
+)
+def test_each_offset_is_compared_or_left_out(
+    logs: tuple[int, int, int, int], end: tuple[int, int] | None, shared: bool, tail: bool
+) -> None:
+    """Of both sites, whatever was found: none of them is dropped without a word, and none is both."""
+    at_source, at_target = Span(*sorted(logs[:2])), Span(*sorted(logs[2:]))
+    steps = () if end is None else (Step(min(2, end[0]), min(3, end[1])),)
+    found = frozen(
+        source=at_source,
+        target=at_target,
+        steps=steps,
+        mirrored_end=end,
+        shared_target=shared,
+        local_tail=shared or tail,
+    )
+    partition, left_out = comparable(found)
+    for side, log in ((Side.SOURCE, at_source), (Side.TARGET, at_target)):
+        seen = dict.fromkeys(range(log.start, log.end), 0)
+        if partition is not None:
+            read = partition.source if side is Side.SOURCE else partition.target
+            dropped = partition.left_out if side is Side.SOURCE else partition.foreign
+            for offset in range(read.start, read.end):
+                if offset in seen and not any(span.start <= offset < span.end for span in dropped):
+                    seen[offset] += 1
+        told = sum(
+            item.offsets for item in left_out if item.side is side and item.reason is not Reason.SOURCE_TRUNCATED
+        )
+        assert max(seen.values(), default=0) <= 1
+        assert told + sum(seen.values()) >= log.offsets

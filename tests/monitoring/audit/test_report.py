@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.audit import exit_code_of
+from deploy.cli.audit import exit_code_of, rows_of
 from monitoring.audit.document import as_document, window_label
 from monitoring.audit.model import (
     AuditResult,
     AuditVerdict,
+    Coverage,
     FrozenLink,
     FrozenPartition,
     FrozenSite,
@@ -28,10 +29,12 @@ from monitoring.audit.model import (
     WindowResult,
 )
 from monitoring.audit.report import as_html
+from monitoring.audit.run import AuditOutcome
 from monitoring.audit.store import read_summaries, write_summary
 from monitoring.errors import AuditResultDamaged
 
 SITE = FrozenSite("east", "localhost:9092", "cluster-a")
+ALL = Coverage(10, 0, is_full=True)
 EQUAL = AuditResult(
     "run-1",
     FrozenLink(
@@ -43,7 +46,7 @@ EQUAL = AuditResult(
     ),
     2_000,
     600_000,
-    (PartitionResult("t", 0, "t", Span(0, 5), Span(0, 5), 5, 5, 50, 50, 1, 0, 0, AuditVerdict.EQUAL),),
+    (PartitionResult("t", 0, "t", Span(0, 5), Span(0, 5), 5, 5, 50, 50, 1, 0, 0, AuditVerdict.EQUAL, ALL),),
     (),
     (),
     (),
@@ -64,16 +67,58 @@ DIFFERS = replace(
 
 
 def left_out(reason: Reason) -> AuditResult:
-    return replace(EQUAL, not_compared=(NotCompared("t", 1, Side.SOURCE, Span(0, 9), reason),))
+    return replace(EQUAL, not_compared=(NotCompared("t", 1, Side.SOURCE, Span(0, 9), reason, 9),))
 
 
 def test_verdict_and_exit_code() -> None:
-    assert (EQUAL.verdict, exit_code_of(EQUAL.verdict)) == (AuditVerdict.EQUAL, 0)
-    assert (DIFFERS.verdict, exit_code_of(DIFFERS.verdict)) == (AuditVerdict.DIFFERS, 4)
-    assert exit_code_of(left_out(Reason.NOT_MIRRORED_YET).verdict) == 0
-    assert exit_code_of(left_out(Reason.NEVER_MIRRORED).verdict) == 4
     moved = replace(EQUAL, partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.MOVED),))
-    assert (moved.verdict, exit_code_of(moved.verdict)) == (AuditVerdict.MOVED, 4)
+    nothing = replace(EQUAL, partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.NOT_COMPARED),))
+    partly = left_out(Reason.NOT_MIRRORED_YET)
+    for result, verdict, code, strict_code in (
+        (EQUAL, AuditVerdict.EQUAL, 0, 0),
+        (partly, AuditVerdict.EQUAL_AS_FAR_AS_COMPARED, 0, 4),
+        (moved, AuditVerdict.MOVED, 4, 4),
+        (DIFFERS, AuditVerdict.DIFFERS, 4, 4),
+        (left_out(Reason.NEVER_MIRRORED), AuditVerdict.DIFFERS, 4, 4),
+        (nothing, AuditVerdict.NOT_COMPARED, 4, 4),
+    ):
+        assert result.verdict is verdict
+        assert (exit_code_of(verdict, strict=False), exit_code_of(verdict, strict=True)) == (code, strict_code)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_nothing_that_was_left_out_is_equal(reason: Reason) -> None:
+    for offsets in (0, 1):
+        item = NotCompared("t", 1, Side.SOURCE, Span(0, offsets), reason, offsets)
+        assert replace(EQUAL, not_compared=(item,)).verdict is not AuditVerdict.EQUAL
+
+
+def test_coverage_is_a_floor() -> None:
+    assert EQUAL.coverage.percent == 100
+    assert left_out(Reason.NOT_MIRRORED_YET).coverage == Coverage(10, 9, is_full=False)
+    assert left_out(Reason.NOT_MIRRORED_YET).coverage.percent == 52.63
+    assert Coverage(10**9, 1, is_full=False).percent == 99.99
+    assert Coverage(10**9, 0, is_full=False).percent == 99.99
+    assert Coverage(0, 0, is_full=False).percent == 0
+    assert Coverage(0, 0, is_full=True).percent == 100
+
+
+def test_coverage_is_in_the_summary_the_document_and_the_report(tmp_path: Path) -> None:
+    result = left_out(Reason.NOT_MIRRORED_YET)
+    document = json.loads(json.dumps(as_document(result)))
+    assert document["coverage"] == {"percent": 52.63, "records": 10, "records_left_out_at_most": 9}
+    assert document["partitions"][0]["coverage"]["percent"] == 100
+    page = as_html(result, "x")
+    assert "equal as far as compared" in page
+    assert "<b>52.63 %</b>" in page
+    assert "Up to 9 records were left out" in page
+    (title, rows, columns), *_ = rows_of(AuditOutcome(result.verdict, document | {"seconds": 2.0}, tmp_path))
+    said = "east-west: equal as far as compared, 52.63 % compared (10 records of both sites; up to 9 left out), in 2 s"
+    assert title == said
+    assert columns is not None
+    assert [rows[0][name] for name in columns] == ["t", 0, 5, "100 %", "equal"]
+    write_summary(result, tmp_path)
+    assert read_summaries(tmp_path)[0].coverage_percent == 52.63
 
 
 def test_the_document_is_plain_json() -> None:
@@ -116,7 +161,7 @@ def test_the_last_summary_of_each_link(tmp_path: Path) -> None:
     write_summary(DIFFERS, tmp_path)
     (summary,) = read_summaries(tmp_path)
     assert (summary.verdict, summary.windows_differing, summary.source_records) == (AuditVerdict.DIFFERS, 1, 5)
-    for damage in ("", "[]", '{"schema_version": 99}', '{"schema_version": 1}'):
+    for damage in ("", "[]", '{"schema_version": 99}', '{"schema_version": 1}', '{"schema_version": 2}'):
         (tmp_path / "last" / "east-west.json").write_text(damage)
         with pytest.raises(AuditResultDamaged):
             read_summaries(tmp_path)
