@@ -73,27 +73,6 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
     # Behind the mirrored end of a target that only the mirror writes to, every record is one too many.
     target_end = min(target_next, at_target.end) if frozen.local_tail else at_target.end
     target = Span(target_start, max(target_start, target_end))
-    left_out = [
-        *_known(
-            frozen,
-            Side.SOURCE,
-            [
-                (Reason.BEFORE_THE_MIRROR, Span(frozen.source.start, min(first.source_start, frozen.source.end))),
-                (Reason.EXPIRED_AT_TARGET, Span(source_low, min(source_start, frozen.source.end))),
-                (Reason.NOT_MIRRORED_YET, Span(source_next, frozen.source.end)),
-                (Reason.SOURCE_TRUNCATED, Span(max(frozen.source.end, source_start), source_next)),
-            ],
-        ),
-        *_known(
-            frozen,
-            Side.TARGET,
-            [
-                (Reason.BEFORE_THE_MIRROR, Span(at_target.start, min(first.target_start, target_start, at_target.end))),
-                (Reason.EXPIRED_AT_SOURCE, Span(target_low, min(target_start, at_target.end))),
-                (Reason.BEYOND_THE_MIRROR, Span(max(target_end, target_start), at_target.end)),
-            ],
-        ),
-    ]
     segments = tuple(_segments(frozen, source))
     given_up = _clip(frozen.gaps, source)
     passed_over = given_up
@@ -101,10 +80,12 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
     if frozen.shared_target:
         passed_over = tuple(_between(_at_source(segments), source))
         foreign = tuple(_between(_at_target(segments), target))
-    left_out.extend(_known(frozen, Side.SOURCE, [(Reason.GAP_ACCEPTED, span) for span in given_up]))
-    theirs = tuple(_without(passed_over, given_up))
-    left_out.extend(_together(frozen, Side.SOURCE, Reason.WRITTEN_BY_OTHERS, theirs))
-    left_out.extend(_together(frozen, Side.TARGET, Reason.WRITTEN_BY_OTHERS, foreign))
+    left_out = [
+        *_around(frozen, source, target),
+        *_known(frozen, Side.SOURCE, [(Reason.GAP_ACCEPTED, span) for span in given_up]),
+        *_together(frozen, Side.SOURCE, Reason.WRITTEN_BY_OTHERS, tuple(_without(passed_over, given_up))),
+        *_together(frozen, Side.TARGET, Reason.WRITTEN_BY_OTHERS, foreign),
+    ]
     partition = ComparablePartition(
         frozen.topic,
         frozen.partition,
@@ -117,6 +98,36 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
         foreign,
     )
     return partition, tuple(left_out)
+
+
+def _around(frozen: FrozenPartition, source: Span, target: Span) -> list[NotCompared]:
+    """What both logs have outside of the spans that are compared."""
+    assert frozen.target is not None
+    assert frozen.mirrored_end is not None
+    at_target, first, source_next = frozen.target, frozen.steps[0], frozen.mirrored_end[0]
+    source_low = max(frozen.source.start, first.source_start)
+    target_low = max(at_target.start, first.target_start)
+    return [
+        *_known(
+            frozen,
+            Side.SOURCE,
+            [
+                (Reason.BEFORE_THE_MIRROR, Span(frozen.source.start, min(first.source_start, frozen.source.end))),
+                (Reason.EXPIRED_AT_TARGET, Span(source_low, min(source.start, frozen.source.end))),
+                (Reason.NOT_MIRRORED_YET, Span(max(source_next, frozen.source.start), frozen.source.end)),
+                (Reason.SOURCE_TRUNCATED, Span(max(frozen.source.end, source.start), source_next)),
+            ],
+        ),
+        *_known(
+            frozen,
+            Side.TARGET,
+            [
+                (Reason.BEFORE_THE_MIRROR, Span(at_target.start, min(first.target_start, target.start, at_target.end))),
+                (Reason.EXPIRED_AT_SOURCE, Span(target_low, min(target.start, at_target.end))),
+                (Reason.BEYOND_THE_MIRROR, Span(max(target.end, target.start), at_target.end)),
+            ],
+        ),
+    ]
 
 
 def _nothing_yet(frozen: FrozenPartition) -> FrozenPartition:
