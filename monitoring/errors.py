@@ -4,6 +4,7 @@ MonitoringError
 ├── AuditError
 │   ├── SparkMissing          pyspark or Java is not installed
 │   ├── SparkFailed           Spark started, and a job of it failed
+│   ├── SiteLost              a site stopped to answer while it was read
 │   ├── NothingToCompare      no partition of the link could be compared: never the same as "equal"
 │   └── AuditResultDamaged    the stored result of an earlier audit cannot be read
 ├── CanaryError
@@ -30,6 +31,12 @@ class SparkMissing(AuditError):
 
 class SparkFailed(AuditError):
     """A Spark job failed, for example because a broker went away while it was read."""
+
+    retriable = True
+
+
+class SiteLost(AuditError):
+    """A site does not answer any more in the middle of an audit."""
 
     retriable = True
 

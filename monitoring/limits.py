@@ -20,6 +20,8 @@ AUDIT_ALIGNMENT_BLOCK_OFFSETS = 16_384
 # Spark's consumer asks for both log ends again after each poll; few large polls keep that off the wide-area link.
 AUDIT_POLL_RECORDS = 20_000
 AUDIT_FETCH_BYTES = 16 * 1024 * 1024
+# So often a partition is read whose records are deleted meanwhile; then it is left out.
+AUDIT_READ_ATTEMPTS = 4
 AUDIT_KAFKA_TIMEOUT_MS = 30 * SECOND_MS
 # A plot has at most this many bars; windows are summed up to fit.
 AUDIT_PLOT_BARS = 120

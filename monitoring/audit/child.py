@@ -8,6 +8,7 @@ with a traceback there and without a last event.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import TextIO
 
 from monitoring.audit.document import as_document
 from monitoring.audit.job import AuditJob, run_job
+from monitoring.audit.look import log_starts
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Event, Progress, failed
 from monitoring.audit.report import as_html
 from monitoring.audit.session import SparkSettings, spark_session
@@ -37,7 +39,14 @@ def compare(request: ChildRequest, events: TextIO) -> Compared:
     directory, run_id = request.directory, request.run_id
     _tell(events, Progress("starting Spark"))
     with spark_session(SparkSettings(request.master, request.jars, request.log_file)) as spark:
-        job = AuditJob(run_id, request.frozen, request.window_ms, _now_ms, lambda step: _tell(events, Progress(step)))
+        job = AuditJob(
+            run_id,
+            request.frozen,
+            request.window_ms,
+            _now_ms,
+            look=lambda partitions: asyncio.run(log_starts(request.frozen, partitions)),
+            report=lambda step: _tell(events, Progress(step)),
+        )
         result = run_job(spark, job, store=lambda windows: write_windows(windows, directory, run_id))
         _tell(events, Progress("writing the result"))
         write_result(spark, result, directory)

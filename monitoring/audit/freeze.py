@@ -3,7 +3,8 @@
 The order matters while the mirror runs on: the link's state, then the target's log ends, then the map's proved end,
 then the source's ends. Each later answer can only be further than what the earlier ones need, so records that arrive
 in between never look like losses or extras. The source's partitions are counted after the target's, too: a new one is
-never taken for one that only the target has.
+never taken for one that only the target has. Last stable offsets are asked after log ends: what lies between them is
+then behind a transaction that is open, and not what arrived in between.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from broker.client.errors import KafkaError
 from broker.client.fanout import split_failures
 from broker.client.model import Topic
 from broker.client.offsets import log_spans
+from broker.client.site import Site
 from broker.client.topics import describe_each_topic
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.api import Link, complete_link, load_partial_state, read_entries
@@ -34,25 +36,31 @@ async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Ca
     mirrored = names | {topic for topic, _ in entries.checkpoints if is_mirrored(link, topic)}
     there, unclear_there = await describe_each_topic(target, [link.target_topic(name) for name in sorted(mirrored)])
     target_spans = await _spans(target, there, IsolationLevel.READ_UNCOMMITTED)
+    target_stable = await _spans(target, there, IsolationLevel.READ_COMMITTED)
     state = await load_partial_state(link, target)
     here, unclear = await describe_each_topic(source, sorted(mirrored))
     frozen_at_ms = clock_ms()
+    source_logs = await _spans(source, here, IsolationLevel.READ_UNCOMMITTED)
     source_spans = await _spans(source, here, IsolationLevel.READ_COMMITTED)
     seen = Seen(
         link,
         entries,
         state.map,
         state.unread.keys(),
-        SiteSeen(here, source_spans, await _configs(source, sorted(here)), unclear.keys()),
-        SiteSeen(there, target_spans, await _configs(target, sorted(there)), unclear_there.keys()),
+        SiteSeen(here, source_logs, source_spans, await _configs(source, sorted(here)), unclear.keys()),
+        SiteSeen(there, target_spans, target_stable, await _configs(target, sorted(there)), unclear_there.keys()),
     )
     return FrozenLink(
         link.name,
-        FrozenSite(link.source.name, link.source.bootstrap_servers, source.cluster_id),
-        FrozenSite(link.target.name, link.target.bootstrap_servers, target.cluster_id),
+        _frozen_site(link.source, source.cluster_id),
+        _frozen_site(link.target, target.cluster_id),
         frozen_at_ms,
         tuple(frozen_partitions(seen)),
     )
+
+
+def _frozen_site(site: Site, cluster_id: str | None) -> FrozenSite:
+    return FrozenSite(site.name, site.bootstrap_servers, cluster_id, dict(site.address_map))
 
 
 async def _names(source: Cluster) -> Iterable[str]:

@@ -23,11 +23,13 @@ NOTHING = Span(0, 0)
 class SiteSeen:
     """One site: its topics by name, the spans of their logs, their configs. What could not be told is not there.
 
+    `stable` spans end at the last stable offset, and were asked after `logs`, whole logs.
     `unclear` are topics that exist, or may, and could not be described.
     """
 
     topics: Mapping[str, Topic]
-    spans: Mapping[TopicPartition, Span]
+    logs: Mapping[TopicPartition, Span]
+    stable: Mapping[TopicPartition, Span]
     configs: Mapping[str, Mapping[str, str]]
     unclear: Collection[str] = ()
 
@@ -39,7 +41,12 @@ class SiteSeen:
         """False where there is a partition, or may be one, of which nobody could say where it stands."""
         if where.topic in self.unclear:
             return False
-        return not self.has(where) or (where in self.spans and where.topic in self.configs)
+        return not self.has(where) or (where in self.logs and where in self.stable and where.topic in self.configs)
+
+    def opened(self, where: TopicPartition) -> Span | None:
+        """What lies behind the beginning of an open transaction, if there is one."""
+        log, stable = self.logs.get(where), self.stable.get(where)
+        return Span(stable.end, log.end) if log is not None and stable is not None and stable.end < log.end else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ def _partition(seen: Seen, where: TopicPartition) -> FrozenPartition | None:
     left_out = _left_out(seen, where, there)
     if left_out is Reason.SOURCE_DELETED and not seen.target.has(there):
         return None
-    target = seen.target.spans.get(there)
+    target = seen.target.logs.get(there)
     topic = seen.source.topics.get(where.topic)
     known_id = entries.topic_ids.get(where.topic)
     configs = (seen.source.configs.get(where.topic, {}), seen.target.configs.get(there.topic, {}))
@@ -99,7 +106,7 @@ def _partition(seen: Seen, where: TopicPartition) -> FrozenPartition | None:
         where.topic,
         where.partition,
         there.topic,
-        seen.source.spans.get(where, NOTHING),
+        seen.source.stable.get(where, NOTHING),
         target,
         tuple(Step(*interval) for interval in seen.offset_map.intervals(where.topic, where.partition)),
         _mirrored_end(seen, where, target),
@@ -110,6 +117,8 @@ def _partition(seen: Seen, where: TopicPartition) -> FrozenPartition | None:
         local_tail=link.shared_targets or (entries.run is not None and entries.run.state is RunState.PROMOTED),
         gaps=tuple(sorted(gaps)),
         left_out=left_out,
+        open_at_source=seen.source.opened(where),
+        open_at_target=seen.target.opened(there),
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -20,18 +20,15 @@ from monitoring.audit.model import (
     AuditVerdict,
     ComparablePartition,
     FrozenLink,
-    FrozenPartition,
-    NotCompared,
-    PartitionResult,
     PlotBar,
     RecordDifference,
     Side,
-    Span,
     WindowResult,
-    coverage_of,
 )
 from monitoring.audit.ranges import plan
 from monitoring.audit.reader import Spans, read_records, spans_of
+from monitoring.audit.results import partition_results
+from monitoring.audit.rounds import LogStarts, Place, Round, read_until_settled
 from monitoring.errors import SparkFailed
 
 # Says which step begins: shown as progress by a command, collected by a test.
@@ -40,49 +37,92 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class AuditJob:
-    """What to compare and how finely; `clock_ms` gives milliseconds since 1970."""
+    """What to compare and how finely; `clock_ms` gives milliseconds since 1970.
+
+    `look` says where the logs of partitions begin now, at both sites.
+    """
 
     run_id: str
     frozen: FrozenLink
     window_ms: int
     clock_ms: Callable[[], int]
+    look: Callable[[Sequence[ComparablePartition]], LogStarts]
     report: Report = lambda _: None
 
 
-def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: None) -> AuditResult:
-    """Read both sites, compare, name what differs. `store` gets the DataFrame of all windows while it is cached.
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one reading found: all windows, those that are not equal, the records that differ, and how many do."""
 
-    Raises NothingToCompare when no partition can be compared, and SparkFailed when Spark could not read a site.
+    windows: Any
+    suspects: list[Any]
+    differences: list[RecordDifference]
+    uneven: Mapping[Place, tuple[int, int]]
+
+
+def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: None) -> AuditResult:
+    """Read both sites, compare, name what differs. `store` gets the DataFrame of all windows.
+
+    Raises NothingToCompare when no partition can be compared, SparkFailed when Spark could not read a site, and what
+    `job.look` raises.
     """
-    partitions, not_compared = plan(job.frozen)
-    with _spark_errors(job.frozen):
-        windows = _windows(spark, job, partitions).cache()
-        try:
-            job.report("reading both sites")
-            totals = _totals(windows)
-            store(windows)
-            suspects = _suspects(windows)
-            bars, plot_step = _bars(windows, job.window_ms)
-        finally:
-            windows.unpersist()
-        differing = [row for row in suspects if row["verdict"] == AuditVerdict.DIFFERS]
-        job.report(f"looking into {len(differing)} differing windows" if differing else "no window differs")
-        differences, missing, surplus = _diff(spark, job, partitions, differing)
+    plan(job.frozen)
+
+    def read(partitions: Sequence[ComparablePartition]) -> _Found:
+        with _spark_errors(job.frozen):
+            return _read(spark, job, partitions)
+
+    frozen, rounds = read_until_settled(job.frozen, read, job.look, job.report)
+    partitions, not_compared = plan(frozen)
+    with _spark_errors(frozen):
+        windows = _settled(rounds)
+        totals = _totals(windows)
+        store(windows)
+        bars, plot_step = _bars(windows, job.window_ms)
+    suspects = [row for done in rounds for row in done.found.suspects if _place(row) in done.partitions]
+    suspects.sort(key=lambda row: (row["verdict"], row["topic"], row["partition"], row["window_start"]))
+    differences = [
+        item for done in rounds for item in done.found.differences if (item.topic, item.partition) in done.partitions
+    ]
+    uneven = [sums for done in rounds for place, sums in done.found.uneven.items() if place in done.partitions]
     return AuditResult(
         job.run_id,
-        job.frozen,
+        frozen,
         job.clock_ms(),
         job.window_ms,
-        _results(job.frozen, partitions, not_compared, totals),
+        partition_results(frozen, partitions, not_compared, totals),
         tuple(not_compared),
         tuple(_window(row) for row in suspects[: limits.AUDIT_WINDOWS_LISTED]),
-        tuple(differences),
-        missing,
-        surplus,
+        tuple(differences[: limits.AUDIT_DIFFERENCES_LISTED_RECORDS]),
+        sum(missing for missing, _ in uneven),
+        sum(surplus for _, surplus in uneven),
         bars,
         plot_step,
         {"spark": spark.version, "python": platform.python_version()},
     )
+
+
+def _read(spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition]) -> _Found:
+    job.report("reading both sites")
+    # Not a cache: what an executor loses must fail, and not be read a second time from logs that changed.
+    windows = _windows(spark, job, partitions).localCheckpoint()
+    suspects = _suspects(windows)
+    differing = [row for row in suspects if row["verdict"] == AuditVerdict.DIFFERS]
+    job.report(f"looking into {len(differing)} differing windows" if differing else "no window differs")
+    return _Found(windows, suspects, *_diff(spark, job, partitions, differing))
+
+
+def _settled(rounds: Sequence[Round[_Found]]) -> Any:
+    """The windows of all rounds, each of the partitions that it holds for."""
+    frames = []
+    for done in rounds:
+        places = [f"{topic}/{partition}" for topic, partition in done.partitions]
+        frames.append(done.found.windows.where(F.concat_ws("/", "topic", "partition").isin(places)))
+    return reduce(lambda left, right: left.unionByName(right), frames)
+
+
+def _place(row: Any) -> Place:
+    return row["topic"], row["partition"]
 
 
 def _records(
@@ -162,10 +202,10 @@ def _bars(windows: Any, window_ms: int) -> tuple[tuple[PlotBar, ...], dict[str, 
 
 def _diff(
     spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition], differing: Sequence[Any]
-) -> tuple[list[RecordDifference], int, int]:
-    """(listed differences, records missing at the target, records too many there) in the differing windows."""
+) -> tuple[list[RecordDifference], dict[Place, tuple[int, int]]]:
+    """(listed differences, by partition: records missing at the target and too many there) in the differing windows."""
     if not differing:
-        return [], 0, 0
+        return [], {}
     target_names = {item.topic: item.target_topic for item in partitions}
     at_target = diff.windows_to_read(differing, Side.TARGET)
     spans: dict[Side, Spans] = {
@@ -181,9 +221,14 @@ def _diff(
     contents = diff.uneven_contents(cut[Side.SOURCE], cut[Side.TARGET]).cache()
     try:
         excess = F.col("source_records") - F.col("target_records")
-        sums = contents.agg(
-            F.sum(F.greatest(excess, F.lit(0))).alias("missing"), F.sum(F.greatest(-excess, F.lit(0))).alias("surplus")
-        ).collect()[0]
+        sums = (
+            contents.groupBy("topic", "partition")
+            .agg(
+                F.sum(F.greatest(excess, F.lit(0))).alias("missing"),
+                F.sum(F.greatest(-excess, F.lit(0))).alias("surplus"),
+            )
+            .collect()
+        )
         rows = (
             contents.orderBy("topic", "partition", "first_offset")
             .limit(2 * limits.AUDIT_DIFFERENCES_LISTED_RECORDS)
@@ -192,64 +237,7 @@ def _diff(
     finally:
         contents.unpersist()
     found = diff.classify(diff.content_of(row) for row in rows)
-    return found[: limits.AUDIT_DIFFERENCES_LISTED_RECORDS], sums["missing"] or 0, sums["surplus"] or 0
-
-
-def _results(
-    frozen: FrozenLink,
-    partitions: Sequence[ComparablePartition],
-    not_compared: Sequence[NotCompared],
-    totals: Mapping[tuple[str, int], Any],
-) -> tuple[PartitionResult, ...]:
-    """One for each frozen partition, also where nothing of it was compared."""
-    compared = {(item.topic, item.partition): item for item in partitions}
-    left_out: dict[tuple[str, int], list[NotCompared]] = defaultdict(list)
-    for item in not_compared:
-        left_out[item.topic, item.partition].append(item)
-    return tuple(
-        partition_result(found, totals.get(place), left_out[place])
-        if (found := compared.get(place := (item.topic, item.partition))) is not None
-        else nothing_compared(item, left_out[place])
-        for item in frozen.partitions
-    )
-
-
-def nothing_compared(item: FrozenPartition, left_out: Sequence[NotCompared]) -> PartitionResult:
-    """Of a partition that was left out as a whole; or that has no record at either site."""
-    none = Span(item.source.start, item.source.start)
-    coverage = coverage_of(0, left_out)
-    verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.NOT_COMPARED
-    return PartitionResult(
-        item.topic, item.partition, item.target_topic, none, Span(0, 0), 0, 0, 0, 0, 0, 0, 0, verdict, coverage
-    )
-
-
-def partition_result(item: ComparablePartition, row: Any, left_out: Sequence[NotCompared]) -> PartitionResult:
-    """`row` has the sums over the partition's windows; None: it has none."""
-    found: dict[str, int] = {} if row is None else row.asDict()
-    counts = defaultdict(int, found)
-    coverage = coverage_of(counts["source_records"] + counts["target_records"], left_out)
-    verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.EQUAL_AS_FAR_AS_COMPARED
-    if counts["differs"]:
-        verdict = AuditVerdict.DIFFERS
-    elif counts["moved"]:
-        verdict = AuditVerdict.MOVED
-    return PartitionResult(
-        item.topic,
-        item.partition,
-        item.target_topic,
-        item.source,
-        item.target,
-        counts["source_records"],
-        counts["target_records"],
-        counts["source_bytes"],
-        counts["target_bytes"],
-        counts["windows"],
-        counts["differs"],
-        counts["moved"],
-        verdict,
-        coverage,
-    )
+    return found, {_place(row): (row["missing"], row["surplus"]) for row in sums}
 
 
 def _window(row: Any) -> WindowResult:

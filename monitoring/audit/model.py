@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from broker.client.site import Site
 
 # First value hashed, one per hash: two independent 64-bit hashes of the same record, and one of its position.
 CONTENT_SEEDS = (1, 2)
@@ -36,6 +38,9 @@ class Reason(enum.StrEnum):
     COMPACTED = "compacted"
     WRITTEN_BY_OTHERS = "written_by_others"
     NOT_READABLE = "not_readable"
+    OPEN_TRANSACTION = "open_transaction"
+    EXPIRED_WHILE_READ = "expired_while_read"
+    RECORDS_NOT_READABLE = "records_not_readable"
 
     @property
     def is_finding(self) -> bool:
@@ -63,6 +68,9 @@ _EXPLANATIONS = {
     Reason.GAP_ACCEPTED: "in the gap ledger: an operator accepted that these are not mirrored",
     Reason.WRITTEN_BY_OTHERS: "between the offset map's intervals, where others write, too: not this link's to prove",
     Reason.NOT_READABLE: "a site could not say where the partition stands (no leader, or refused)",
+    Reason.OPEN_TRANSACTION: "behind the beginning of a transaction that was open at the freeze: no consumer reads it",
+    Reason.EXPIRED_WHILE_READ: "records were deleted (retention) each time that the partition was read",
+    Reason.RECORDS_NOT_READABLE: "Spark could not read the partition; the log has its words",
 }
 
 
@@ -121,7 +129,8 @@ class Step:
 class FrozenPartition:
     """One mirrored partition as both sites and the offset map showed it at the freeze.
 
-    `source` ends at the last stable offset: what is still inside an open transaction is nobody's yet.
+    `source` ends at the last stable offset: what is still inside an open transaction is nobody's yet. What its log has
+    behind that is `open_at_source`. `target` is its whole log, of which `open_at_target` is behind an open transaction.
     `target` is None when the partition does not exist there. `mirrored_end` is (next source offset, next target
     offset), None when the map knows nothing. `gaps` are source offsets that the gap ledger gives up. `shared_target`:
     others write at the target, too, and what they write there comes back to the source and is not mirrored again;
@@ -144,6 +153,8 @@ class FrozenPartition:
     local_tail: bool = False
     gaps: tuple[Span, ...] = ()
     left_out: Reason | None = None
+    open_at_source: Span | None = None
+    open_at_target: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +196,15 @@ class NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class FrozenSite:
+    """A site as in the configuration (`address_map` as in `Site`), and the cluster that was found there."""
+
     name: str
     bootstrap_servers: str
     cluster_id: str | None
+    address_map: dict[str, str] = field(default_factory=dict)
+
+    def site(self) -> Site:
+        return Site(self.name, self.bootstrap_servers, self.address_map)
 
 
 @dataclass(frozen=True, slots=True)

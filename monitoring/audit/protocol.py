@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from broker.base.errors import FarshoreError
 from monitoring.audit.model import AuditVerdict, FrozenLink
-from monitoring.errors import AuditError, NothingToCompare, SparkFailed, SparkMissing
+from monitoring.errors import AuditError, NothingToCompare, SiteLost, SparkFailed, SparkMissing
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Compared:
 class Failed:
     """The end of a run that failed. `kind` names the error's class, and with it whether it is retriable."""
 
-    kind: Literal["AuditError", "NothingToCompare", "OSError", "SparkFailed", "SparkMissing"]
+    kind: Literal["AuditError", "NothingToCompare", "OSError", "SiteLost", "SparkFailed", "SparkMissing"]
     message: str
     hint: str = ""
     event: Literal["failed"] = "failed"
@@ -60,7 +60,7 @@ class Failed:
 
 Event = Progress | Compared | Failed
 
-_ERRORS: Final = (NothingToCompare, SparkFailed, SparkMissing)
+_ERRORS: Final = (NothingToCompare, SiteLost, SparkFailed, SparkMissing)
 _KINDS: Final = {kind.__name__: kind for kind in (AuditError, *_ERRORS)}
 REQUEST: Final = TypeAdapter(ChildRequest)
 EVENT: Final[TypeAdapter[Event]] = TypeAdapter(Event)

@@ -55,7 +55,8 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
     frozen = _nothing_yet(frozen)
     refusal = _refusal(frozen)
     if refusal is not None:
-        return None, _nothing_of(frozen, refusal)
+        return None, (*_nothing_of(frozen, refusal), *_open_at_source(frozen))
+    frozen, behind = _stable(frozen)
     at_target = frozen.target
     assert at_target is not None
     assert frozen.mirrored_end is not None
@@ -81,6 +82,7 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
         passed_over = tuple(_between(_at_source(segments), source))
         foreign = tuple(_between(_at_target(segments), target))
     left_out = [
+        *behind,
         *_around(frozen, source, target),
         *_known(frozen, Side.SOURCE, [(Reason.GAP_ACCEPTED, span) for span in given_up]),
         *_together(frozen, Side.SOURCE, Reason.WRITTEN_BY_OTHERS, tuple(_without(passed_over, given_up))),
@@ -136,6 +138,39 @@ def _nothing_yet(frozen: FrozenPartition) -> FrozenPartition:
         return frozen
     ends = (frozen.source.end, frozen.target.start)
     return replace(frozen, mirrored_end=ends, steps=(Step(*ends),))
+
+
+def _stable(frozen: FrozenPartition) -> tuple[FrozenPartition, list[NotCompared]]:
+    """Cut to what consumers can read at both sites, and what lies behind an open transaction at one of them."""
+    behind = _open_at_source(frozen)
+    opened = frozen.open_at_target
+    if opened is None:
+        return frozen, behind
+    assert frozen.target is not None
+    assert frozen.mirrored_end is not None
+    behind += _known(frozen, Side.TARGET, [(Reason.OPEN_TRANSACTION, opened)])
+    source_next, target_next = frozen.mirrored_end
+    log = frozen.source
+    if target_next > opened.start:
+        at = _source_at(frozen, opened.start)
+        behind += _known(
+            frozen,
+            Side.SOURCE,
+            [
+                (Reason.OPEN_TRANSACTION, Span(max(at, log.start), min(source_next, log.end))),
+                (Reason.NOT_MIRRORED_YET, Span(max(source_next, log.start), log.end)),
+                (Reason.SOURCE_TRUNCATED, Span(max(log.end, at), source_next)),
+            ],
+        )
+        source = Span(log.start, max(log.start, min(log.end, at)))
+        frozen = replace(frozen, source=source, mirrored_end=(at, opened.start))
+    assert frozen.target is not None
+    return replace(frozen, target=Span(frozen.target.start, max(frozen.target.start, opened.start))), behind
+
+
+def _open_at_source(frozen: FrozenPartition) -> list[NotCompared]:
+    opened = frozen.open_at_source
+    return [] if opened is None else _known(frozen, Side.SOURCE, [(Reason.OPEN_TRANSACTION, opened)])
 
 
 def _refusal(frozen: FrozenPartition) -> Reason | None:

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from broker.client.topics import delete_records
+from broker.wire.vocabulary import TopicPartition
 from monitoring.audit.document import as_document
 from monitoring.audit.job import AuditJob, run_job
-from monitoring.audit.model import AuditResult, AuditVerdict, FrozenLink, Kind, Span
+from monitoring.audit.look import log_starts
+from monitoring.audit.model import AuditResult, AuditVerdict, FrozenLink, Kind, Reason, Side, Span
 from monitoring.audit.protocol import ChildRequest
 from monitoring.audit.report import as_html
 from monitoring.audit.run import run_child
@@ -32,7 +37,13 @@ def cluster(request: pytest.FixtureRequest) -> Any:
 
 
 def audit(spark: Any, frozen: FrozenLink, directory: Path | None = None, run_id: str = "run-1") -> AuditResult:
-    job = AuditJob(run_id, frozen, WINDOW_MS, clock_ms=lambda: START_MS)
+    job = AuditJob(
+        run_id,
+        frozen,
+        WINDOW_MS,
+        clock_ms=lambda: START_MS,
+        look=lambda partitions: asyncio.run(log_starts(frozen, partitions)),
+    )
     if directory is None:
         return run_job(spark, job)
     result = run_job(spark, job, store=lambda windows: write_windows(windows, directory, run_id))
@@ -133,6 +144,24 @@ def test_a_target_without_records_loses_all_of_them(spark: Any, shared_broker: A
     assert (result.records_missing, result.records_surplus) == (100, 0)
     assert {item.kind for item in result.differences} == {Kind.LOST}
     assert result.partitions[0].target == Span(0, 0)
+
+
+def test_records_that_expired_since_the_freeze_fail_nothing_and_are_left_out(spark: Any, shared_broker: Any) -> None:
+    copies = [Copy(records(100, partition), records(100, partition)) for partition in range(2)]
+    frozen = asyncio.run(plant(shared_broker.bootstrap, [dropped(copies[0], 50), copies[1]]))
+    asyncio.run(expire(frozen.source.site(), TopicPartition(frozen.partitions[0].topic, 0), 30))
+    result = audit(spark, frozen)
+    assert [item.verdict for item in result.partitions] == [AuditVerdict.DIFFERS, AuditVerdict.EQUAL]
+    assert [(item.kind, item.source_offset) for item in result.differences] == [(Kind.LOST, 50)]
+    assert (result.partitions[0].source, result.partitions[0].target) == (Span(30, 100), Span(30, 99))
+    assert [(item.side, item.reason, item.span) for item in result.not_compared] == [
+        (Side.TARGET, Reason.EXPIRED_AT_SOURCE, Span(0, 30))
+    ]
+
+
+async def expire(site: Site, where: TopicPartition, start: int) -> None:
+    async with Cluster(site) as cluster:
+        await delete_records(cluster, {where: start})
 
 
 async def test_a_child_compares_and_stores(shared_broker: Any, tmp_path: Path) -> None:

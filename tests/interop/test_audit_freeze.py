@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs
@@ -190,6 +191,28 @@ async def test_a_partition_that_only_the_target_has(kafka_39: Any) -> None:
     found, left_out = comparable(whole.partitions[1])
     assert found is not None
     assert (found.source, found.target, left_out) == (Span(0, 0), Span(0, 1), ())
+
+
+async def test_a_transaction_that_is_open_at_the_target(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        entries = mirrored(f"{link.name}-data", [Interval(0, 0)], End(5, 5))
+        topic = link.target_topic(await prepared(cluster, link, entries, source=5, target=5))
+        producer = AIOKafkaProducer(bootstrap_servers=kafka_39.bootstrap, transactional_id=link.name, acks="all")
+        await producer.start()
+        try:
+            async with producer.transaction():
+                await producer.send_and_wait(topic, b"local", partition=0)
+                await write(cluster, topic, 3)
+                _, partition = await frozen(cluster, link)
+        finally:
+            await producer.stop()
+    found, left_out = comparable(partition)
+    assert found is not None
+    assert (found.source, found.target) == (Span(0, 5), Span(0, 5))
+    assert [(item.side, item.reason, item.span) for item in left_out] == [
+        (Side.TARGET, Reason.OPEN_TRANSACTION, Span(5, 9))
+    ]
 
 
 async def test_a_link_that_never_ran(kafka_39: Any) -> None:

@@ -12,7 +12,7 @@ from monitoring import limits
 from monitoring.audit import run
 from monitoring.audit.model import AuditVerdict, FrozenLink, FrozenPartition, FrozenSite, Span, Step
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Failed, Progress, error_of, failed
-from monitoring.errors import AuditError, NothingToCompare, SparkFailed, SparkMissing
+from monitoring.errors import AuditError, NothingToCompare, SiteLost, SparkFailed, SparkMissing
 
 PREAMBLE = """
 import json, os, signal, subprocess, sys, time
@@ -46,7 +46,7 @@ def test_what_is_said_is_what_is_heard(request_: ChildRequest) -> None:
         assert EVENT.validate_json(EVENT.dump_json(event)) == event
 
 
-@pytest.mark.parametrize("kind", [AuditError, NothingToCompare, SparkFailed, SparkMissing])
+@pytest.mark.parametrize("kind", [AuditError, NothingToCompare, SiteLost, SparkFailed, SparkMissing])
 def test_an_error_keeps_its_class_and_words(kind: type[AuditError]) -> None:
     error = error_of(failed(kind("what", "do this")))
     assert type(error) is kind

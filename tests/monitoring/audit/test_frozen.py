@@ -24,7 +24,7 @@ def site(*names: str, partitions: int = 1, prefix: str = "") -> SiteSeen:
     made = [Partition(number, 1, 0, (1,), (1,)) for number in range(partitions)]
     topics = {prefix + name: Topic(prefix + name, uuid.uuid4(), False, tuple(made)) for name in names}
     spans = {TopicPartition(name, item.partition): Span(0, 10) for name in topics for item in made}
-    return SiteSeen(topics, spans, {name: {} for name in topics})
+    return SiteSeen(topics, spans, spans, {name: {} for name in topics})
 
 
 def seen(source: SiteSeen, target: SiteSeen, *mirrored: str) -> Seen:
@@ -68,9 +68,9 @@ def test_records_in_a_partition_that_only_the_target_has_are_compared() -> None:
 def test_what_a_site_could_not_say_is_left_out_with_a_word() -> None:
     source, target = site("data-a"), there("data-a")
     for broken in (
-        seen(replace(source, spans={}), target, "data-a"),
+        seen(replace(source, stable={}), target, "data-a"),
         seen(replace(source, configs={}), target, "data-a"),
-        seen(source, replace(target, spans={}), "data-a"),
+        seen(source, replace(target, stable={}), "data-a"),
         seen(source, replace(target, configs={}), "data-a"),
         seen(source, replace(target, topics={}, unclear=("east.data-a",)), "data-a"),
         seen(replace(source, topics={}, unclear=("data-a",)), target, "data-a"),
@@ -81,3 +81,11 @@ def test_what_a_site_could_not_say_is_left_out_with_a_word() -> None:
         assert partition.left_out is Reason.NOT_READABLE
         assert comparable(partition)[0] is None
         assert comparable(partition)[1]
+
+
+def test_what_is_behind_an_open_transaction_is_known() -> None:
+    where, there_ = TopicPartition("data-a", 0), TopicPartition("east.data-a", 0)
+    source = replace(site("data-a"), stable={where: Span(0, 8)})
+    partition = one(seen(source, replace(there("data-a"), stable={there_: Span(0, 7)}), "data-a"))
+    assert (partition.source, partition.open_at_source) == (Span(0, 8), Span(8, 10))
+    assert (partition.target, partition.open_at_target) == (Span(0, 10), Span(7, 10))

@@ -274,9 +274,10 @@ def test_a_partition_that_only_the_target_has_is_one_too_many_wholly() -> None:
     end=st.one_of(st.none(), st.tuples(st.integers(0, 9), st.integers(0, 9))),
     shared=st.booleans(),
     tail=st.booleans(),
+    opened=st.tuples(st.integers(0, 2), st.integers(0, 4)),
 )
 def test_each_offset_is_compared_or_left_out(
-    logs: tuple[int, int, int, int], end: tuple[int, int] | None, shared: bool, tail: bool
+    logs: tuple[int, int, int, int], end: tuple[int, int] | None, shared: bool, tail: bool, opened: tuple[int, int]
 ) -> None:
     """Of both sites, whatever was found: none of them is dropped without a word, and none is both."""
     at_source, at_target = Span(*sorted(logs[:2])), Span(*sorted(logs[2:]))
@@ -288,9 +289,11 @@ def test_each_offset_is_compared_or_left_out(
         mirrored_end=end,
         shared_target=shared,
         local_tail=shared or tail,
+        open_at_source=Span(at_source.end, at_source.end + opened[0]) if opened[0] else None,
+        open_at_target=Span(max(at_target.start, at_target.end - opened[1]), at_target.end) if opened[1] else None,
     )
     partition, left_out = comparable(found)
-    for side, log in ((Side.SOURCE, at_source), (Side.TARGET, at_target)):
+    for side, log in ((Side.SOURCE, Span(at_source.start, at_source.end + opened[0])), (Side.TARGET, at_target)):
         seen = dict.fromkeys(range(log.start, log.end), 0)
         if partition is not None:
             read = partition.source if side is Side.SOURCE else partition.target
@@ -303,3 +306,27 @@ def test_each_offset_is_compared_or_left_out(
         )
         assert max(seen.values(), default=0) <= 1
         assert told + sum(seen.values()) >= log.offsets
+
+
+def test_behind_an_open_transaction_at_the_target_nothing_is_compared() -> None:
+    partition, left_out = comparable(frozen(source=Span(0, 120), open_at_target=Span(60, 100)))
+    assert partition is not None
+    assert (partition.source, partition.target, partition.segments) == (Span(0, 60), Span(0, 60), (Segment(0, 0, 60),))
+    assert reasons(left_out) == {
+        (Side.SOURCE, Reason.OPEN_TRANSACTION): Span(60, 100),
+        (Side.SOURCE, Reason.NOT_MIRRORED_YET): Span(100, 120),
+        (Side.TARGET, Reason.OPEN_TRANSACTION): Span(60, 100),
+    }
+
+
+def test_an_open_transaction_of_others_behind_the_mirrored_end_hides_no_mirrored_record() -> None:
+    partition, left_out = comparable(frozen(target=Span(0, 105), open_at_target=Span(102, 105)))
+    assert partition is not None
+    assert (partition.source, partition.target) == (Span(0, 100), Span(0, 102))
+    assert reasons(left_out) == {(Side.TARGET, Reason.OPEN_TRANSACTION): Span(102, 105)}
+
+
+def test_what_is_behind_an_open_transaction_at_the_source_is_said() -> None:
+    for changes in ({}, {"compacted": True}):
+        _, left_out = comparable(frozen(open_at_source=Span(100, 130), **changes))
+        assert reasons(left_out)[Side.SOURCE, Reason.OPEN_TRANSACTION] == Span(100, 130)

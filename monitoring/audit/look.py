@@ -1,0 +1,45 @@
+"""Asking both sites once more where their logs begin: whether what was read is still what was frozen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.fanout import split_failures
+from broker.client.offsets import list_each_offset
+from broker.wire.vocabulary import EARLIEST, TopicPartition
+from monitoring.audit.model import ComparablePartition, FrozenLink, Side
+from monitoring.audit.rounds import LogStarts
+from monitoring.errors import SiteLost
+
+CLIENT_ID = "farshore-audit"
+
+
+async def log_starts(frozen: FrozenLink, partitions: Sequence[ComparablePartition]) -> LogStarts:
+    """Where the logs of these partitions begin now, at both sites at once. Raises SiteLost."""
+    here = {TopicPartition(item.topic, item.partition) for item in partitions}
+    there = {TopicPartition(item.target_topic, item.partition) for item in partitions}
+    try:
+        async with asyncio.TaskGroup() as group:
+            asked = {
+                side: group.create_task(_starts(frozen, side, wanted))
+                for side, wanted in ((Side.SOURCE, here), (Side.TARGET, there))
+            }
+    except* SiteLost as group_error:
+        raise group_error.exceptions[0] from None
+    return {(side, *where): start for side, found in asked.items() for where, start in found.result().items()}
+
+
+async def _starts(frozen: FrozenLink, side: Side, wanted: set[TopicPartition]) -> dict[TopicPartition, int]:
+    site = frozen.source if side is Side.SOURCE else frozen.target
+    try:
+        async with Cluster(site.site(), client_id=CLIENT_ID) as cluster:
+            found, _ = split_failures(await list_each_offset(cluster, dict.fromkeys(wanted, EARLIEST)))
+    except ClientError as error:
+        raise SiteLost(
+            f"{side.value} {site.name} at {site.bootstrap_servers} does not answer: {error}",
+            "run the audit again when it does: what was read of it cannot be relied on",
+        ) from error
+    return {where: at.offset for where, at in found.items()}

@@ -1,0 +1,75 @@
+"""What a run says of each partition: its sums, and how much of it was compared."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from monitoring.audit.model import (
+    AuditVerdict,
+    ComparablePartition,
+    FrozenLink,
+    FrozenPartition,
+    NotCompared,
+    PartitionResult,
+    Span,
+    coverage_of,
+)
+
+
+def partition_results(
+    frozen: FrozenLink,
+    partitions: Sequence[ComparablePartition],
+    not_compared: Sequence[NotCompared],
+    totals: Mapping[tuple[str, int], Any],
+) -> tuple[PartitionResult, ...]:
+    """One for each frozen partition, also where nothing of it was compared."""
+    compared = {(item.topic, item.partition): item for item in partitions}
+    left_out: dict[tuple[str, int], list[NotCompared]] = defaultdict(list)
+    for item in not_compared:
+        left_out[item.topic, item.partition].append(item)
+    return tuple(
+        _compared(found, totals.get(place), left_out[place])
+        if (found := compared.get(place := (item.topic, item.partition))) is not None
+        else _nothing_compared(item, left_out[place])
+        for item in frozen.partitions
+    )
+
+
+def _nothing_compared(item: FrozenPartition, left_out: Sequence[NotCompared]) -> PartitionResult:
+    """Of a partition that was left out as a whole; or that has no record at either site."""
+    none = Span(item.source.start, item.source.start)
+    coverage = coverage_of(0, left_out)
+    verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.NOT_COMPARED
+    return PartitionResult(
+        item.topic, item.partition, item.target_topic, none, Span(0, 0), 0, 0, 0, 0, 0, 0, 0, verdict, coverage
+    )
+
+
+def _compared(item: ComparablePartition, row: Any, left_out: Sequence[NotCompared]) -> PartitionResult:
+    """`row` has the sums over the partition's windows; None: it has none."""
+    found: dict[str, int] = {} if row is None else row.asDict()
+    counts = defaultdict(int, found)
+    coverage = coverage_of(counts["source_records"] + counts["target_records"], left_out)
+    verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.EQUAL_AS_FAR_AS_COMPARED
+    if counts["differs"]:
+        verdict = AuditVerdict.DIFFERS
+    elif counts["moved"]:
+        verdict = AuditVerdict.MOVED
+    return PartitionResult(
+        item.topic,
+        item.partition,
+        item.target_topic,
+        item.source,
+        item.target,
+        counts["source_records"],
+        counts["target_records"],
+        counts["source_bytes"],
+        counts["target_bytes"],
+        counts["windows"],
+        counts["differs"],
+        counts["moved"],
+        verdict,
+        coverage,
+    )
