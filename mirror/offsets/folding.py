@@ -15,6 +15,7 @@ from mirror.offsets.entries import (
     Block,
     Checkpoint,
     Gap,
+    GapKind,
     LinkRun,
     Owner,
     decode_entry,
@@ -61,6 +62,10 @@ class Folding:
     backs: dict[str, BackPromotion] = field(default_factory=dict)
     owner: Owner | None = None
     units: int | None = None
+    written_at: dict[Where, int] = field(default_factory=dict)
+    """Offsets of checkpoints."""
+    deleted_at: dict[GapKey, int] = field(default_factory=dict)
+    """Offsets of gaps that tell a deletion."""
 
     def apply(self, record: Record) -> None:
         """Fold in one record of the state topic."""
@@ -99,8 +104,11 @@ class Folding:
                 known[*entry.writer, entry.runs[0].first] = entry
             case Checkpoint():
                 self.checkpoints[entry.topic, entry.partition] = entry
+                self.written_at[entry.topic, entry.partition] = record.offset
             case Gap():
                 self.gaps[gap_key(entry)] = entry
+                if entry.kind is GapKind.DELETED:
+                    self.deleted_at[gap_key(entry)] = record.offset
             case Acceptance():
                 self.acceptances[gap_key(entry)] = entry
             case TopicIdentity():
@@ -165,6 +173,7 @@ class Folding:
             origins={where: tuple(known.values()) for where, known in _of(self.origins, only).items() if known},
             checkpoints=dict(_of(self.checkpoints, only)),
             gaps=with_accepted(self.gaps, self.acceptances.values()),
+            outlived=frozenset(key for key, at in self.deleted_at.items() if self.written_at.get(key[:2], -1) > at),
             acceptances=dict(self.acceptances),
             topic_ids=dict(self.topic_ids),
             paused=dict(self.paused),

@@ -57,6 +57,8 @@ class StateEntries:
     checkpoints: Mapping[Where, Checkpoint] = field(default_factory=dict)
     gaps: Mapping[GapKey, Gap] = field(default_factory=dict)
     """As if the link had seen already what was accepted."""
+    outlived: frozenset[GapKey] = frozenset()
+    """Of those that tell a deletion the ones behind which the partition was mirrored again, by the order of writing."""
     acceptances: Mapping[GapKey, Acceptance] = field(default_factory=dict)
     """What the link has not seen, or need not see any more."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -193,6 +195,7 @@ def join_units(link: Link, parts: Mapping[int, StateEntries]) -> StateEntries:
         origins=_all(part.origins for part in known),
         checkpoints=_all(part.checkpoints for part in known),
         gaps=_all(part.gaps for part in known),
+        outlived=frozenset().union(*(part.outlived for part in known)),
         acceptances=_all(part.acceptances for part in known),
         topic_ids=_all(part.topic_ids for part in known),
         paused=_all(part.paused for part in known),

@@ -56,7 +56,7 @@ async def review_deletions(
     if not gone:
         return Deletions()
     known = {where: _gaps_of(entries, where) for where in gone}
-    closed = {where: gaps for where, at in gone.items() if (gaps := closed_deletions(at, known[where]))}
+    closed = {where: gaps for where in gone if (gaps := closed_deletions(known[where]))}
     judged = dict(closed)
     open_ = {where: checkpoint for where, checkpoint in gone.items() if where not in closed}
     tails, unread = split_failures(await read_tails(target, link, open_))
@@ -77,7 +77,8 @@ async def review_deletions(
 
 
 def _gaps_of(entries: StateEntries, where: Where) -> list[Gap]:
-    return [gap for gap in entries.gaps.values() if (gap.topic, gap.partition) == where]
+    """Without those that tell an earlier deletion of the partition."""
+    return [gap for key, gap in entries.gaps.items() if key[:2] == where and key not in entries.outlived]
 
 
 async def _taken_back(
@@ -112,25 +113,23 @@ def deleted_partitions(
     }
 
 
-def _deletions(checkpoint: Checkpoint, known: Iterable[Gap]) -> list[Gap]:
-    return [gap for gap in known if gap.kind is GapKind.DELETED and gap.at_ms >= checkpoint.observed_at_ms]
+def _deletions(known: Iterable[Gap]) -> list[Gap]:
+    return [gap for gap in known if gap.kind is GapKind.DELETED]
 
 
-def closed_deletions(checkpoint: Checkpoint, known: Iterable[Gap]) -> tuple[Gap, ...]:
+def closed_deletions(known: Iterable[Gap]) -> tuple[Gap, ...]:
     """The entries that a person closed, as passed; they stay closed until the partition was mirrored again. Pure."""
     decided = (GapStatus.ACCEPTED, GapStatus.PASSED)
-    return tuple(
-        replace(gap, status=GapStatus.PASSED) for gap in _deletions(checkpoint, known) if gap.status in decided
-    )
+    return tuple(replace(gap, status=GapStatus.PASSED) for gap in _deletions(known) if gap.status in decided)
 
 
 def judge_deletion(
     link: Link, checkpoint: Checkpoint, found: Recovered, known: list[Gap], now_ms: int
 ) -> tuple[Gap, ...]:
     """The ledger's entries of a deleted partition, as they should be now; `known`: as they are. Pure."""
-    if closed := closed_deletions(checkpoint, known):
+    if closed := closed_deletions(known):
         return closed
-    mine = _deletions(checkpoint, known)
+    mine = _deletions(known)
     last = max(found.position, checkpoint.source_end_offset)
     missed = f"up to {last - found.position} of its records were not mirrored" if last > found.position else ""
     text = f"{link.source.name} has no such partition any more"
@@ -143,7 +142,7 @@ def judge_deletion(
         source_to=last,
         target_offset=found.end.target_next,
         status=GapStatus.STOPPED,
-        at_ms=next(since, max(now_ms, checkpoint.observed_at_ms)),
+        at_ms=next(since, now_ms),
         detail=f"{text}; {missed}" if missed else f"{text}; all that was seen of it was mirrored",
     )
     others = (other for other in known if other.status in (GapStatus.STOPPED, GapStatus.ACCEPTED))
