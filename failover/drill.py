@@ -15,7 +15,7 @@ from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
 from failover.losses import LossTotal
 from failover.plan import MoveKind, OperationPlan, RefusalReason, plan_failover
 from failover.snapshot import Snapshot
-from mirror.api import GroupSyncs, LinkStatus
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None
         return
     if any(f.kind.value in ("silent", "never_ran") for f in status.findings):
         return
-    if ends_age_ms is None or ends_age_ms > DRILL_ENDS_MAX_AGE_MS:
+    if _is_old(ends_age_ms, DRILL_ENDS_MAX_AGE_MS):
         text = (
             f"where the source's logs end was {_seen(ends_age_ms)}, beside the records: a loss would be stated as less"
         )
@@ -203,7 +203,7 @@ def _of_groups(groups: Sequence[GroupDrill], link: str) -> Iterable[DrillFinding
     for group in groups:
         step = f"farshore group describe --link {link} --group {group.group}"
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(group.waiting.items()))
-        is_old = group.sync_age_ms is None or group.sync_age_ms > DRILL_GROUP_SYNC_MAX_AGE_MS
+        is_old = _is_old(group.sync_age_ms, DRILL_GROUP_SYNC_MAX_AGE_MS)
         if group.unknown_partitions:
             text = f"where it would go on is unknown in {_partitions(group.unknown_partitions)}"
             yield DrillFinding("group_unknown", group.group, f"{text} ({why})" if why else text, step)
@@ -215,8 +215,17 @@ def _of_groups(groups: Sequence[GroupDrill], link: str) -> Iterable[DrillFinding
             yield DrillFinding("group_sync_old", group.group, text, step)
 
 
+def _is_old(age_ms: int | None, limit_ms: int) -> bool:
+    """Also where nobody can tell: a stamp of the future says only that the worker's clock is another one."""
+    return age_ms is None or not -CLOCK_DIFFERENCE_MAX_MS <= age_ms <= limit_ms
+
+
 def _seen(age_ms: int | None) -> str:
-    return "never seen" if age_ms is None else f"last seen {human_seconds(age_ms / 1000)} ago"
+    if age_ms is None:
+        return "never seen"
+    if age_ms < -CLOCK_DIFFERENCE_MAX_MS:
+        return f"seen at a time of a clock {human_seconds(-age_ms / 1000)} ahead of this one"
+    return f"last seen {human_seconds(age_ms / 1000)} ago"
 
 
 def _partitions(count: int) -> str:

@@ -10,7 +10,7 @@ from mirror.api import Checkpoint, SeenEnd
 class LastSeen(NamedTuple):
     """A source log [start, end) at `at_ms`; `start` None: it was not told.
 
-    `is_another`: it is the log of another topic than the mirrored one, which was recreated since.
+    `is_another`: it is the log of another topic than the mirrored one: that was recreated.
     """
 
     start: int | None
@@ -20,7 +20,7 @@ class LastSeen(NamedTuple):
 
 
 def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSeen | None:
-    """None: nobody ever saw it.
+    """None: nobody ever saw it. Two machines may have written the times.
 
     A checkpoint's time is that of its writing: the end in it is from the last fetch, which may have been long before.
     So the end that was told apart from the records is not held back by a newer checkpoint.
@@ -31,9 +31,8 @@ def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSe
     if observed is None:
         return known
     ids = (checkpoint.topic_ids.source, observed.topic_id)
-    is_newer = observed.at_ms >= checkpoint.observed_at_ms
-    if all(ids) and ids[0] != ids[1]:
-        return LastSeen(observed.start, observed.end, observed.at_ms, is_another=True) if is_newer else known
-    if is_newer or observed.end >= checkpoint.source_end_offset:
+    if all(ids) and ids[0] != ids[1]:  # which is the newer topic no clock says
+        return LastSeen(observed.start, observed.end, observed.at_ms, is_another=True)
+    if observed.at_ms >= checkpoint.observed_at_ms or observed.end >= checkpoint.source_end_offset:
         return LastSeen(observed.start, observed.end, observed.at_ms)
     return known._replace(start=observed.start)

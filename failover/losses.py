@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from failover.snapshot import PartitionView
-from mirror.api import LastLook
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS, LastLook
 
 N = TypeVar("N", int, float)
 
@@ -105,9 +105,9 @@ class LossTotal:
     Where it is not exact, `offsets` are those of what was seen, and what was written after `seen_at_ms`, the last look
     at the source's end of any partition, is not among them; of `unseen_partitions` nothing is known. As of
     `stated_at_ms`. `likely_offsets`: so many at most, if the source went on as in the fastest second of its last minute
-    (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that.
-    `seen_seconds`: the time in which `offsets` were written, None where that is longer than was looked back. Where it
-    is exact, and the source may write on, `fastest_per_s` alone is told.
+    (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that; None where
+    clocks leave that open. `seen_seconds`: the time in which `offsets` were written, None where that is longer than was
+    looked back. Where it is exact, and the source may write on, `fastest_per_s` alone is told.
     """
 
     offsets: int
@@ -170,15 +170,18 @@ def growth(shown: LossTotal, now: LossTotal) -> LossGrowth:
 
 
 def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
-    """Between the last look and the first that was not answered, or now, the source may have written on."""
+    """Between the last look and the first that was not answered, or now, the source may have written on: for how long
+    nobody can tell where the look is of the future, by the worker's clock.
+    """
     until_ms = last.unanswered_at_ms if last.unanswered_at_ms is not None else total.stated_at_ms
     if until_ms is None:
         return total
-    unseen_s = max(0, until_ms - last.at_ms) / 1000
+    unseen_ms = until_ms - last.at_ms
+    likely = total.offsets + math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
     return replace(
         total,
         seen_at_ms=last.at_ms,
-        likely_offsets=total.offsets + math.ceil(last.fastest_per_s * unseen_s),
+        likely_offsets=None if unseen_ms < -CLOCK_DIFFERENCE_MAX_MS else likely,
         seen_seconds=last.seconds_of(total.offsets),
         unanswered_at_ms=last.unanswered_at_ms,
         fastest_per_s=last.fastest_per_s,

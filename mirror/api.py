@@ -3,6 +3,7 @@
 from mirror.errors import MirrorError
 from mirror.groups.decisions import carried_offset
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
+from mirror.limits import CLOCK_DIFFERENCE_MAX_MS
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapStatus, LinkRun, RunState
@@ -23,6 +24,7 @@ from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, re
 
 __all__ = [
     "CHAOS_PREFIX",
+    "CLOCK_DIFFERENCE_MAX_MS",
     "STATUS_LIMITS",
     "CarriedCounter",
     "Checkpoint",

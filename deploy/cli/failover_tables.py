@@ -23,6 +23,7 @@ from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason
 from failover.snapshot import Snapshot
 from failover.steps import Operation
 from failover.verification import DifferenceKind
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS
 
 LOSS_COLUMNS = (
     "topic",
@@ -84,7 +85,9 @@ def headline(total: LossTotal, source: str) -> str:
         return f"lost: how much cannot be known: where the partitions at {source} ended was never seen"
     seen = iso_time(total.seen_at_ms)
     if total.stated_at_ms is not None:
-        seen += f", {human_seconds(max(total.stated_at_ms - total.seen_at_ms, 0) / 1000)} ago"
+        ago_ms = total.stated_at_ms - total.seen_at_ms
+        ahead = f"by a clock {human_seconds(-ago_ms / 1000)} ahead of this one"
+        seen += f", {ahead if ago_ms < -CLOCK_DIFFERENCE_MAX_MS else f'{human_seconds(max(ago_ms, 0) / 1000)} ago'}"
     unseen = f"; of {counted(total.unseen_partitions, 'partition')} nothing is known" if total.unseen_partitions else ""
     if total.likely_offsets is not None:
         return f"lost: {_likely(total, source, missing, seen)}{unseen}"

@@ -66,6 +66,13 @@ def test_a_link_that_is_ready_says_what_would_be_lost_and_has_no_finding() -> No
     assert (group.group, group.sync_age_ms, group.kept_partitions, group.unknown_partitions) == ("analysts", 900, 1, 0)
 
 
+@pytest.mark.parametrize(("age_ms", "found"), [(10_000, False), (10_001, True), (-5_000, False), (-3_600_000, True)])
+def test_ends_that_were_seen_nobody_can_tell_when_are_found(age_ms: int, found: bool) -> None:
+    """A worker whose clock is an hour ahead may have seen them an hour ago."""
+    looked = drilled(replace(BLIND, last_look=replace(LAST, at_ms=NOW_MS - age_ms)))
+    assert kinds(looked) == ([("ends_not_seen", "east")] if found else [])
+
+
 def waiting(action: GroupAction, **more: object) -> GroupSyncs:
     entry = GroupSync("analysts", NOW_MS, waiting={("flights", 0): action}, **more)  # type: ignore[arg-type]  # its own
     return GroupSyncs({"analysts": entry}, GroupSyncTimes(looked_at_ms=NOW_MS))
@@ -81,6 +88,8 @@ def waiting(action: GroupAction, **more: object) -> GroupSyncs:
         (replace(GROUP, synced_at_ms=NOW_MS - DRILL_GROUP_SYNC_MAX_AGE_MS), SYNCED, ""),
         (replace(GROUP, synced_at_ms=NOW_MS - DRILL_GROUP_SYNC_MAX_AGE_MS - 1), SYNCED, "group_sync_old"),
         (replace(GROUP, synced_at_ms=None), SYNCED, "group_sync_old"),
+        (replace(GROUP, synced_at_ms=NOW_MS + 5_000), SYNCED, ""),
+        (replace(GROUP, synced_at_ms=NOW_MS + 5_001), SYNCED, "group_sync_old"),
         (
             replace(GROUP, partitions=(AT, replace(AT, partition=1, target_offset=None))),
             waiting(GroupAction.HOLD_BEFORE_MIRROR),

@@ -34,7 +34,12 @@ NO_IDS = replace(CHECKPOINT, topic_ids=TopicIds())
         (CHECKPOINT, OBSERVED._replace(end=400), LastSeen(3, 400, NOW_MS + 200)),
         (CHECKPOINT, OBSERVED._replace(end=400, at_ms=NOW_MS - 9), LastSeen(3, 472, NOW_MS)),
         (CHECKPOINT, OBSERVED._replace(topic_id="new"), LastSeen(*OBSERVED[:3], is_another=True)),
-        (CHECKPOINT, OBSERVED._replace(topic_id="old", at_ms=NOW_MS - 9), LastSeen(None, 472, NOW_MS)),
+        # The same, seen by a worker whose clock is behind that of the one who wrote the checkpoint.
+        (
+            CHECKPOINT,
+            OBSERVED._replace(topic_id="new", at_ms=NOW_MS - 9),
+            LastSeen(3, 11_464, NOW_MS - 9, is_another=True),
+        ),
         (NO_IDS, OBSERVED, LastSeen(*OBSERVED[:3])),
         (CHECKPOINT, OBSERVED._replace(topic_id=""), LastSeen(*OBSERVED[:3])),
     ],
@@ -76,3 +81,13 @@ def test_what_was_seen_is_told_as_time_too() -> None:
     total = total_loss([PartitionLoss("a", 0, Certainty.AT_LEAST, 11_464, None, 1, 11_465)], NOW_MS, last)
     assert (total.likely_offsets, total.unanswered_at_ms) == (11_464 + 1_436, NOW_MS - 3_900)
     assert total.seen_seconds == pytest.approx(1 + 4 * 7_464 / 10_000)
+
+
+@pytest.mark.parametrize(("ahead_ms", "likely"), [(0, 472), (5_000, 472), (5_001, None), (3_600_000, None)])
+def test_for_how_long_a_source_went_on_is_not_asked_of_a_clock_that_is_ahead(ahead_ms: int, likely: int | None) -> None:
+    loss = PartitionLoss("a", 0, Certainty.AT_LEAST, 472, None, 1, 473)
+    total = total_loss([loss], NOW_MS, LastLook(NOW_MS + ahead_ms, None, (), 100.0))
+    assert (total.offsets, total.likely_offsets, total.seen_at_ms) == (472, likely, NOW_MS + ahead_ms)
+    asked_ms = NOW_MS + ahead_ms + 2_000
+    known = total_loss([loss], NOW_MS, LastLook(NOW_MS + ahead_ms, asked_ms, (), 100.0))
+    assert known.likely_offsets == 672, "both are of the worker's clock"

@@ -121,6 +121,12 @@ def test_no_way_back_is_promised_that_is_none() -> None:
             "there since",
         ),
         (
+            LossTotal(*(7, 5, 1, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS - 3_600_000), fastest_per_s=0.5),
+            "lost: at least 5 records in 1 partition, and whatever was written at east after it was last seen "
+            "(2023-11-14T22:13:20.000Z, by a clock 1 h 0 min ahead of this one): how much that is cannot be known from "
+            "here",
+        ),
+        (
             LossTotal(0, 0, 0, Certainty.AT_LEAST, None, 3),
             "lost: how much cannot be known: where the partitions at east ended was never seen",
         ),
