@@ -112,7 +112,10 @@ def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list
     if document["differences"]:
         columns = ["topic", "partition", "kind", "source_offset", "target_offset", "source_timestamp"]
         rows = [_texts(item) for item in document["differences"]]
-        title = f"{document['records_missing']:,} missing at the target, {document['records_surplus']:,} too many there"
+        found = {kind: number for kind, number in document["differences_found"].items() if number}
+        title = ", ".join(f"{number:,} {kind}" for kind, number in found.items())
+        if len(rows) < sum(found.values()):
+            title += f" (the first {len(rows):,} of {sum(found.values()):,}; all are in the Parquet table diffs)"
         tables.append((title, rows, [*columns, "target_timestamp", "key"]))
     if document["not_compared"]:
         rows = [_texts(item) for item in document["not_compared"]]

@@ -20,7 +20,7 @@ from monitoring.audit.look import log_starts
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Event, Progress, failed
 from monitoring.audit.report import as_html
 from monitoring.audit.session import SparkSettings, spark_session
-from monitoring.audit.store import write_report, write_result, write_summary, write_windows
+from monitoring.audit.store import write_report, write_result, write_summary, write_tables
 from monitoring.errors import AuditError
 
 
@@ -47,7 +47,7 @@ def compare(request: ChildRequest, events: TextIO) -> Compared:
             look=lambda partitions: asyncio.run(log_starts(request.frozen, partitions)),
             report=lambda step: _tell(events, Progress(step)),
         )
-        result = run_job(spark, job, store=lambda windows: write_windows(windows, directory, run_id))
+        result = run_job(spark, job, store=lambda windows, found: write_tables(windows, found, directory, run_id))
         _tell(events, Progress("writing the result"))
         write_result(spark, result, directory)
     page = write_report(as_html(result, request.command), directory, run_id)

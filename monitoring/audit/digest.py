@@ -95,15 +95,16 @@ def with_windows(records: Any, window_ms: int, untimed_topics: Sequence[str]) ->
 
 
 def with_hashes(records: Any) -> Any:
-    """Adds `hash_1`, `hash_2` (the record's content) and `hash_position` (content and source offset).
+    """Adds `hash_1`, `hash_2` (the record's content), `hash_position` (content and source offset), `hash_body` (content
+    without the time) and `hash_key`.
 
     The content is key, value, headers in their order, and the timestamp where it can be compared (`timed`).
     """
     headers = F.transform(
         F.col("headers"), lambda h: F.struct(h["key"], h["value"].isNull().alias("no_value"), h["value"])
     )
-    content = [
-        F.when(F.col("timed"), F.col("timestamp_ms")).otherwise(F.lit(0)),
+    time = F.when(F.col("timed"), F.col("timestamp_ms")).otherwise(F.lit(0))
+    body = [
         F.col("key").isNull(),
         F.col("key"),
         F.col("value").isNull(),
@@ -112,8 +113,10 @@ def with_hashes(records: Any) -> Any:
         headers,
     ]
     first, second = CONTENT_SEEDS
-    hashed = records.withColumn("hash_1", F.xxhash64(F.lit(first), *content))
-    hashed = hashed.withColumn("hash_2", F.xxhash64(F.lit(second), *content))
+    hashed = records.withColumn("hash_1", F.xxhash64(F.lit(first), time, *body))
+    hashed = hashed.withColumn("hash_2", F.xxhash64(F.lit(second), time, *body))
+    hashed = hashed.withColumn("hash_body", F.xxhash64(F.lit(first), *body))
+    hashed = hashed.withColumn("hash_key", F.xxhash64(F.lit(first), F.col("key").isNull(), F.col("key")))
     position = F.coalesce(F.col("source_offset"), F.lit(-1))
     return hashed.withColumn("hash_position", F.xxhash64(F.lit(POSITION_SEED), position, F.col("hash_1")))
 

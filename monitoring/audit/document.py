@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from broker.base.documents import to_document
-from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditResult, Coverage, FrozenPartition, Span
+from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditResult, Coverage, FrozenPartition, Kind, Span
 
 
 def iso(at_ms: int | None) -> str | None:
@@ -36,6 +36,8 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "records_surplus": result.records_surplus,
         "partitions": [_plain(item) for item in result.partitions],
         "windows": [{**_plain(item), "window": window_label(item.window_start, item.timed)} for item in result.windows],
+        "windows_found": result.windows_found,
+        "differences_found": {kind.value: result.found.get(kind, 0) for kind in Kind},
         "differences": [_plain(item) for item in result.differences],
         "not_compared": [{**_plain(item), "explanation": item.reason.explanation} for item in result.not_compared],
         "frozen": [_frozen(item) for item in frozen.partitions],

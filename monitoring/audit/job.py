@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -20,6 +20,7 @@ from monitoring.audit.model import (
     AuditVerdict,
     ComparablePartition,
     FrozenLink,
+    Kind,
     PlotBar,
     RecordDifference,
     Side,
@@ -33,6 +34,7 @@ from monitoring.errors import SparkFailed
 
 # Says which step begins: shown as progress by a command, collected by a test.
 Report = Callable[[str], None]
+Store = Callable[[Any, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +54,15 @@ class AuditJob:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one reading found: all windows, those that are not equal, the records that differ, and how many do."""
+    """What one reading found: DataFrames of all windows and of the records that differ, and the windows that do."""
 
     windows: Any
     suspects: list[Any]
-    differences: list[RecordDifference]
-    uneven: Mapping[Place, tuple[int, int]]
+    differences: Any
 
 
-def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: None) -> AuditResult:
-    """Read both sites, compare, name what differs. `store` gets the DataFrame of all windows.
+def run_job(spark: Any, job: AuditJob, store: Store = lambda _windows, _differences: None) -> AuditResult:
+    """Read both sites, compare, name what differs. `store` gets DataFrames of all windows and all differences.
 
     Raises NothingToCompare when no partition can be compared, SparkFailed when Spark could not read a site, and what
     `job.look` raises.
@@ -75,16 +76,15 @@ def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: 
     frozen, rounds = read_until_settled(job.frozen, read, job.look, job.report)
     partitions, not_compared = plan(frozen)
     with _spark_errors(frozen):
-        windows = _settled(rounds)
+        windows = _settled(rounds, [done.found.windows for done in rounds])
+        differences = _settled(rounds, [done.found.differences for done in rounds])
         totals = _totals(windows)
-        store(windows)
+        store(windows, differences)
         bars, plot_step = _bars(windows, job.window_ms)
+        found = _by_kind(differences)
+        listed = _listed(differences) if found else []
     suspects = [row for done in rounds for row in done.found.suspects if _place(row) in done.partitions]
     suspects.sort(key=lambda row: (row["verdict"], row["topic"], row["partition"], row["window_start"]))
-    differences = [
-        item for done in rounds for item in done.found.differences if (item.topic, item.partition) in done.partitions
-    ]
-    uneven = [sums for done in rounds for place, sums in done.found.uneven.items() if place in done.partitions]
     return AuditResult(
         job.run_id,
         frozen,
@@ -93,9 +93,8 @@ def run_job(spark: Any, job: AuditJob, store: Callable[[Any], None] = lambda _: 
         partition_results(frozen, partitions, not_compared, totals),
         tuple(not_compared),
         tuple(_window(row) for row in suspects[: limits.AUDIT_WINDOWS_LISTED]),
-        tuple(differences[: limits.AUDIT_DIFFERENCES_LISTED_RECORDS]),
-        sum(missing for missing, _ in uneven),
-        sum(surplus for _, surplus in uneven),
+        tuple(listed),
+        found,
         bars,
         plot_step,
         {"spark": spark.version, "python": platform.python_version()},
@@ -107,18 +106,29 @@ def _read(spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition]) 
     # Not a cache: what an executor loses must fail, and not be read a second time from logs that changed.
     windows = _windows(spark, job, partitions).localCheckpoint()
     suspects = _suspects(windows)
-    differing = [row for row in suspects if row["verdict"] == AuditVerdict.DIFFERS]
-    job.report(f"looking into {len(differing)} differing windows" if differing else "no window differs")
-    return _Found(windows, suspects, *_diff(spark, job, partitions, differing))
+    job.report(f"looking into {len(suspects)} differing windows" if suspects else "no window differs")
+    return _Found(windows, suspects, _differences(spark, job, partitions, suspects))
 
 
-def _settled(rounds: Sequence[Round[_Found]]) -> Any:
-    """The windows of all rounds, each of the partitions that it holds for."""
-    frames = []
-    for done in rounds:
+def _settled(rounds: Sequence[Round[_Found]], frames: Sequence[Any]) -> Any:
+    """The rows of all rounds' frames, each of the partitions that its round holds for."""
+    kept = []
+    for done, frame in zip(rounds, frames, strict=True):
         places = [f"{topic}/{partition}" for topic, partition in done.partitions]
-        frames.append(done.found.windows.where(F.concat_ws("/", "topic", "partition").isin(places)))
-    return reduce(lambda left, right: left.unionByName(right), frames)
+        kept.append(frame.where(F.concat_ws("/", "topic", "partition").isin(places)))
+    return reduce(lambda left, right: left.unionByName(right), kept)
+
+
+def _by_kind(differences: Any) -> dict[Kind, int]:
+    return {Kind(row["kind"]): row["count"] for row in differences.groupBy("kind").count().collect()}
+
+
+def _listed(differences: Any) -> list[RecordDifference]:
+    """The first ones; records that only stand elsewhere come last."""
+    moved = F.col("kind") == Kind.MOVED.value
+    order = [moved, "topic", "partition", F.coalesce("source_offset", "target_offset"), "kind"]
+    rows = differences.orderBy(*order).limit(limits.AUDIT_DIFFERENCES_LISTED_RECORDS).collect()
+    return [diff.difference_of(row) for row in rows]
 
 
 def _place(row: Any) -> Place:
@@ -200,44 +210,23 @@ def _bars(windows: Any, window_ms: int) -> tuple[tuple[PlotBar, ...], dict[str, 
     )
 
 
-def _diff(
-    spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition], differing: Sequence[Any]
-) -> tuple[list[RecordDifference], dict[Place, tuple[int, int]]]:
-    """(listed differences, by partition: records missing at the target and too many there) in the differing windows."""
-    if not differing:
-        return [], {}
+def _differences(spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition], suspects: Sequence[Any]) -> Any:
+    """The records that differ, in the windows that are not equal: both sites are read there a second time."""
+    if not suspects:
+        return spark.createDataFrame([], diff.DIFFERENCES_SCHEMA)
     target_names = {item.topic: item.target_topic for item in partitions}
-    at_target = diff.windows_to_read(differing, Side.TARGET)
+    at_target = diff.windows_to_read(suspects, Side.TARGET)
     spans: dict[Side, Spans] = {
-        Side.SOURCE: diff.windows_to_read(differing, Side.SOURCE),
+        Side.SOURCE: diff.windows_to_read(suspects, Side.SOURCE),
         Side.TARGET: {(target_names[topic], partition): span for (topic, partition), span in at_target.items()},
     }
     keys = ["topic", "partition", "window_start"]
     wanted = spark.createDataFrame(
-        [tuple(row[key] for key in keys) for row in differing], "topic string, partition int, window_start bigint"
+        [tuple(row[key] for key in keys) for row in suspects], "topic string, partition int, window_start bigint"
     )
     records = _records(spark, job, partitions, spans)
     cut = {side: records[side].join(F.broadcast(wanted), keys, "left_semi") for side in Side}
-    contents = diff.uneven_contents(cut[Side.SOURCE], cut[Side.TARGET]).cache()
-    try:
-        excess = F.col("source_records") - F.col("target_records")
-        sums = (
-            contents.groupBy("topic", "partition")
-            .agg(
-                F.sum(F.greatest(excess, F.lit(0))).alias("missing"),
-                F.sum(F.greatest(-excess, F.lit(0))).alias("surplus"),
-            )
-            .collect()
-        )
-        rows = (
-            contents.orderBy("topic", "partition", "first_offset")
-            .limit(2 * limits.AUDIT_DIFFERENCES_LISTED_RECORDS)
-            .collect()
-        )
-    finally:
-        contents.unpersist()
-    found = diff.classify(diff.content_of(row) for row in rows)
-    return found, {_place(row): (row["missing"], row["surplus"]) for row in sums}
+    return diff.name_differences(cut[Side.SOURCE], cut[Side.TARGET])
 
 
 def _window(row: Any) -> WindowResult:

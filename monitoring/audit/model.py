@@ -100,6 +100,7 @@ class Kind(enum.StrEnum):
     DUPLICATED = "duplicated"
     CHANGED = "changed"
     RETIMED = "retimed"
+    MOVED = "moved"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -311,10 +312,10 @@ class PlotBar:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """The outcome of a run. Lists are cut at the limits; `records_missing` and `records_surplus` are exact.
+    """The outcome of a run. `windows` and `differences` are cut at the limits; `found` counts all differences, by kind.
 
     `records_missing` counts source records without their equal at the target, `records_surplus` the reverse: a changed
-    record counts once in each.
+    record counts once in each, a moved one in neither.
     """
 
     run_id: str
@@ -325,8 +326,7 @@ class AuditResult:
     not_compared: tuple[NotCompared, ...]
     windows: tuple[WindowResult, ...]
     differences: tuple[RecordDifference, ...]
-    records_missing: int
-    records_surplus: int
+    found: dict[Kind, int]
     bars: tuple[PlotBar, ...]
     plot_step: dict[str, int]
     versions: dict[str, str]
@@ -355,9 +355,19 @@ class AuditResult:
     def target_records(self) -> int:
         return sum(partition.target_records for partition in self.partitions)
 
-    def differences_by_kind(self) -> dict[Kind, int]:
-        """Listed differences by kind; every kind is a key."""
-        counts = dict.fromkeys(Kind, 0)
-        for difference in self.differences:
-            counts[difference.kind] += 1
-        return counts
+    @property
+    def windows_found(self) -> int:
+        """All that are not equal, also those that are not listed."""
+        return sum(partition.windows_differing + partition.windows_moved for partition in self.partitions)
+
+    @property
+    def differences_found(self) -> int:
+        return sum(self.found.values())
+
+    @property
+    def records_missing(self) -> int:
+        return sum(self.found.get(kind, 0) for kind in (Kind.LOST, Kind.CHANGED, Kind.RETIMED))
+
+    @property
+    def records_surplus(self) -> int:
+        return sum(self.found.get(kind, 0) for kind in (Kind.EXTRA, Kind.DUPLICATED, Kind.CHANGED, Kind.RETIMED))

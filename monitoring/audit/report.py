@@ -6,7 +6,6 @@ from pathlib import Path
 
 import jinja2
 
-from monitoring import limits
 from monitoring.audit.document import as_document, iso, window_label
 from monitoring.audit.model import AuditResult
 from monitoring.audit.plot import counts_svg
@@ -32,7 +31,5 @@ def as_html(result: AuditResult, command: str) -> str:
         command=command,
         # Drawn by ourselves, every text in it escaped by matplotlib: safe to insert as it is.
         plots=[(topic, counts_svg(result, topic)) for topic in topics],
-        kinds=result.differences_by_kind(),
-        listed_records=limits.AUDIT_DIFFERENCES_LISTED_RECORDS,
-        listed_windows=limits.AUDIT_WINDOWS_LISTED,
+        kinds=result.found,
     )

@@ -2,7 +2,7 @@
 
     DIR/runs/run_id=R/       one row: what was frozen, verdict, versions
     DIR/ranges/run_id=R/     every window of every partition, equal ones too
-    DIR/diffs/run_id=R/      the differing records
+    DIR/diffs/run_id=R/      every record that differs; of keys and values the first bytes, and how many there are
     DIR/reports/R.html       the report
     DIR/last/LINK.json       summary of the link's newest run, for metrics
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.audit.document import as_document
-from monitoring.audit.model import AuditResult, AuditVerdict, RecordDifference
+from monitoring.audit.model import AuditResult, AuditVerdict
 from monitoring.errors import AuditResultDamaged
 
 # Summaries of version 1 said "equal" also over what was not compared: they are not read any more.
@@ -42,13 +42,14 @@ class AuditSummary:
     coverage_percent: float
 
 
-def write_windows(windows: Any, directory: Path, run_id: str) -> None:
-    """Store the DataFrame of all windows. Raises what Spark raises."""
+def write_tables(windows: Any, differences: Any, directory: Path, run_id: str) -> None:
+    """Store the DataFrames of all windows and all differences. Raises what Spark raises."""
     _folder(windows, directory, "ranges", run_id)
+    _folder(differences, directory, "diffs", run_id)
 
 
 def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
-    """Store the run and its differences as Parquet."""
+    """Store the run as Parquet."""
     document = as_document(result)
     run = {
         "link": result.frozen.link,
@@ -67,22 +68,6 @@ def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
         "coverage_percent double, records_missing bigint, records_surplus bigint, document string",
     )
     _folder(runs.coalesce(1), directory, "runs", result.run_id)
-    rows = [tuple(dataclasses.asdict(difference).values()) for difference in result.differences]
-    diffs = spark.createDataFrame([tuple(str(v) if i == 2 else v for i, v in enumerate(row)) for row in rows], _DIFFS)
-    _folder(diffs.coalesce(1), directory, "diffs", result.run_id)
-
-
-_DIFF_TYPES = {
-    "partition": "int",
-    "window_start": "bigint",
-    "source_offset": "bigint",
-    "target_offset": "bigint",
-    "source_timestamp_ms": "bigint",
-    "target_timestamp_ms": "bigint",
-}
-_DIFFS = ", ".join(
-    f"{field.name} {_DIFF_TYPES.get(field.name, 'string')}" for field in dataclasses.fields(RecordDifference)
-)
 
 
 def _folder(frame: Any, directory: Path, table: str, run_id: str) -> None:

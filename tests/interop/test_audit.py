@@ -20,7 +20,7 @@ from monitoring.audit.model import AuditResult, AuditVerdict, FrozenLink, Kind, 
 from monitoring.audit.protocol import ChildRequest
 from monitoring.audit.report import as_html
 from monitoring.audit.run import run_child
-from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_windows
+from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_tables
 from tests.conftest import SPARK_JARS
 from tests.monitoring.audit.planted import START_MS, STEP_MS, Copy, changed, doubled, dropped, plant, records, retimed
 
@@ -46,7 +46,7 @@ def audit(spark: Any, frozen: FrozenLink, directory: Path | None = None, run_id:
     )
     if directory is None:
         return run_job(spark, job)
-    result = run_job(spark, job, store=lambda windows: write_windows(windows, directory, run_id))
+    result = run_job(spark, job, store=lambda windows, found: write_tables(windows, found, directory, run_id))
     write_result(spark, result, directory)
     return result
 
@@ -135,6 +135,8 @@ def test_swapped_records_have_moved(spark: Any, shared_broker: Any) -> None:
     result = audit(spark, asyncio.run(plant(shared_broker.bootstrap, [Copy(source, target)])))
     assert result.verdict is AuditVerdict.MOVED
     assert [(item.window_start, item.verdict) for item in result.windows] == [(window_of(0), AuditVerdict.MOVED)]
+    moved = [(item.kind, item.source_offset, item.target_offset) for item in result.differences]
+    assert moved == [(Kind.MOVED, 0, 1), (Kind.MOVED, 1, 0)]
 
 
 def test_a_target_without_records_loses_all_of_them(spark: Any, shared_broker: Any) -> None:

@@ -126,10 +126,9 @@ def test_diff_names_the_records(spark: Any) -> None:
         (5, 2_000, b"e", b"four", None),
     ]
     left, right = sides(spark, BASE, target, segments=(Segment(0, 0, 5),))
-    rows = diff.uneven_contents(left, right).collect()
-    found = {item.kind: item for item in diff.classify(diff.content_of(row) for row in rows)}
+    found = {row["kind"]: row for row in diff.name_differences(left, right).collect()}
     assert set(found) == {Kind.LOST, Kind.CHANGED, Kind.RETIMED, Kind.DUPLICATED}
-    assert found[Kind.LOST].source_offset == 1
-    assert (found[Kind.CHANGED].source_offset, found[Kind.CHANGED].window_start) == (2, 1_000)
-    assert (found[Kind.RETIMED].source_timestamp_ms, found[Kind.RETIMED].target_timestamp_ms) == (1_200, 2_700)
-    assert (found[Kind.DUPLICATED].target_offset, found[Kind.DUPLICATED].window_start) == (5, 2_000)
+    assert found[Kind.LOST]["source_offset"] == 1
+    assert (found[Kind.CHANGED]["source_offset"], found[Kind.CHANGED]["window_start"]) == (2, 1_000)
+    assert (found[Kind.RETIMED]["source_timestamp_ms"], found[Kind.RETIMED]["target_timestamp_ms"]) == (1_200, 2_700)
+    assert (found[Kind.DUPLICATED]["target_offset"], found[Kind.DUPLICATED]["window_start"]) == (5, 2_000)

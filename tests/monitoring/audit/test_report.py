@@ -50,8 +50,7 @@ EQUAL = AuditResult(
     (),
     (),
     (),
-    0,
-    0,
+    {},
     (PlotBar("t", 0, 5, 5, False),),
     {"t": 600_000},
     {"spark": "4.0.0"},
@@ -61,8 +60,7 @@ DIFFERS = replace(
     partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.DIFFERS, windows_differing=1),),
     windows=(WindowResult("t", 0, 0, True, 5, 5, 50, 51, "A", "B", AuditVerdict.DIFFERS),),
     differences=(RecordDifference("t", 0, Kind.CHANGED, 0, 3, 3, 1, 1, "<b>key</b>", "old", "<script>"),),
-    records_missing=1,
-    records_surplus=1,
+    found={Kind.CHANGED: 1},
 )
 
 
@@ -165,3 +163,18 @@ def test_the_last_summary_of_each_link(tmp_path: Path) -> None:
         (tmp_path / "last" / "east-west.json").write_text(damage)
         with pytest.raises(AuditResultDamaged):
             read_summaries(tmp_path)
+
+
+def test_a_list_that_is_cut_says_of_how_many(tmp_path: Path) -> None:
+    partition = replace(DIFFERS.partitions[0], windows_differing=1_200, windows_moved=34)
+    result = replace(DIFFERS, partitions=(partition,), found={Kind.CHANGED: 1_500, Kind.LOST: 2, Kind.MOVED: 9})
+    assert (result.records_missing, result.records_surplus) == (1_502, 1_500)
+    document = json.loads(json.dumps(as_document(result)))
+    assert (document["windows_found"], sum(document["differences_found"].values())) == (1_234, 1_511)
+    page = as_html(result, "x")
+    assert "The first 1 of 1,234 are listed" in page
+    assert "The first 1 of 1,511 are listed" in page
+    _, (title, _, _), *_ = rows_of(AuditOutcome(result.verdict, document | {"seconds": 2.0}, tmp_path))
+    assert title == "2 lost, 1,500 changed, 9 moved (the first 1 of 1,511; all are in the Parquet table diffs)"
+    page = as_html(DIFFERS, "x")
+    assert "are listed" not in page
