@@ -20,6 +20,7 @@ from broker.client.site import Site
 from broker.config import EVERY_INTERFACE, BrokerConfig, cluster_defaults
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
+from deploy.security import security_of
 from deploy.tables import FileModel, LinkTable, SiteTable
 from deploy.topology import connect, topology_problems
 from failover.hooks import Hooks
@@ -38,7 +39,8 @@ class Configuration:
         self.model = model
         self.state_dir = self.path(model.state_dir)
         self._sites = {
-            name: Site(name, table.bootstrap_servers, dict(table.address_map)) for name, table in model.sites.items()
+            name: Site(name, table.bootstrap_servers, dict(table.address_map), security_of(table.security, self.path))
+            for name, table in model.sites.items()
         }
         problems = list(_reference_problems(model))
         if not problems:
@@ -293,7 +295,7 @@ def _shared_addresses(sites: Iterable[Site]) -> Iterator[str]:
     """Sites that are dialled at one address are one cluster: a link between them would feed itself."""
     owners: dict[Address, str] = {}
     for site in sites:
-        for address in site.bootstrap_addresses():
+        for address in site.bootstrap():
             owner = owners.setdefault(address, site.name)
             if owner != site.name:
                 where = f"sites.{site.name}.bootstrap_servers"
@@ -306,6 +308,8 @@ def _broker_problems(configuration: Configuration) -> list[str]:
     folders: dict[Path, str] = {}
     for name, site in configuration.model.sites.items():
         problems += _cluster_problems(name, site)
+        if site.security is not None and (site.broker is not None or site.brokers):
+            problems.append(f"sites.{name}.security: farshore's own brokers listen without TLS and logins; take it out")
         where = f"sites.{name}.broker"
         tables: list[tuple[str, Path, int | None]] = []
         if site.broker is not None:

@@ -22,13 +22,18 @@ class BrokerDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class SiteDeclaration:
-    """A site as declared; `broker_...` are None where farshore does not run the site, or more than one broker of it:
-    these are in `brokers`, and their metadata in `zookeeper`.
+    """A site as declared; `username` is None where nobody logs in, or with a token.
+
+    `broker_...` are None where farshore does not run the site, or more than one broker of it: these are in `brokers`,
+    and their metadata in `zookeeper`.
     """
 
     site: str
     bootstrap_servers: str
     address_map: dict[str, str]
+    protocol: str
+    mechanism: str | None
+    username: str | None
     broker_listen: str | None
     broker_data_dir: str | None
     zookeeper: str | None
@@ -57,6 +62,9 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
                 site=name,
                 bootstrap_servers=site.bootstrap_servers,
                 address_map=dict(site.address_map),
+                protocol=site.security.protocol,
+                mechanism=site.security.sasl.mechanism if site.security.sasl is not None else None,
+                username=(site.security.sasl.username or None) if site.security.sasl is not None else None,
                 broker_listen=f"{broker.listen_host}:{broker.listen_port}" if broker else None,
                 broker_data_dir=str(broker.data_dir) if broker else None,
                 zookeeper=table.cluster.zookeeper if table.cluster is not None else None,

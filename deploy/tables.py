@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from broker.base.address import AddressInvalid, parse_address
+from broker.client.security.settings import Mechanism, TlsVersion
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from mirror.fleet.settings import DEFAULT_PREFIX, LEASE_SECONDS_MIN, WITHOUT_ETCD_SECONDS
@@ -113,11 +114,60 @@ class ClusterBrokerTable(Table):
     rack: str | None = None
 
 
+class SecurityTable(Table):
+    """How a site's brokers are reached: Kafka's names of protocols and mechanisms; secrets stand elsewhere."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    ca_file: FilePath | None = None
+    certificate_file: FilePath | None = None
+    key_file: FilePath | None = None
+    key_password_file: FilePath | None = None
+    tls_version_min: TlsVersion | None = None
+    mechanism: Mechanism | None = None
+    username: str | None = Field(None, min_length=1)
+    password_file: FilePath | None = None
+    password_env: str | None = Field(None, min_length=1)
+    password_command: tuple[str, ...] | None = Field(None, min_length=1)
+    token_file: FilePath | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SecurityTable:
+        for begins, needs, keys in (("SASL_", "SASL", _SASL_KEYS), ("", "SSL", _TLS_KEYS)):
+            has = self.protocol.startswith(begins) if begins else self.protocol.endswith("SSL")
+            if not has and (given := [key for key in keys if getattr(self, key) is not None]):
+                raise ValueError(f"{given[0]} is of no use with protocol {self.protocol}, which has no {needs}")
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("certificate_file is missing: key_file is the key of it")
+        if self.key_password_file is not None and self.certificate_file is None:
+            raise ValueError("certificate_file is missing: key_password_file is of its key")
+        if self.protocol.startswith("SASL_"):
+            self._check_login()
+        return self
+
+    def _check_login(self) -> None:
+        if self.mechanism is None:
+            raise ValueError(f"mechanism is missing: one of {', '.join(Mechanism)}")
+        secrets = [key for key in _SECRET_KEYS if getattr(self, key) is not None]
+        is_token = self.mechanism is Mechanism.OAUTHBEARER
+        if is_token and (secrets != ["token_file"] or self.username is not None):
+            raise ValueError("OAUTHBEARER takes token_file, and neither username nor password")
+        if not is_token and self.username is None:
+            raise ValueError("username is missing")
+        if not is_token and (len(secrets) != 1 or secrets == ["token_file"]):
+            raise ValueError("write one of password_file, password_env and password_command")
+
+
+_SECRET_KEYS: Final = ("password_file", "password_env", "password_command", "token_file")
+_SASL_KEYS: Final = ("mechanism", "username", *_SECRET_KEYS)
+_TLS_KEYS: Final = ("ca_file", "certificate_file", "key_file", "key_password_file", "tls_version_min")
+
+
 class SiteTable(Table):
     """With `broker` farshore runs the site as one broker, with `cluster` and `brokers` as a cluster on ZooKeeper."""
 
     bootstrap_servers: Annotated[str, AfterValidator(_addresses)]
     address_map: dict[AddressText, AddressText] = Field(default_factory=dict)
+    security: SecurityTable | None = None
     broker: BrokerTable | None = None
     cluster: ClusterTable | None = None
     brokers: tuple[ClusterBrokerTable, ...] = ()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from broker.base.address import Address
+from broker.base.address import Address, parse_address
+from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.connection import connect
-from broker.client.errors import ClientError, ConnectionLost
+from broker.client.errors import AccessRefused, ClientError, ConnectionLost, SiteInvalid
 from broker.client.limits import ClientLimits
+from broker.client.security.settings import Access
 from broker.client.site import Site
 from failover.limits import RECONNECT_PAUSE_S, REFUSED_MS, SOURCE_ANSWER_MS, SOURCE_PROBE_MS
 
@@ -37,35 +39,45 @@ class SiteFinding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """What came of calling a broker at `asked_at_ms` (Unix time); `error` is "" where it answered within `seconds`."""
+    """What came of calling a broker at `asked_at_ms` (Unix time); `error` is "" where it answered within `seconds`.
+
+    `refused`: it answered, and does not let farshore in. Who does so is not dead.
+    """
 
     address: str
     asked_at_ms: int
     seconds: float
     error: str = ""
+    refused: bool = False
 
     @property
     def answered(self) -> bool:
-        return not self.error
+        return self.refused or not self.error
 
 
-async def call_brokers(addresses: Iterable[Address], now_ms: Callable[[], int]) -> tuple[BrokerAnswer, ...]:
-    """Call each of these, all at the same time -> what came of it, in the order of their addresses."""
-    async with asyncio.TaskGroup() as tasks:
-        calls = [tasks.create_task(_call(address, now_ms)) for address in sorted(set(addresses))]
+async def call_brokers(brokers: Mapping[Address, Access], now_ms: Callable[[], int]) -> tuple[BrokerAnswer, ...]:
+    """Call each of these, all at the same time -> what came of it, in the order of their addresses.
+
+    Raises SiteInvalid where what farshore itself needs for it is missing: that says nothing of the site.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            calls = [tasks.create_task(_call(address, brokers[address], now_ms)) for address in sorted(brokers)]
+    except ExceptionGroup as group:
+        raise first_of(group) from group
     return tuple(call.result() for call in calls)
 
 
-async def _call(address: Address, now_ms: Callable[[], int]) -> BrokerAnswer:
+async def _call(address: Address, access: Access, now_ms: Callable[[], int]) -> BrokerAnswer:
     """A refused connection is tried again for a while, for a broker that is being started; silence is waited for."""
     loop = asyncio.get_running_loop()
     asked_at_ms, started_s = now_ms(), loop.time()
-    error = ""
+    error, refused = "", False
     try:
         async with asyncio.timeout(SOURCE_PROBE_MS / 1000):
             while True:
                 try:
-                    connection = await connect(address, client_id=CLIENT_ID, limits=SOURCE_LIMITS)
+                    connection = await connect(address, client_id=CLIENT_ID, limits=SOURCE_LIMITS, access=access)
                     await connection.close()
                     break
                 except ConnectionLost as lost:
@@ -74,19 +86,23 @@ async def _call(address: Address, now_ms: Callable[[], int]) -> BrokerAnswer:
                     error = str(lost)
                 await asyncio.sleep(RECONNECT_PAUSE_S)
             error = ""
+    except SiteInvalid:
+        raise
     except ClientError as failure:
-        error = str(failure)
+        error, refused = str(failure), isinstance(failure, AccessRefused)
     except TimeoutError:
         error = error or f"no answer within {SOURCE_PROBE_MS / 1000:g} s"
-    return BrokerAnswer(str(address), asked_at_ms, loop.time() - started_s, error)
+    return BrokerAnswer(str(address), asked_at_ms, loop.time() - started_s, error, refused)
 
 
 async def reach(
     stack: AsyncExitStack, site: Site, now_ms: Callable[[], int]
 ) -> tuple[Cluster | None, tuple[BrokerAnswer, ...]]:
     """The site's cluster, entered by a bootstrap server that answers, and what each said; None where none does."""
-    answers = await call_brokers(site.bootstrap_addresses(), now_ms)
-    living = [answer.address for answer in answers if answer.answered]
+    answers = await call_brokers(site.bootstrap(), now_ms)
+    answered = {answer.address for answer in answers if answer.answered}
+    servers = [server.strip() for server in site.bootstrap_servers.split(",") if server.strip()]
+    living = [server for server in servers if str(site.dial(*parse_address(server))) in answered]
     if not living:
         return None, answers
     reached = replace(site, bootstrap_servers=",".join(living))
@@ -99,5 +115,5 @@ async def reach(
 async def call_site(cluster: Cluster, now_ms: Callable[[], int]) -> tuple[BrokerAnswer, ...]:
     """Call every broker that is known of the site."""
     site = cluster.site
-    nodes = {site.dial(node.host, node.port) for node in cluster.nodes.values()}
-    return await call_brokers({*site.bootstrap_addresses(), *nodes}, now_ms)
+    nodes = {site.dial(node.host, node.port): site.access(node.host) for node in cluster.nodes.values()}
+    return await call_brokers(site.bootstrap() | nodes, now_ms)

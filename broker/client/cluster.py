@@ -15,7 +15,14 @@ from typing import Literal, Self
 
 from broker.base.clock import Clock, SystemClock
 from broker.client.connection import Connection, connect
-from broker.client.errors import ClientError, ClusterUnreachable, ConnectionLost, KafkaError
+from broker.client.errors import (
+    AccessRefused,
+    ClientError,
+    ClusterUnreachable,
+    ConnectionLost,
+    KafkaError,
+    SiteInvalid,
+)
 from broker.client.limits import ClientLimits
 from broker.client.model import ClusterMetadata, Node, read_metadata
 from broker.client.retry import Retry
@@ -40,8 +47,9 @@ _KEY_TYPES: dict[CoordinatorKind, int] = {"group": GROUP_COORDINATOR, "transacti
 class Cluster:
     """`async with Cluster(site) as cluster`: entering bootstraps, leaving closes every connection.
 
-    Entering raises ClusterUnreachable when no server answers within `bootstrap_timeout_ms`. Methods raise ClientError
-    and its kinds. `jitter` gives numbers in [0, 1) that spread retries.
+    Entering raises ClusterUnreachable when no server answers within `bootstrap_timeout_ms`, and AccessRefused at once
+    when one does not let this client in and no other does. Methods raise ClientError and its kinds. `jitter` gives
+    numbers in [0, 1) that spread retries.
     """
 
     def __init__(
@@ -181,7 +189,8 @@ class Cluster:
             if node is None:
                 raise ConnectionLost(f"node {node_id} has left the cluster of {self.site.name}")
             address = self.site.dial(node.host, node.port)
-            opened = await connect(address, client_id=self.client_id, limits=self.limits)
+            access = self.site.access(node.host)
+            opened = await connect(address, client_id=self.client_id, limits=self.limits, access=access)
             self._connections[key] = opened
             return opened
 
@@ -212,20 +221,23 @@ class Cluster:
 
     async def _bootstrap(self) -> None:
         deadline = self.clock.monotonic() + self.limits.bootstrap_timeout_ms / 1000
-        addresses = self.site.bootstrap_addresses()
+        servers = self.site.bootstrap()
         attempt = 0
         while True:
             last: ClientError | None = None
-            for address in addresses:
+            for address, access in servers.items():
                 try:
-                    connection = await connect(address, client_id=self.client_id, limits=self.limits)
+                    connection = await connect(address, client_id=self.client_id, limits=self.limits, access=access)
                     try:
                         await self._ask_metadata(connection, [])
                     finally:
                         await connection.close()
                     return
                 except ClientError as error:
-                    last = error
+                    # Who is not let in by one may tell more than who is not answered by the others.
+                    last = last if isinstance(last, AccessRefused) else error
+            if isinstance(last, (AccessRefused, SiteInvalid)):
+                raise last  # again and again, it would lock the user out, or fill the broker's log
             pause = self.retry().pause_seconds(attempt)
             attempt += 1
             if self.clock.monotonic() + pause >= deadline:

@@ -9,6 +9,7 @@ ended.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Awaitable
 from contextlib import ExitStack
@@ -16,8 +17,19 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from broker.base.address import Address
-from broker.client.errors import ClientError, ConnectionLost, RequestTimedOut, ResponseTooLarge, UnsupportedByCluster
+from broker.client.errors import (
+    AccessRefused,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+    ResponseTooLarge,
+    TlsRefused,
+    UnsupportedByCluster,
+)
 from broker.client.limits import RECEIVE_HEAD_BYTES, ClientLimits
+from broker.client.security.login import Login
+from broker.client.security.settings import Access
+from broker.client.security.tls import context_of, tls_refusal
 from broker.wire.api import API, ApiKey
 from broker.wire.buffers import receive_buffer
 from broker.wire.errors import ErrorCode, WireError
@@ -31,8 +43,14 @@ SOFTWARE_VERSION: Final = "0.1.0"
 
 UNREADABLE_HINT: Final = "see in that broker's log what it is and whether it runs well: its answer is not Kafka's"
 
+TLS_ALERT: Final = 0x1503
+"""How a listener that speaks TLS begins to answer one who does not."""
+SPEAKS_TLS_HINT: Final = 'write protocol = "SSL" or "SASL_SSL" into the site\'s security in farshore.toml'
+
 _SIZE = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
+
+_OPEN: Final = Access()
 
 R = TypeVar("R", bound=Message)
 
@@ -50,8 +68,9 @@ class _Pending:
 class Connection(asyncio.BufferedProtocol):
     """Made by `connect`. Not a queue: what is sent is on its way, what is lost is lost together with the connection."""
 
-    def __init__(self, address: Address, client_id: str, limits: ClientLimits) -> None:
+    def __init__(self, address: Address, client_id: str, limits: ClientLimits, access: Access) -> None:
         self.address = address
+        self._access = access
         self._client_id = client_id
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -69,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head = FrameHead(RECEIVE_HEAD_BYTES, size_min_bytes=1, size_max_bytes=limits.max_frame_bytes)
         self._frame: bytearray | None = None
         self._frame_filled = 0
+        self._login: Login | None = None
 
     # -- what callers use
 
@@ -102,11 +122,16 @@ class Connection(asyncio.BufferedProtocol):
     ) -> Awaitable[Any]:
         """Send a request -> an awaitable of its response.
 
-        Waits only while too much is unsent. Requests are sent, and answered, in the order of the calls. The awaitable
-        raises RequestTimedOut, or ConnectionLost, also for an answer that cannot be read: the connection is closed
-        then.
+        Waits only while too much is unsent, and where the login must be renewed. Requests are sent, and answered, in
+        the order of the calls. The awaitable raises RequestTimedOut, or ConnectionLost, also for an answer that cannot
+        be read: the connection is closed then. Raises AccessRefused where the login is not renewed.
         """
         await self._writable.wait()
+        if self._login is not None and self._login.is_due and self._reason is None:
+            await self._log_in_again(self._login)
+        return self._send(message, version, timeout_ms)
+
+    def _send(self, message: Message, version: int | None, timeout_ms: int | None) -> Awaitable[Any]:
         transport = self._transport
         if self._reason is not None or transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed") from self._reason
@@ -145,8 +170,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        why = "was closed by the broker" if exc is None else f"was lost: {exc}"
-        self._end(ConnectionLost(f"the connection to {self.address} {why}"))
+        if isinstance(exc, ssl.SSLError):  # by TLS 1.3 a client's certificate is judged behind the handshake
+            self._end(tls_refusal(exc, self.address, self._access))
+        else:
+            why = "was closed by the broker" if exc is None else f"was lost: {exc}"
+            self._end(ConnectionLost(f"the connection to {self.address} {why}"))
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -187,7 +215,10 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     self._receive(frame)
         except FrameRefused as refused:
-            self.abort(ResponseTooLarge(f"{self.address} announced a response of {refused.size_bytes} bytes"))
+            if refused.size_bytes >> 16 == TLS_ALERT and self._access.security.tls is None:
+                self.abort(TlsRefused(f"site {self._access.site} at {self.address} speaks TLS", SPEAKS_TLS_HINT))
+            else:
+                self.abort(ResponseTooLarge(f"{self.address} announced a response of {refused.size_bytes} bytes"))
 
     def _receive(self, frame: bytearray) -> None:
         """Match a frame (without its size) to the request that it answers."""
@@ -230,7 +261,8 @@ class Connection(asyncio.BufferedProtocol):
         pending, self._pending = self._pending, {}
         for request in pending.values():
             request.timer.cancel()
-            _fail(request.answer, ConnectionLost(f"{_api_name(request.api_key)}: {reason}"))
+            refused = isinstance(reason, AccessRefused)
+            _fail(request.answer, reason if refused else ConnectionLost(f"{_api_name(request.api_key)}: {reason}"))
 
     async def handshake(self) -> None:
         """Agree on versions: for each API the highest that both sides have (KIP-35, KIP-511)."""
@@ -247,6 +279,26 @@ class Connection(asyncio.BufferedProtocol):
         self._offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         self._versions = common_versions(self._offered)
         self.features = frozenset(feature.name for feature in response.finalized_features)
+        if self._access.security.sasl is not None:
+            where = f"site {self._access.site} at {self.address}"
+            self._login = Login(self._access.security.sasl, where, self._ask_for_login, self._loop.time)
+            await self._login.perform()
+
+    async def _ask_for_login(self, message: Message, version: int | None) -> Any:
+        return await self._send(message, version, self._limits.connect_timeout_ms)
+
+    async def _log_in_again(self, login: Login) -> None:
+        """Once for all that wait: the broker takes nothing else meanwhile, so what is under way is answered first."""
+        async with login.lock:
+            if not login.is_due or self._reason is not None:
+                return
+            while self._pending:
+                await asyncio.wait([request.answer for request in self._pending.values()])
+            try:
+                await login.perform()
+            except ClientError as error:
+                self.abort(error)
+                raise
 
 
 SPOKEN_MAX: Final[dict[int, int]] = {ApiKey.PRODUCE: 11, ApiKey.FETCH: 12, ApiKey.ADD_PARTITIONS_TO_TXN: 3}
@@ -268,17 +320,29 @@ def common_versions(theirs: dict[int, tuple[int, int]]) -> dict[int, int]:
     return chosen
 
 
-async def connect(address: Address, *, client_id: str, limits: ClientLimits) -> Connection:
-    """Open a connection and agree on versions. Raises ConnectionLost, RequestTimedOut, UnsupportedByCluster."""
+async def connect(address: Address, *, client_id: str, limits: ClientLimits, access: Access = _OPEN) -> Connection:
+    """Open a connection, agree on versions, and log in where `access` says so.
+
+    Raises ConnectionLost, RequestTimedOut, UnsupportedByCluster, AccessRefused, SecurityInvalid, SecretUnreadable.
+    """
     loop = asyncio.get_running_loop()
+    tls = access.security.tls
+    safely: dict[str, Any] = {}
+    if tls is not None:
+        context = await asyncio.to_thread(context_of, tls)  # reads files, and may run a command for the key's password
+        safely = {"ssl": context, "server_hostname": access.server_name or address.host}
     try:
         async with asyncio.timeout(limits.connect_timeout_ms / 1000):
             _, connection = await loop.create_connection(
-                lambda: Connection(address, client_id, limits), address.host, address.port
+                lambda: Connection(address, client_id, limits, access), address.host, address.port, **safely
             )
+    except ssl.SSLError as error:
+        raise tls_refusal(error, address, access) from error
     except TimeoutError as error:
         raise RequestTimedOut(f"{address} did not accept a connection in time") from error
     except OSError as error:
+        if tls is not None and isinstance(error, ConnectionResetError):
+            raise ConnectionLost(f"{address} broke off the handshake of TLS (is it a listener for SSL?)") from error
         raise ConnectionLost(f"{address} cannot be reached: {error}") from error
     with ExitStack() as unknown:  # to everybody else
         unknown.callback(connection.abort)

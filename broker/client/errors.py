@@ -9,6 +9,12 @@ ClientError
 ├── LogUnreadable           a batch of a log that cannot be read
 ├── ReadUnfinished          a log that is longer than there was time to read it
 ├── SiteInvalid             a site that cannot be dialled as it is declared
+│   ├── SecurityInvalid     certificates and keys that cannot be read, or do not fit together
+│   └── SecretUnreadable    a password or token that cannot be had
+├── AccessRefused           a broker is there, and it or this client is not let in
+│   ├── TlsRefused          no TLS that both speak
+│   ├── CertificateRefused  one side does not take the other's certificate
+│   └── AuthenticationFailed
 └── KafkaError              the cluster answered with an error code
 """
 
@@ -71,6 +77,41 @@ class SiteInvalid(ClientError):
     """A site without a server to dial."""
 
     hint = "correct farshore.toml and run `farshore config validate`"
+
+
+class SecurityInvalid(SiteInvalid):
+    """Files of a site's security that cannot be read, or do not fit together."""
+
+    hint = "correct the files, or the site's security in farshore.toml"
+
+
+class SecretUnreadable(SiteInvalid):
+    """A password, or a token, that cannot be had from where it should stand. The message never has it."""
+
+    hint = "put it there, readable for the user that runs farshore and for nobody else"
+
+
+class AccessRefused(ClientError):
+    """Somebody answered, and does not let this client in, or is not who it must be. Such a site is not dead."""
+
+
+class TlsRefused(AccessRefused):
+    """No TLS that both sides speak."""
+
+    hint = (
+        "compare the site's security with the listener's settings: protocol, tls_version_min, and whether it wants "
+        "a client's certificate (certificate_file, key_file)"
+    )
+
+
+class CertificateRefused(AccessRefused):
+    """One side does not take the other's certificate."""
+
+
+class AuthenticationFailed(AccessRefused):
+    """The broker does not take the login, or has not proven that it is the broker."""
+
+    hint = "check mechanism, username and password of the site's security, and the credentials at the cluster"
 
 
 class KafkaError(ClientError):

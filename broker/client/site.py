@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from broker.base.address import Address, mapped_address, parse_address
 from broker.client.errors import SiteInvalid
+from broker.client.security.settings import PLAINTEXT, Access, Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,18 @@ class Site:
     name: str
     bootstrap_servers: str
     address_map: Mapping[str, str] = field(default_factory=dict)
+    security: Security = PLAINTEXT
 
-    def bootstrap_addresses(self) -> tuple[Address, ...]:
-        """The servers to try, in order, after `address_map`. Raises SiteInvalid, AddressInvalid."""
-        servers = [server for server in self.bootstrap_servers.split(",") if server.strip()]
+    def bootstrap(self) -> dict[Address, Access]:
+        """The servers to try, in order, after `address_map`, and how. Raises SiteInvalid, AddressInvalid."""
+        servers = [parse_address(server) for server in self.bootstrap_servers.split(",") if server.strip()]
         if not servers:
             raise SiteInvalid(f"site {self.name} has no bootstrap_servers")
-        return tuple(self.dial(*parse_address(server)) for server in servers)
+        return {self.dial(*server): self.access(server.host) for server in servers}
+
+    def access(self, host: str) -> Access:
+        """How a broker is reached that is at this host by its own word, wherever it is dialled."""
+        return Access(self.name, host, self.security)
 
     def dial(self, host: str, port: int) -> Address:
         """Where to connect for an advertised host and port."""

@@ -68,6 +68,8 @@ from broker.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from broker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from broker.wire.messages.produce import ProduceRequest, ProduceResponse
+from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from broker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -96,6 +98,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -111,6 +114,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -169,6 +173,7 @@ _ROWS: Final = (
     _api(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse),
     _api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
     _api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
+    _api(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse),
     _api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
     _api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
     _api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
@@ -184,6 +189,7 @@ _ROWS: Final = (
     _api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
     _api(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse),
     _api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
+    _api(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse),
     _api(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
     _api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
     _api(ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse),

@@ -184,7 +184,7 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
     if snapshot.source_finding is not SiteFinding.ALIVE:
         click.echo(f"{snapshot.source} is {snapshot.source_finding.value.replace('_', ' ')}", err=to_stderr)
         for answer in snapshot.evidence:
-            said = "answered" if answer.answered else answer.error
+            said = answer.error or "answered"
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
             click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
     for line in _freezing(plan):

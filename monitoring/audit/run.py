@@ -18,6 +18,7 @@ from typing import Any
 
 from broker.base.children import module_command, module_environment, start_child, stop_group
 from broker.client.cluster import Cluster
+from broker.client.security.settings import PLAINTEXT
 from mirror.api import Link
 from monitoring import limits
 from monitoring.audit.freeze import freeze_link
@@ -52,10 +53,20 @@ class AuditOutcome:
     report: Path
 
 
+def _require_open(link: Link) -> None:
+    for site in (link.source, link.target):
+        if site.security != PLAINTEXT:
+            raise AuditError(
+                f"site {site.name} is reached by {site.security.protocol}, which the audit cannot do yet",
+                "audit it through a listener for PLAINTEXT, in a configuration file of its own",
+            )
+
+
 async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> AuditOutcome:
     """Freeze, compare, store. Raises AuditError, and what the mirror's client raises for a site that is down."""
     started_s = time.monotonic()
     require_spark()
+    _require_open(request.link)
     run_id = run_id_of(request)
     report("asking both sites where they stand")
     frozen = await _freeze(request.link)

@@ -20,6 +20,7 @@ from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, describe_topics
 from mirror.api import Link, LinkState, RunState, StateReader, load_partial_state
 from monitoring import limits
+from monitoring.canary.clients import client_options
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import CanaryError, CanaryNotMirrored
@@ -183,7 +184,7 @@ class CanaryProbe:
     async def _producer(self) -> Any:
         """None while the source does not answer."""
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.link.source.bootstrap_servers,
+            **await client_options(self.link.source),
             client_id=CLIENT_ID,
             acks="all",
             enable_idempotence=True,
@@ -211,7 +212,7 @@ class CanaryProbe:
         """Read the target's topic, again after each trouble, from where it stopped; sets `ready` when in place."""
         pause_ms, was_cut = limits.CANARY_RETRY_MIN_MS, False
         while True:
-            consumer = _consumer(self.link.target.bootstrap_servers)
+            consumer = _consumer(await client_options(self.link.target))
             try:
                 await consumer.start()
                 where = _assign(consumer, self.link.target_topic(self.link.canary_topic))
@@ -256,9 +257,9 @@ def _is_promoted(state: LinkState) -> bool:
     return run is not None and run.state is RunState.PROMOTED
 
 
-def _consumer(bootstrap_servers: str) -> Any:
+def _consumer(options: dict[str, Any]) -> Any:
     return AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers,
+        **options,
         client_id=CLIENT_ID,
         enable_auto_commit=False,
         auto_offset_reset="none",

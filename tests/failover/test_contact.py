@@ -16,6 +16,7 @@ from broker.base.address import parse_address
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
+from broker.client.security.settings import Access
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover import contact
@@ -171,14 +172,14 @@ async def test_a_source_is_dead_only_where_no_broker_says_anything(
         async with AsyncExitStack() as stack:
             reached, _ = await reach(stack, Site("east", ",".join([silent, *both])), now_ms)
             assert reached is not None
-            assert {str(address) for address in reached.site.bootstrap_addresses()} == both
+            assert {str(address) for address in reached.site.bootstrap()} == both
 
 
 async def test_who_says_nothing_is_waited_for_no_longer_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client itself would wait longer."""
     monkeypatch.setattr(contact, "SOURCE_PROBE_MS", 300)
     async with mute() as silent:
-        (answer,) = await call_brokers([parse_address(silent)], now_ms)
+        (answer,) = await call_brokers({parse_address(silent): Access()}, now_ms)
     assert answer.error == "no answer within 0.3 s"
     assert answer.seconds >= 0.3
 

@@ -12,22 +12,23 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import cluster_of_brokers
+from tests.interop.locked import LockedKafkaServer
 from tests.interop.servers import CACHE, FarshoreBroker, KafkaServer, ServerFailed, Toxiproxy, ZooKeeperServer
 
 
 @pytest.fixture(scope="session")
-def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedKafkaServer]:
     """Apache Kafka 3.9.1, one for the whole run: tests use topics of their own."""
-    with KafkaServer("3.9.1", tmp_path_factory.mktemp("kafka39")) as server:
+    with LockedKafkaServer("3.9.1", tmp_path_factory.mktemp("kafka39")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def kafka_43(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+def kafka_43(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedKafkaServer]:
     """Apache Kafka 4.3.0, one for the whole run: tests use topics of their own."""
     # Assignments at once, as they were until 4.2: what a heartbeat is told does not hang on how fast the machine is.
     at_once = {"group.consumer.assignment.interval.ms": "0", "group.consumer.assignor.offload.enable": "false"}
-    with KafkaServer("4.3.0", tmp_path_factory.mktemp("kafka43"), at_once) as server:
+    with LockedKafkaServer("4.3.0", tmp_path_factory.mktemp("kafka43"), at_once) as server:
         yield server
 
 

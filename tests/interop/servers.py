@@ -206,8 +206,11 @@ class KafkaServer(Server):
         super().start()
 
     def format_storage(self, settings: Path) -> None:
-        arguments = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(settings)]
+        arguments = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(settings), *self.format_options()]
         run_java(self.version, "kafka.tools.StorageTool", *arguments)
+
+    def format_options(self) -> Sequence[str]:
+        return ()
 
     def command(self) -> Sequence[str]:
         settings = str(self.folder / "server.properties")

@@ -73,10 +73,10 @@ def test_addresses() -> None:
 
 def test_the_address_map_applies_to_advertised_and_bootstrap_addresses() -> None:
     site = Site("east", "b1:9092, b2:9092", {"b1:9092": "127.0.0.1:5001"})
-    assert site.bootstrap_addresses() == (Address("127.0.0.1", 5001), Address("b2", 9092))
+    assert tuple(site.bootstrap()) == (Address("127.0.0.1", 5001), Address("b2", 9092))
     assert site.dial("b1", 9092) == Address("127.0.0.1", 5001)
     with pytest.raises(SiteInvalid, match="no bootstrap_servers"):
-        Site("east", " ,").bootstrap_addresses()
+        Site("east", " ,").bootstrap()
 
 
 def test_a_canary_of_the_opposite_link_is_not_mirrored_back() -> None:

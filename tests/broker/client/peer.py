@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +25,9 @@ def all_versions(error_code: int = 0) -> ApiVersionsResponse:
 
 
 @asynccontextmanager
-async def peer(answer: Answer, versions: Answer | None = None) -> AsyncIterator[Address]:
+async def peer(
+    answer: Answer, versions: Answer | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Address]:
     """Serve on a free port; ApiVersions is answered with everything unless `versions` says otherwise."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -49,7 +52,7 @@ async def peer(answer: Answer, versions: Answer | None = None) -> AsyncIterator[
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     host, port = server.sockets[0].getsockname()
     try:
         yield Address(host, port)

@@ -1,0 +1,1 @@
+"""Reaching clusters that are locked: TLS, and the mechanisms of SASL."""

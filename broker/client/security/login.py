@@ -1,0 +1,103 @@
+"""Logging in over a connection, and again before the broker ends the session (KIP-368)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import Any, Final, Protocol
+
+from broker.client.errors import AuthenticationFailed
+from broker.client.security.scram import HASHES, ScramClient
+from broker.client.security.settings import Mechanism, Sasl
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from broker.wire.schema import Message
+
+AGAIN_AT: Final = 0.85
+"""Of a session's lifetime, as Kafka's own clients."""
+NONCE_BYTES: Final = 24
+
+Ask = Callable[[Message, int | None], Awaitable[Any]]
+"""Sends a request, in a version of its own or None, and returns its response."""
+
+
+class Exchange(Protocol):
+    """The client's side of a mechanism."""
+
+    def begin(self) -> bytes: ...
+
+    def step(self, challenge: bytes) -> bytes | None:
+        """What to send next; None: it has ended well. Raises AuthenticationFailed."""
+
+
+class _OneMessage:
+    """PLAIN (RFC 4616), OAUTHBEARER (RFC 7628)."""
+
+    def __init__(self, message: bytes, goodbye: bytes | None = None) -> None:
+        self._message, self._goodbye = message, goodbye
+
+    def begin(self) -> bytes:
+        return self._message
+
+    def step(self, challenge: bytes) -> bytes | None:
+        """A challenge to OAUTHBEARER says why it is refused; the broker waits for the goodbye to say so itself."""
+        if not challenge:
+            return None
+        if self._goodbye is None:
+            raise AuthenticationFailed("asks for more than the mechanism has")
+        return self._goodbye
+
+
+def exchange_of(sasl: Sasl, secret: str) -> Exchange:
+    if sasl.mechanism in HASHES:
+        return ScramClient(sasl.mechanism, sasl.username, secret, secrets.token_urlsafe(NONCE_BYTES))
+    if sasl.mechanism is Mechanism.PLAIN:
+        return _OneMessage(f"\0{sasl.username}\0{secret}".encode())
+    return _OneMessage(f"n,,\x01auth=Bearer {secret}\x01\x01".encode(), goodbye=b"\x01")
+
+
+class Login:
+    """Of one connection. `now_s` is the loop's time."""
+
+    def __init__(self, sasl: Sasl, where: str, ask: Ask, now_s: Callable[[], float]) -> None:
+        self._sasl, self._where = sasl, where
+        self._ask, self._now_s = ask, now_s
+        self._again_at_s = inf
+        self.lock = asyncio.Lock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the session is about to end."""
+        return self._now_s() >= self._again_at_s
+
+    async def perform(self) -> None:
+        """Nothing else may be under way on the connection. Raises AuthenticationFailed, ClientError."""
+        began_s = self._now_s()
+        secret = await asyncio.to_thread(self._sasl.secret.read)
+        try:
+            lifetime_ms = await self._exchange(exchange_of(self._sasl, secret))
+        except AuthenticationFailed as failed:
+            text = f"{self._where} and {self._sasl.principal}, by {self._sasl.mechanism}: the broker {failed}"
+            raise AuthenticationFailed(text, failed.hint) from failed
+        self._again_at_s = began_s + lifetime_ms / 1000 * AGAIN_AT if lifetime_ms > 0 else inf
+
+    async def _exchange(self, exchange: Exchange) -> int:
+        """-> the session's lifetime in milliseconds, 0: without an end."""
+        shaken: SaslHandshakeResponse = await self._ask(SaslHandshakeRequest(self._sasl.mechanism), 1)
+        if shaken.error_code:
+            offered = ", ".join(shaken.mechanisms) or "none"
+            raise AuthenticationFailed(
+                f"does not offer this mechanism ({ErrorCode.of(shaken.error_code).name})", f"it offers: {offered}"
+            )
+        token: bytes | None = exchange.begin()
+        while True:
+            assert token is not None
+            answer: SaslAuthenticateResponse = await self._ask(SaslAuthenticateRequest(token), None)
+            if answer.error_code:
+                raise AuthenticationFailed(f"refuses the login ({answer.error_message or 'without a reason'})")
+            token = await asyncio.to_thread(exchange.step, bytes(answer.auth_bytes))
+            if token is None:
+                return answer.session_lifetime_ms

@@ -1,0 +1,136 @@
+"""How a site is reached safely: what its configuration says. Files and secrets are read when a connection is opened,
+so that what changes on disk holds for the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from broker.client.errors import SecretUnreadable
+
+SECRET_COMMAND_TIMEOUT_S: Final = 10.0
+
+
+class Mechanism(StrEnum):
+    """Kafka's names of those that farshore speaks."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+class TlsVersion(StrEnum):
+    """The lowest that a connection may have."""
+
+    TLS_1_2 = "TLSv1.2"
+    TLS_1_3 = "TLSv1.3"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret stands: in a file, an environment variable, or on the standard output of a command; one of them.
+
+    It is not kept, so nothing that shows this object shows it.
+    """
+
+    file: Path | None = None
+    environment: str | None = None
+    command: tuple[str, ...] = ()
+
+    def read(self) -> str:
+        """The secret without the line break behind it; may take SECRET_COMMAND_TIMEOUT_S. Raises SecretUnreadable."""
+        if self.file is not None:
+            secret = self._of_file(self.file)
+        elif self.environment is not None:
+            secret = os.environ.get(self.environment, "")
+        else:
+            secret = self._of_command()
+        secret = secret.rstrip("\r\n")
+        if not secret:
+            raise SecretUnreadable(f"{self} holds no secret")
+        return secret
+
+    def _of_file(self, file: Path) -> str:
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            what = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise SecretUnreadable(f"{self} cannot be read: {what}") from None
+
+    def _of_command(self) -> str:
+        try:
+            done = subprocess.run(
+                self.command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECRET_COMMAND_TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            raise SecretUnreadable(f"{self} did not end within {SECRET_COMMAND_TIMEOUT_S:g} s") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise SecretUnreadable(f"{self} cannot be run: {type(error).__name__}") from None
+        if done.returncode:  # what it said may hold the secret
+            raise SecretUnreadable(f"{self} ended with {done.returncode}")
+        return done.stdout
+
+    def __str__(self) -> str:
+        """Where it stands; of a command its program alone, as its arguments may be secret."""
+        if self.file is not None:
+            return f"the file {self.file}"
+        return f"the variable {self.environment}" if self.environment is not None else f"the command {self.command[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """`ca_file` None: the system's authorities. Certificate and key are this client's, in PEM, for brokers that ask."""
+
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    key_password: Secret | None = None
+    version_min: TlsVersion = TlsVersion.TLS_1_2
+
+    def files(self) -> tuple[Path, ...]:
+        return tuple(file for file in (self.ca_file, self.certificate_file, self.key_file) if file is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """As whom to log in. Of OAUTHBEARER the secret is the token, and there is no user name."""
+
+    mechanism: Mechanism
+    username: str
+    secret: Secret
+
+    @property
+    def principal(self) -> str:
+        return f"user {self.username}" if self.username else f"the bearer of the token in {self.secret}"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What a site's listeners ask for."""
+
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name of it."""
+        inner = "SSL" if self.tls is not None else "PLAINTEXT"
+        return f"SASL_{inner}" if self.sasl is not None else inner
+
+
+PLAINTEXT: Final = Security()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one broker is reached: `server_name` is the host that its certificate must be for."""
+
+    site: str = ""
+    server_name: str | None = None
+    security: Security = PLAINTEXT

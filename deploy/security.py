@@ -1,0 +1,46 @@
+"""How a site is reached safely, as farshore.toml says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.client.security.settings import PLAINTEXT, Sasl, Secret, Security, Tls, TlsVersion
+from deploy.tables import SecurityTable
+
+PathOf = Callable[[Path], Path]
+"""A path of the file as seen from the current folder."""
+
+
+def security_of(table: SecurityTable | None, path: PathOf) -> Security:
+    """What a site's table amounts to; a site without one is reached as PLAINTEXT."""
+    if table is None:
+        return PLAINTEXT
+    return Security(_tls(table, path), _sasl(table, path))
+
+
+def _tls(table: SecurityTable, path: PathOf) -> Tls | None:
+    if not table.protocol.endswith("SSL"):
+        return None
+    return Tls(
+        ca_file=_file(table.ca_file, path),
+        certificate_file=_file(table.certificate_file, path),
+        key_file=_file(table.key_file, path),
+        key_password=Secret(file=path(table.key_password_file)) if table.key_password_file is not None else None,
+        version_min=table.tls_version_min or TlsVersion.TLS_1_2,
+    )
+
+
+def _sasl(table: SecurityTable, path: PathOf) -> Sasl | None:
+    if table.mechanism is None:
+        return None
+    secret = Secret(
+        file=_file(table.password_file or table.token_file, path),
+        environment=table.password_env,
+        command=table.password_command or (),
+    )
+    return Sasl(table.mechanism, table.username or "", secret)
+
+
+def _file(file: Path | None, path: PathOf) -> Path | None:
+    return None if file is None else path(file)

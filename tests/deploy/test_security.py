@@ -1,0 +1,98 @@
+"""The security of a site in farshore.toml: what it means, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.base.documents import to_document
+from broker.client.security.settings import PLAINTEXT, Mechanism, Sasl, Secret, Security, Tls, TlsVersion
+from deploy.config import parse
+from deploy.effective import effective_configuration
+from deploy.errors import ConfigError
+
+FOLDER = Path("/etc/farshore")
+SITE = '[sites.east]\nbootstrap_servers = "kafka-1:9093"\n'
+SCRAM = 'protocol = "SASL_SSL"\nmechanism = "SCRAM-SHA-512"\nusername = "farshore"\n'
+
+
+def security(table: str) -> Security:
+    return parse(f"{SITE}[sites.east.security]\n{table}", FOLDER / "farshore.toml").site("east").security
+
+
+def test_a_site_without_one_is_open() -> None:
+    assert (
+        parse(SITE, FOLDER / "farshore.toml").site("east").security == PLAINTEXT == security('protocol = "PLAINTEXT"')
+    )
+
+
+def test_files_stand_beside_the_configuration() -> None:
+    found = security(
+        'protocol = "SSL"\nca_file = "ca.pem"\ncertificate_file = "me.pem"\nkey_file = "/keys/me.key"\n'
+        'key_password_file = "me.password"\ntls_version_min = "TLSv1.3"\n'
+    )
+    own = (FOLDER / "me.pem", Path("/keys/me.key"), Secret(file=FOLDER / "me.password"))
+    assert found == Security(Tls(FOLDER / "ca.pem", *own, TlsVersion.TLS_1_3))
+    assert security('protocol = "SSL"') == Security(Tls())
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [
+        ('password_file = "p"', Secret(file=FOLDER / "p")),
+        ('password_env = "P"', Secret(environment="P")),
+        ('password_command = ["vault", "read"]', Secret(command=("vault", "read"))),
+    ],
+)
+def test_a_password_stands_in_one_of_three_places(key: str, secret: Secret) -> None:
+    assert security(SCRAM + key) == Security(Tls(), Sasl(Mechanism.SCRAM_SHA_512, "farshore", secret))
+
+
+def test_a_bearer_has_a_token_and_no_name() -> None:
+    found = security('protocol = "SASL_PLAINTEXT"\nmechanism = "OAUTHBEARER"\ntoken_file = "t"')
+    assert found == Security(None, Sasl(Mechanism.OAUTHBEARER, "", Secret(file=FOLDER / "t")))
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("", "protocol"),
+        ('protocol = "TLS"', "protocol"),
+        ('protocol = "PLAINTEXT"\nca_file = "ca.pem"', "ca_file is of no use with protocol PLAINTEXT"),
+        ('protocol = "SSL"\nusername = "farshore"', "username is of no use with protocol SSL"),
+        ('protocol = "SSL"\nkey_file = "k"', "certificate_file is missing"),
+        ('protocol = "SSL"\nca_file = ""', "ca_file"),
+        ('protocol = "SASL_SSL"', "mechanism is missing"),
+        ('protocol = "SASL_SSL"\nmechanism = "GSSAPI"', "mechanism"),
+        ('protocol = "SASL_SSL"\nmechanism = "PLAIN"\npassword_env = "P"', "username is missing"),
+        (SCRAM, "write one of password_file, password_env and password_command"),
+        (SCRAM + 'password_env = "P"\npassword_file = "p"', "write one of"),
+        (SCRAM + 'token_file = "t"', "write one of"),
+        (SCRAM + "password_command = []", "password_command"),
+        ('protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"', "token_file"),
+        ('protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"\ntoken_file = "t"\nusername = "u"', "neither username"),
+        (SCRAM + 'password = "hunter2"', "password"),
+        (SCRAM + 'password_file = "p"\nverify = false', "verify"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(table: str, words: str) -> None:
+    with pytest.raises(ConfigError, match="security") as caught:
+        security(table)
+    assert words in str(caught.value)
+    assert caught.value.hint
+    assert "hunter2" not in str(caught.value), "a password that was written into the file is not shown"
+
+
+def test_farshores_own_brokers_have_none_yet() -> None:
+    with pytest.raises(ConfigError, match=r"sites\.east\.security: farshore's own brokers"):
+        parse(f'{SITE}[sites.east.broker]\ndata_dir = "d"\n[sites.east.security]\nprotocol = "SSL"', FOLDER / "f.toml")
+
+
+def test_what_the_file_amounts_to_shows_who_logs_in_and_no_secret() -> None:
+    text = f'{SITE}[sites.east.security]\n{SCRAM}password_command = ["vault", "hunter2"]'
+    effective = effective_configuration(parse(text, FOLDER / "farshore.toml"))
+    (site,) = effective.sites
+    assert (site.protocol, site.mechanism, site.username) == ("SASL_SSL", "SCRAM-SHA-512", "farshore")
+    assert "hunter2" not in json.dumps(to_document(effective))

@@ -1,0 +1,66 @@
+"""Apache Kafka with locked listeners beside its open one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.certificates import Authority, KeyPair
+from tests.interop.servers import KafkaServer
+from tests.ports import free_port
+
+USER = "farshore"
+PASSWORD = "canary-secret-7Qw"
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+REAUTHENTICATE_MS = 3_000
+_LOGIN_MODULES = {
+    "plain": f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+    "scram-sha-256": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+    "scram-sha-512": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+    "oauthbearer": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+}
+
+
+class LockedKafkaServer(KafkaServer):
+    """TLS asks for a client's certificate, LOCKED is TLS with a login, WORDS a login alone."""
+
+    def __init__(self, version: str, folder: Path, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(version, folder, overrides)
+        self.ports = {name: free_port() for name in ("TLS", "LOCKED", "WORDS")}
+        self.authority = Authority(folder / "ca")
+        self.client: KeyPair = self.authority.sign("client")
+
+    def at(self, listener: str) -> str:
+        return f"127.0.0.1:{self.ports[listener]}"
+
+    def properties(self) -> dict[str, str]:
+        open_ones = super().properties()
+        locked = ",".join(f"{name}://{self.at(name)}" for name in self.ports)
+        logins = {
+            f"listener.name.{listener}.{mechanism}.sasl.jaas.config": module
+            for listener in ("locked", "words")
+            for mechanism, module in _LOGIN_MODULES.items()
+        }
+        mechanisms = f"PLAIN,{','.join(SCRAM)},OAUTHBEARER"
+        return {
+            **open_ones,
+            "listeners": f"{open_ones['listeners']},{locked}",
+            "advertised.listeners": f"{open_ones['advertised.listeners']},{locked}",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL,LOCKED:SASL_SSL,WORDS:SASL_PLAINTEXT"
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.authority.sign("server").both),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.certificate),
+            "listener.name.tls.ssl.client.auth": "required",
+            "listener.name.locked.sasl.enabled.mechanisms": mechanisms,
+            "listener.name.words.sasl.enabled.mechanisms": mechanisms,
+            "listener.name.locked.connections.max.reauth.ms": str(REAUTHENTICATE_MS),
+            **logins,
+        }
+
+    def format_options(self) -> Sequence[str]:
+        users = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in SCRAM]
+        return [word for user in users for word in ("--add-scram", user)]

@@ -1,0 +1,176 @@
+"""Apache Kafka behind TLS and logins: every mechanism, and a link between two clusters that let nobody else in."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.base.children import die_with_parent
+from broker.client.cluster import Cluster
+from broker.client.errors import AccessRefused, AuthenticationFailed, CertificateRefused, ClusterUnreachable, TlsRefused
+from broker.client.limits import ClientLimits
+from broker.client.log import append
+from broker.client.offsets import log_end_offsets
+from broker.client.scan import OffsetSpan, scan_records
+from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls
+from broker.client.site import Site
+from broker.client.topics import NewTopic, create_topics
+from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import TopicPartition
+from tests.interop.locked import PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
+from tests.interop.servers import ROOT, wait_until
+from tests.interop.test_switchover import Cli, carried_over, fill
+
+QUICK = ClientLimits(bootstrap_timeout_ms=500)
+
+
+@pytest.fixture(params=["kafka_39", "kafka_43"])
+def locked(request: pytest.FixtureRequest) -> LockedKafkaServer:
+    server = request.getfixturevalue(request.param)
+    assert isinstance(server, LockedKafkaServer)
+    return server
+
+
+def a_token() -> str:
+    """An unsecured one (RFC 7519, section 6), as Kafka's validator takes it that is made for trials."""
+    claims = {"sub": USER, "iat": time.time() - 5, "exp": time.time() + 600}
+    parts = [{"alg": "none"}, claims]
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
+
+
+def login(folder: Path, mechanism: Mechanism, secret: str = PASSWORD) -> Sasl:
+    (folder / "secret").write_text(f"{secret}\n")
+    is_token = mechanism is Mechanism.OAUTHBEARER
+    return Sasl(mechanism, "" if is_token else USER, Secret(file=folder / "secret"))
+
+
+async def written_and_read(site: Site, topic: str, over_ms: int) -> tuple[int, list[bytes]]:
+    """Records one after the other for so long -> how many, and what is read of them."""
+    where = TopicPartition(topic, 0)
+    read: list[bytes] = []
+    count, ends_s = 0, time.monotonic() + over_ms / 1000
+    async with Cluster(site) as cluster:
+        assert not await create_topics(cluster, [NewTopic(topic, 1)])
+        while count == 0 or time.monotonic() < ends_s:
+            await append(cluster, where, encode_batch([Record(0, 1_000, None, b"%d" % count)]))
+            count += 1
+        end = (await log_end_offsets(cluster, [where]))[where]
+        await scan_records(cluster, where, OffsetSpan(0, end), lambda record: read.append(bytes(record.value or b"")))
+    return count, read
+
+
+@pytest.mark.parametrize("mechanism", Mechanism)
+async def test_each_mechanism_logs_in_and_goes_on_when_its_session_ends(
+    locked: LockedKafkaServer, mechanism: Mechanism, topic: str, tmp_path: Path
+) -> None:
+    secret = a_token() if mechanism is Mechanism.OAUTHBEARER else PASSWORD
+    security = Security(Tls(locked.authority.certificate), login(tmp_path, mechanism, secret))
+    site = Site("east", locked.at("LOCKED"), security=security)
+    count, read = await written_and_read(site, topic[-40:], 2 * REAUTHENTICATE_MS)
+    # Where the machine is too slow to log in again in time, Kafka hangs up, and what `append` repeats comes twice.
+    assert list(dict.fromkeys(read)) == [b"%d" % n for n in range(count)]
+
+
+async def refused(site: Site) -> AccessRefused:
+    """It is told at once: nobody is locked out by a client that tries again and again."""
+    with pytest.raises(AccessRefused) as caught:
+        async with Cluster(site):
+            pass
+    assert caught.value.hint
+    assert not caught.value.retriable
+    assert f"site {site.name} at " in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    return caught.value
+
+
+async def test_who_is_not_let_in_is_told_why(locked: LockedKafkaServer, tmp_path: Path) -> None:
+    tls = Tls(locked.authority.certificate)
+    wrong = Security(tls, login(tmp_path, Mechanism.SCRAM_SHA_256, "wrong"))
+    failed = await refused(Site("east", locked.at("LOCKED"), security=wrong))
+    assert isinstance(failed, AuthenticationFailed)
+    assert f"user {USER}, by SCRAM-SHA-256" in str(failed)
+    trusted_by_nobody = Security(Tls(), wrong.sasl)
+    assert isinstance(await refused(Site("east", locked.at("LOCKED"), security=trusted_by_nobody)), CertificateRefused)
+    other_name = await refused(Site("east", f"localhost:{locked.ports['LOCKED']}", security=Security(tls)))
+    assert isinstance(other_name, CertificateRefused)
+    assert "localhost" in str(other_name)
+    assert isinstance(await refused(Site("east", locked.at("TLS"), security=Security(tls))), CertificateRefused)
+    assert isinstance(await refused(Site("east", locked.at("TLS"))), TlsRefused)
+    with pytest.raises(ClusterUnreachable, match="is it a listener for SSL"):
+        async with Cluster(Site("east", locked.bootstrap, security=Security(tls)), limits=QUICK):
+            pass
+
+
+async def test_a_clients_certificate(locked: LockedKafkaServer, topic: str) -> None:
+    own = Tls(locked.authority.certificate, locked.client.certificate, locked.client.key)
+    count, read = await written_and_read(Site("east", locked.at("TLS"), security=Security(own)), topic[-40:], 0)
+    assert (count, read) == (1, [b"0"])
+
+
+SECURITY = """
+[sites.{site}.security]
+protocol = "{protocol}"
+ca_file = "{ca}"
+mechanism = "{mechanism}"
+username = "{user}"
+password_file = "secret-{site}"
+"""
+
+
+@pytest.fixture
+def cli(kafka_39: LockedKafkaServer, kafka_43: LockedKafkaServer, topic: str, tmp_path: Path) -> Iterator[Cli]:
+    """A link from a locked Kafka 3.9 to a locked Kafka 4.3, with a mirror that runs as long as the test."""
+    name, group = topic.lower()[-40:], f"group-{topic.lower()[-6:]}"
+    asyncio.run(fill(kafka_39.bootstrap, name, group))
+    for site in ("east", "west"):
+        (tmp_path / f"secret-{site}").write_text(PASSWORD)
+    file = "".join(
+        f'[sites.{site}]\nbootstrap_servers = "{server.at("LOCKED")}"\n'
+        + SECURITY.format(
+            site=site, protocol="SASL_SSL", ca=server.authority.certificate, mechanism=mechanism, user=USER
+        )
+        for site, server, mechanism in (("east", kafka_39, "SCRAM-SHA-512"), ("west", kafka_43, "PLAIN"))
+    )
+    link = f'[[links]]\nname = "{name}"\nsource = "east"\ntarget = "west"\ntopics = ["{name}"]\ngroups = ["{group}"]\n'
+    (tmp_path / "farshore.toml").write_text(file + link)
+    cli = Cli(tmp_path)
+    with (
+        (tmp_path / "mirror.log").open("wb") as log,
+        subprocess.Popen(cli.argv("mirror run"), cwd=ROOT, stderr=log, preexec_fn=die_with_parent) as mirror,
+    ):
+        try:
+            wait_until(lambda: carried_over(cli, group), 60, "the group to be carried over")
+            yield cli
+        finally:
+            mirror.terminate()
+            mirror.wait(60)
+
+
+def test_a_link_between_locked_clusters_is_switched_over(cli: Cli) -> None:
+    """Over sessions that end every three seconds; and no face of it shows the secret."""
+    secret = cli.folder / "secret-east"
+    secret.write_text("changed")
+    # A password that was changed at one end must never pass for a datacenter that is gone.
+    refusal = cli.run("failover --yes", 3)
+    assert "east is partly there" in refusal.stderr
+    assert "refuses the login" in refusal.stderr
+    secret.write_text(PASSWORD)
+    seen = cli.json("canary run --duration 3s")
+    assert seen["lost_records"] == 0
+    assert seen["received_records"] == seen["sent_records"] >= 3
+    assert "SASL_SSL" in cli.run("audit run", 1).stderr
+    result = cli.json("switchover --yes")
+    assert result["verified"] is True
+    said = [refusal, *(cli.run(line) for line in ("status", "config validate -o json", "link list -o json"))]
+    shown = [text for done in said for text in (done.stdout, done.stderr)]
+    files = [file for file in cli.folder.rglob("*") if file.is_file() and not file.name.startswith("secret")]
+    shown += [json.dumps(result), *(file.read_text(errors="replace") for file in files)]
+    assert {"mirror.log", "farshore.toml"} <= {file.name for file in files}
+    assert not [text for text in shown if PASSWORD in text]
