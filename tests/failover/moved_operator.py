@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -192,19 +192,39 @@ class Operator:
             yield [replace(one, source=None) for one in chosen] if is_dead else chosen
 
 
-async def play(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+Life = Callable[["Operator", pytest.MonkeyPatch], Awaitable[None]]
+
+
+async def play(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch, life: Life | None = None) -> Counter[str]:
     """A whole life of one world -> how often each thing happened. Raises AssertionError with all it lived through."""
     async with AsyncExitStack() as stack:
         world = MovedWorld(seed, *await two_linked_sites(stack, folder))
         try:
-            await _live(operator := Operator(world), monkeypatch)
+            await (life or any_life)(operator := Operator(world), monkeypatch)
         except BaseException as error:  # whatever it is, it is told what the world had lived through
             first_of(error).add_note("\n".join([f"seed {seed}:", *world.told]))
             raise
     return operator.counts
 
 
-async def _live(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+async def beyond_the_map(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups read on where the mirror follows late, or not at all, and then their site is left although it lives."""
+    world = operator.world
+    await world.begin()
+    async with AsyncExitStack() as workers:
+        await workers.enter_async_context(running(world.active.link))
+        await world.until_carried()
+        if world.rng.random() < 0.5:
+            await workers.aclose()
+            operator.mirror_runs = False
+        for where in world.partitions:
+            await world.write(where)
+        for group in world.groups:
+            await world.commit(group)
+        await operator.move(Operation.FAILOVER, monkeypatch)
+
+
+async def any_life(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     world, rng = operator.world, operator.rng
     legs = rng.choices((1, 2, 3), (6, 3, 1))[0]
     await world.begin()
