@@ -22,6 +22,8 @@ AUDIT_POLL_RECORDS = 20_000
 AUDIT_FETCH_BYTES = 16 * 1024 * 1024
 # So often a partition is read whose records are deleted meanwhile; then it is left out.
 AUDIT_READ_ATTEMPTS = 4
+# Spark's timestamps are microseconds in 64 bits.
+AUDIT_TIMESTAMP_MAX_MS = (2**63 - 1) // 1000
 AUDIT_KAFKA_TIMEOUT_MS = 30 * SECOND_MS
 # A plot has at most this many bars; windows are summed up to fit.
 AUDIT_PLOT_BARS = 120

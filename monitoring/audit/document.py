@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
 from typing import Any, cast
 
-from broker.base.documents import to_document
+from broker.base.documents import iso_time, to_document
+from broker.wire.vocabulary import NO_TIMESTAMP
 from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditResult, Coverage, FrozenPartition, Kind, Span
 
 
 def iso(at_ms: int | None) -> str | None:
-    """ISO 8601 in UTC with milliseconds. Kafka's -1 (no timestamp) and None are None."""
-    if at_ms is None or at_ms < 0:
-        return None
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """ISO 8601 in UTC with milliseconds; outside of the years 1 to 9999 the number. None, and Kafka's -1, are None."""
+    return None if at_ms is None or at_ms == NO_TIMESTAMP else iso_time(at_ms)
 
 
 def as_document(result: AuditResult) -> dict[str, Any]:
@@ -80,4 +78,4 @@ def window_label(start: int, timed: bool) -> str:
     """A window's name for a person: its first moment, or its first source offset."""
     if not timed:
         return "outside the offset map" if start < 0 else f"from offset {start:,}"
-    return iso(start) or "without timestamp"
+    return "without timestamp, or before 1970" if start < 0 else iso_time(start)

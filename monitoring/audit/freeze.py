@@ -16,11 +16,12 @@ from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
 from broker.client.fanout import split_failures
 from broker.client.model import Topic
-from broker.client.offsets import log_spans
+from broker.client.offsets import list_each_offset, log_spans
 from broker.client.site import Site
 from broker.client.topics import describe_each_topic
-from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from broker.wire.vocabulary import MAX_TIMESTAMP, IsolationLevel, TopicPartition
 from mirror.api import Link, complete_link, load_partial_state, read_entries
+from monitoring import limits
 from monitoring.audit.frozen import Seen, SiteSeen, frozen_partitions, is_mirrored
 from monitoring.audit.model import FrozenLink, FrozenSite, Span
 
@@ -47,8 +48,22 @@ async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Ca
         entries,
         state.map,
         state.unread.keys(),
-        SiteSeen(here, source_logs, source_spans, await _configs(source, sorted(here)), unclear.keys()),
-        SiteSeen(there, target_spans, target_stable, await _configs(target, sorted(there)), unclear_there.keys()),
+        SiteSeen(
+            here,
+            source_logs,
+            source_spans,
+            await _configs(source, sorted(here)),
+            unclear.keys(),
+            await _beyond_spark(source, source_logs),
+        ),
+        SiteSeen(
+            there,
+            target_spans,
+            target_stable,
+            await _configs(target, sorted(there)),
+            unclear_there.keys(),
+            await _beyond_spark(target, target_spans),
+        ),
     )
     return FrozenLink(
         link.name,
@@ -76,6 +91,12 @@ async def _spans(
     wanted = [TopicPartition(name, item.partition) for name, topic in topics.items() for item in topic.partitions]
     found, _ = split_failures(await log_spans(cluster, wanted, isolation))
     return {where: Span(span.start, max(span.start, span.end)) for where, span in found.items()}
+
+
+async def _beyond_spark(cluster: Cluster, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Those with a record whose timestamp Spark cannot hold. A cluster without KIP-734 does not say; Spark will."""
+    found, _ = split_failures(await list_each_offset(cluster, dict.fromkeys(partitions, MAX_TIMESTAMP)))
+    return {where for where, latest in found.items() if latest.timestamp_ms > limits.AUDIT_TIMESTAMP_MAX_MS}
 
 
 async def _configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, str]]:

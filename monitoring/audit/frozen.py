@@ -24,7 +24,7 @@ class SiteSeen:
     """One site: its topics by name, the spans of their logs, their configs. What could not be told is not there.
 
     `stable` spans end at the last stable offset, and were asked after `logs`, whole logs.
-    `unclear` are topics that exist, or may, and could not be described.
+    `unclear` are topics that exist, or may, and could not be described. `beyond_spark`: a timestamp there is.
     """
 
     topics: Mapping[str, Topic]
@@ -32,6 +32,7 @@ class SiteSeen:
     stable: Mapping[TopicPartition, Span]
     configs: Mapping[str, Mapping[str, str]]
     unclear: Collection[str] = ()
+    beyond_spark: Collection[TopicPartition] = ()
 
     def has(self, where: TopicPartition) -> bool:
         topic = self.topics.get(where.topic)
@@ -127,6 +128,8 @@ def _left_out(seen: Seen, where: TopicPartition, there: TopicPartition) -> Reaso
         return Reason.NOT_READABLE
     if not seen.source.has(where) and where in seen.entries.checkpoints:
         return Reason.SOURCE_DELETED
+    if where in seen.source.beyond_spark or there in seen.target.beyond_spark:
+        return Reason.TIMESTAMP_NOT_READABLE
     return None
 
 

@@ -41,6 +41,7 @@ class Reason(enum.StrEnum):
     OPEN_TRANSACTION = "open_transaction"
     EXPIRED_WHILE_READ = "expired_while_read"
     RECORDS_NOT_READABLE = "records_not_readable"
+    TIMESTAMP_NOT_READABLE = "timestamp_not_readable"
 
     @property
     def is_finding(self) -> bool:
@@ -70,6 +71,7 @@ _EXPLANATIONS = {
     Reason.NOT_READABLE: "a site could not say where the partition stands (no leader, or refused)",
     Reason.OPEN_TRANSACTION: "behind the beginning of a transaction that was open at the freeze: no consumer reads it",
     Reason.EXPIRED_WHILE_READ: "records were deleted (retention) each time that the partition was read",
+    Reason.TIMESTAMP_NOT_READABLE: "it has a timestamp beyond what Spark holds (292,277 years): nanoseconds, perhaps",
     Reason.RECORDS_NOT_READABLE: "Spark could not read the partition; the log has its words",
 }
 

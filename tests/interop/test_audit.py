@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,15 @@ def _check_stored(spark: Any, result: AuditResult, directory: Path) -> None:
     (summary,) = read_summaries(directory)
     assert (summary.verdict, summary.records_missing) == (AuditVerdict.DIFFERS, 3)
     assert json.loads(json.dumps(as_document(result)))["verdict"] == "differs"
+
+
+def test_timestamps_in_microseconds_are_compared(spark: Any, kafka_39: Any) -> None:
+    odd = [replace(record, timestamp_ms=1_000 * record.timestamp_ms) for record in records(20)]
+    copy = Copy(odd, list(odd))
+    result = audit(spark, asyncio.run(plant(kafka_39.bootstrap, [copy, changed(copy, 5)])))
+    assert [item.verdict for item in result.partitions] == [AuditVerdict.EQUAL, AuditVerdict.DIFFERS]
+    assert [(item.kind, item.source_offset) for item in result.differences] == [(Kind.CHANGED, 5)]
+    assert as_html(result, "x").count("<svg") == 1
 
 
 def test_swapped_records_have_moved(spark: Any, shared_broker: Any) -> None:

@@ -215,6 +215,18 @@ async def test_a_transaction_that_is_open_at_the_target(kafka_39: Any) -> None:
     ]
 
 
+async def test_timestamps_in_nanoseconds(kafka_39: Any) -> None:
+    link = new_link(kafka_39.bootstrap)
+    async with Cluster(link.source) as cluster:
+        topic = f"{link.name}-data"
+        await prepared(cluster, link, mirrored(topic, [Interval(0, 0)], End(2, 2)), source=1, target=1)
+        odd = encode_batch([Record(0, 1_700_000_000_000_000_000, b"k", b"v", ())])
+        for name in (topic, link.target_topic(topic)):
+            await append(cluster, TopicPartition(name, 0), odd)
+        _, partition = await frozen(cluster, link)
+    assert partition.left_out is Reason.TIMESTAMP_NOT_READABLE
+
+
 async def test_a_link_that_never_ran(kafka_39: Any) -> None:
     link = new_link(kafka_39.bootstrap)
     async with Cluster(link.source) as cluster:

@@ -132,3 +132,11 @@ def test_diff_names_the_records(spark: Any) -> None:
     assert (found[Kind.CHANGED]["source_offset"], found[Kind.CHANGED]["window_start"]) == (2, 1_000)
     assert (found[Kind.RETIMED]["source_timestamp_ms"], found[Kind.RETIMED]["target_timestamp_ms"]) == (1_200, 2_700)
     assert (found[Kind.DUPLICATED]["target_offset"], found[Kind.DUPLICATED]["window_start"]) == (5, 2_000)
+
+
+def test_odd_timestamps_are_compared(spark: Any) -> None:
+    for at_ms in (-(10**13), -5, -1, 0, 1_700_000_000_000_000, 9_223_372_036_854_775):
+        window = at_ms - at_ms % WINDOW_MS
+        odd: list[Row] = [(0, at_ms, b"a", b"zero", None)]
+        assert verdicts(spark, odd, odd) == {window: AuditVerdict.EQUAL}
+        assert set(verdicts(spark, odd, [(0, at_ms, b"a", b"one", None)]).values()) == {AuditVerdict.DIFFERS}

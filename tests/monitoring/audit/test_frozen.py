@@ -89,3 +89,12 @@ def test_what_is_behind_an_open_transaction_is_known() -> None:
     partition = one(seen(source, replace(there("data-a"), stable={there_: Span(0, 7)}), "data-a"))
     assert (partition.source, partition.open_at_source) == (Span(0, 8), Span(8, 10))
     assert (partition.target, partition.open_at_target) == (Span(0, 10), Span(7, 10))
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_left_out_with_a_word() -> None:
+    source, target = site("data-a"), there("data-a")
+    for odd in (
+        seen(replace(source, beyond_spark={TopicPartition("data-a", 0)}), target, "data-a"),
+        seen(source, replace(target, beyond_spark={TopicPartition("east.data-a", 0)}), "data-a"),
+    ):
+        assert one(odd).left_out is Reason.TIMESTAMP_NOT_READABLE

@@ -148,7 +148,8 @@ def test_every_reason_is_explained() -> None:
 
 def test_window_labels() -> None:
     assert window_label(0, True) == "1970-01-01T00:00:00.000Z"
-    assert window_label(-600_000, True) == "without timestamp"
+    assert window_label(-600_000, True) == "without timestamp, or before 1970"
+    assert window_label(1_700_000_000_000_000, True) == "1700000000000000"
     assert window_label(100_000, False) == "from offset 100,000"
     assert window_label(-1, False) == "outside the offset map"
 
@@ -178,3 +179,16 @@ def test_a_list_that_is_cut_says_of_how_many(tmp_path: Path) -> None:
     assert title == "2 lost, 1,500 changed, 9 moved (the first 1 of 1,511; all are in the Parquet table diffs)"
     page = as_html(DIFFERS, "x")
     assert "are listed" not in page
+
+
+@pytest.mark.parametrize("at_ms", [-(10**15), -5, -1, 10**13, 1_700_000_000_000_000, 9_223_372_036_854_775])
+def test_odd_timestamps_end_no_report(at_ms: int) -> None:
+    """Before 1970, without one, in the year 2286, in microseconds, and the last that Spark holds."""
+    start = at_ms - at_ms % 600_000
+    bars = (PlotBar("t", start, 5, 5, True), PlotBar("t", 1_357_000_000_000, 5, 5, False))
+    difference = replace(DIFFERS.differences[0], source_timestamp_ms=at_ms, target_timestamp_ms=at_ms)
+    window = replace(DIFFERS.windows[0], window_start=start)
+    step = {"t": 600_000 * (abs(at_ms) // 600_000 // 100 + 1)}
+    result = replace(DIFFERS, bars=bars, windows=(window,), differences=(difference,), plot_step=step)
+    assert as_html(result, "x").count("<svg") == 1
+    assert json.loads(json.dumps(as_document(result)))["windows_found"] == 1
