@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,15 @@ def audit_group() -> None:
     multiple=True,
     help="A jar of Spark's Kafka connector, or several with commas; by default Spark resolves it from Maven.",
 )
+@click.option("--packages", multiple=True, help="Maven coordinates of other jars, or several with commas.")
+@click.option(
+    "--conf",
+    "options",
+    multiple=True,
+    callback=lambda _context, _option, values: _settings(values),
+    help="A setting of Spark, NAME=VALUE; as often as you like.",
+)
+@click.option("--driver-memory", help="Memory of Spark's driver, for example 4g; in local mode that is all it has.")
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -60,6 +70,9 @@ def audit_run(
     window_ms: int,
     master: str,
     jars: tuple[str, ...],
+    packages: tuple[str, ...],
+    options: dict[str, str],
+    driver_memory: str | None,
     output_dir: Path | None,
     run_id: str | None,
     strict: bool,
@@ -74,7 +87,9 @@ def audit_run(
         link=context.link(link_name),
         window_ms=window_ms,
         master=master,
-        jars=tuple(jar.strip() for item in jars for jar in item.split(",") if jar.strip()),
+        jars=_names(jars),
+        packages=_names(packages),
+        options=options | ({} if driver_memory is None else {"spark.driver.memory": driver_memory}),
         directory=(output_dir or audit_directory(context)).resolve(),
         run_id=run_id,
     )
@@ -88,6 +103,20 @@ def audit_run(
     else:
         emit(outcome.document, output)
     raise SystemExit(exit_code_of(outcome.verdict, strict=strict))
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for item in given for name in item.split(",") if name.strip())
+
+
+def _settings(given: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for item in given:
+        name, found, value = item.partition("=")
+        if not found or not name.startswith("spark."):
+            raise click.BadParameter(f"{item!r} is no setting of Spark; for example spark.executor.memory=4g")
+        settings[name] = value
+    return settings
 
 
 def _show(bars: Progress, task: TaskID, step: str) -> None:

@@ -38,7 +38,8 @@ def compare(request: ChildRequest, events: TextIO) -> Compared:
     """Compare and store. Raises AuditError, and OSError when the results cannot be written."""
     directory, run_id = request.directory, request.run_id
     _tell(events, Progress("starting Spark"))
-    with spark_session(SparkSettings(request.master, request.jars, request.log_file)) as spark:
+    settings = SparkSettings(request.master, request.jars, request.log_file, request.options, request.packages)
+    with spark_session(settings) as spark:
         job = AuditJob(
             run_id,
             request.frozen,

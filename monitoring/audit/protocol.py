@@ -5,7 +5,7 @@ Nothing here needs Spark. The values travel as JSON, written and read by their t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -18,7 +18,10 @@ from monitoring.errors import AuditError, NothingToCompare, SiteLost, SparkFaile
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """What the child is to compare, and where to put what it finds. `command` is what repeats the run."""
+    """What the child is to compare, and where to put what it finds. `command` is what repeats the run.
+
+    `options` are Spark's own settings, `packages` Maven coordinates besides the connector's.
+    """
 
     run_id: str
     frozen: FrozenLink
@@ -28,6 +31,8 @@ class ChildRequest:
     directory: Path
     log_file: Path
     command: str
+    options: dict[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

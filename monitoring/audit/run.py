@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ CHILD = module_command("monitoring.audit.child")
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """What the command was asked. `run_id` None: made from the link and the time."""
+    """What the command was asked. `run_id` None: made from the link and the time. `options` are Spark's own."""
 
     link: Link
     window_ms: int
@@ -42,6 +42,8 @@ class AuditRequest:
     jars: tuple[str, ...]
     directory: Path
     run_id: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
             directory,
             directory / "spark.log",
             _command(request),
+            request.options,
+            request.packages,
         ),
         report,
     )

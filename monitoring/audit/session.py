@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from monitoring.errors import SparkFailed
 
 JAVA_STOP_S = 30.0
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -29,6 +30,7 @@ LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 class SparkSettings:
     """How to reach Spark. `jars` empty: the connector is resolved by Maven coordinates, at PySpark's own version.
 
+    `packages` are Maven coordinates besides, `options` Spark's own settings, which come before ours.
     `log_file` is where this process's standard error goes: an error names it.
     """
 
@@ -36,6 +38,7 @@ class SparkSettings:
     jars: tuple[str, ...]
     log_file: Path
     options: dict[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
 
 
 def connector_coordinates(pyspark_version: str) -> str:
@@ -52,7 +55,7 @@ def spark_session(settings: SparkSettings) -> Iterator[Any]:
     # The workers must run the same Python as we do, or Spark refuses to mix them.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    options = _options(settings)
+    options = spark_options(settings)
     with tempfile.TemporaryDirectory(prefix="farshore-audit-", ignore_cleanup_errors=True) as scratch:
         try:
             with chdir(scratch):
@@ -66,7 +69,8 @@ def spark_session(settings: SparkSettings) -> Iterator[Any]:
             _stop_java()
 
 
-def _options(settings: SparkSettings) -> dict[str, str]:
+def spark_options(settings: SparkSettings) -> dict[str, str]:
+    """All settings of the session, by Spark's names."""
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -74,18 +78,24 @@ def _options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
         # Both sites are read by one job each time: results must not depend on a speculative second reader.
         "spark.speculation": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
     if not settings.master.startswith("local"):
         # On a cluster the executors must reach the driver by its own name; Spark finds it.
         del options["spark.driver.host"], options["spark.driver.bindAddress"]
+    packages = list(settings.packages)
     if settings.jars:
         options["spark.jars"] = ",".join(_absolute(jar) for jar in settings.jars)
     else:
-        options["spark.jars.packages"] = connector_coordinates(pyspark.__version__)
-    return options | settings.options
+        packages.insert(0, connector_coordinates(pyspark.__version__))
+    if packages:
+        options["spark.jars.packages"] = ",".join(packages)
+    chosen = dict(settings.options)
+    if JAVA_OPTIONS in chosen:
+        chosen[JAVA_OPTIONS] = f"{options[JAVA_OPTIONS]} {chosen[JAVA_OPTIONS]}"
+    return options | chosen
 
 
 def _absolute(jar: str) -> str:

@@ -19,6 +19,8 @@ from deploy.cli.canary import canary_group
 from deploy.cli.chaos import chaos_group
 from deploy.cli.monitor import monitor_group
 from mirror.link import Link
+from monitoring.audit.run import AuditOutcome, AuditRequest
+from monitoring.errors import SparkFailed
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -68,7 +70,13 @@ def test_a_lost_site_is_one_line_and_exit_1(group: click.Group, arguments: list[
 
 @pytest.mark.parametrize(
     "arguments",
-    [["run", "--window", "ten"], ["run", "--window", "5ms"], ["run", "-o", "xml"]],
+    [
+        ["run", "--window", "ten"],
+        ["run", "--window", "5ms"],
+        ["run", "-o", "xml"],
+        ["run", "--conf", "spark.x"],
+        ["run", "--conf", "x=1"],
+    ],
 )
 def test_usage_errors_are_exit_2(arguments: list[str], context: Context) -> None:
     assert CliRunner().invoke(audit_group, arguments, obj=context).exit_code == 2
@@ -84,6 +92,23 @@ def test_a_run_id_cannot_leave_its_folder(context: Context, tmp_path: Path) -> N
     result = CliRunner().invoke(audit_group, ["run", "--run-id", "../x"], obj=context)
     assert result.exit_code == 1
     assert "cannot name a run" in result.stderr
+
+
+def test_settings_of_spark_reach_it(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def noted(request: AuditRequest, report: object) -> AuditOutcome:
+        asked.append(request)
+        raise SparkFailed("noted", "")
+
+    monkeypatch.setattr("deploy.cli.audit.run_audit", noted)
+    arguments = ["run", "--conf", "spark.a=b=c", "--conf", "spark.d=", "--driver-memory", "4g", "--master", "local[1]"]
+    arguments += ["--packages", "org:a:1,org:b:2", "--packages", "org:c:3", "--jars", "a.jar, b.jar"]
+    assert CliRunner().invoke(audit_group, arguments, obj=context).exit_code == 1
+    (request,) = asked
+    assert request.options == {"spark.a": "b=c", "spark.d": "", "spark.driver.memory": "4g"}
+    assert (request.packages, request.jars) == (("org:a:1", "org:b:2", "org:c:3"), ("a.jar", "b.jar"))
+    assert request.master == "local[1]"
 
 
 def test_importing_the_commands_is_cheap() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+
+from monitoring.audit.session import JAVA_OPTIONS, SparkSettings, connector_coordinates, spark_options
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -22,3 +25,17 @@ def test_spark_leaves_nothing_in_the_folder_where_it_ran(tmp_path: Path) -> None
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=120)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_of_the_operator_come_before_ours() -> None:
+    mine = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "64", JAVA_OPTIONS: "-Dmine=1"}
+    options = spark_options(SparkSettings("local[1]", ("a.jar",), Path("log"), mine, ("org:own:1",)))
+    assert (options["spark.driver.memory"], options["spark.sql.shuffle.partitions"]) == ("4g", "64")
+    assert options[JAVA_OPTIONS].endswith(".properties -Dmine=1")
+    assert (options["spark.jars"], options["spark.jars.packages"]) == (str(Path("a.jar").absolute()), "org:own:1")
+
+
+def test_without_jars_the_connector_is_one_of_the_packages() -> None:
+    options = spark_options(SparkSettings("local[1]", (), Path("log"), {}, ("org:own:1",)))
+    assert options["spark.jars.packages"] == f"{connector_coordinates(version('pyspark'))},org:own:1"
+    assert "spark.jars" not in options
