@@ -23,7 +23,7 @@ from broker.wire.errors import ErrorCode, WireError
 from broker.wire.records import decode_records
 from broker.wire.site_role import SiteStanding
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from mirror.limits import SPLIT_COUNT_MS
+from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, SPLIT_COUNT_MS
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.promotions import is_later
@@ -113,7 +113,9 @@ async def _at_source(
         position = max(end.source_next, state.map.partition(*where).position) if end else 0
         starts[where] = max(position, seen.end if seen else 0)
     mirrors = {registered.producer_id for registered in await registered_at(source)}
-    return await _local_writes(source, starts, mirrors, (looked_at_ms, run.at_ms))
+    is_of_the_future = run.at_ms > source.clock.now_ms() + CLOCK_DIFFERENCE_MAX_MS
+    before_ms = (0, 0) if is_of_the_future else (looked_at_ms, run.at_ms)  # who promoted it has another clock
+    return await _local_writes(source, starts, mirrors, before_ms)
 
 
 async def _at_target(

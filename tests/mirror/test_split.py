@@ -22,6 +22,7 @@ from mirror.split import LocalWrites, Split, look_for_split
 from mirror.status import link_status
 from tests.broker.running import running_broker
 from tests.mirror.harness import (
+    Later,
     eventually,
     link_between,
     make_topic,
@@ -158,3 +159,16 @@ async def test_what_a_mirror_brings_back_is_no_sites_own_and_after_the_way_back_
         assert not (await other.found()).is_split
         await write(both.west, WHERE, some_records(9_000, 1))
         assert (await other.found()).is_split
+
+
+async def test_who_promoted_with_a_clock_that_is_ahead_hides_no_split(tmp_path: Path) -> None:
+    """All that comes now is stamped before the promotion, by that machine's word."""
+    async with pair(tmp_path) as both:
+        clock = Later(by_ms=3_600_000)
+        async with Cluster(both.link.target, client_id="farshore-test", clock=clock) as ahead:
+            await promote_link(both.link, ahead, "a failover")
+        await write(both.west, WHERE, some_records(5_000, 7))
+        await write(both.east, WHERE, some_records(0, 3, SystemClock().now_ms()))
+        split = await both.found()
+        assert split.is_split
+        assert [(at.first_offset, at.records) for at in split.at_source] == [(MIRRORED, 3)]
