@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.client.security.settings import PLAINTEXT, Sasl, Secret, Security, Tls, TlsVersion
+from broker.client.security.settings import PLAINTEXT, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
 from deploy.tables import SecurityTable
 
 PathOf = Callable[[Path], Path]
@@ -34,12 +34,18 @@ def _tls(table: SecurityTable, path: PathOf) -> Tls | None:
 def _sasl(table: SecurityTable, path: PathOf) -> Sasl | None:
     if table.mechanism is None:
         return None
-    secret = Secret(
-        file=_file(table.password_file or table.token_file, path),
-        environment=table.password_env,
-        command=table.password_command or (),
-    )
-    return Sasl(table.mechanism, table.username or "", secret)
+    return Sasl(table.mechanism, table.username or "", _secret(table, path))
+
+
+def _secret(table: SecurityTable, path: PathOf) -> Secret | TokenEndpoint:
+    if table.token_file is not None:
+        return Secret(file=path(table.token_file))
+    password = Secret(_file(table.password_file, path), table.password_env, table.password_command or ())
+    if table.token_endpoint is None:
+        return password
+    assert table.client_id is not None, "checked when the file was read"
+    ca_file = _file(table.token_ca_file, path)
+    return TokenEndpoint(table.token_endpoint, table.client_id, password, table.token_scope, ca_file)
 
 
 def _file(file: Path | None, path: PathOf) -> Path | None:

@@ -129,6 +129,10 @@ class SecurityTable(Table):
     password_env: str | None = Field(None, min_length=1)
     password_command: tuple[str, ...] | None = Field(None, min_length=1)
     token_file: FilePath | None = None
+    token_endpoint: str | None = Field(None, pattern=r"^https://[^/?#@]+")
+    token_scope: str | None = Field(None, min_length=1)
+    token_ca_file: FilePath | None = None
+    client_id: str | None = Field(None, min_length=1)
 
     @model_validator(mode="after")
     def _fits_together(self) -> SecurityTable:
@@ -147,18 +151,36 @@ class SecurityTable(Table):
     def _check_login(self) -> None:
         if self.mechanism is None:
             raise ValueError(f"mechanism is missing: one of {', '.join(Mechanism)}")
-        secrets = [key for key in _SECRET_KEYS if getattr(self, key) is not None]
-        is_token = self.mechanism is Mechanism.OAUTHBEARER
-        if is_token and (secrets != ["token_file"] or self.username is not None):
-            raise ValueError("OAUTHBEARER takes token_file, and neither username nor password")
-        if not is_token and self.username is None:
+        if self.mechanism is Mechanism.OAUTHBEARER:
+            self._check_token()
+            return
+        if given := [key for key in _TOKEN_KEYS if getattr(self, key) is not None]:
+            raise ValueError(f"{given[0]} is for OAUTHBEARER, and of no use with {self.mechanism}")
+        if self.username is None:
             raise ValueError("username is missing")
-        if not is_token and (len(secrets) != 1 or secrets == ["token_file"]):
-            raise ValueError("write one of password_file, password_env and password_command")
+        self._check_password("of the user")
+
+    def _check_token(self) -> None:
+        if self.username is not None:
+            raise ValueError("username is of no use with OAUTHBEARER: the token says who comes")
+        if (self.token_file is None) == (self.token_endpoint is None):
+            raise ValueError("write token_file, or token_endpoint with client_id and the client's secret")
+        if self.token_endpoint is not None:
+            if self.client_id is None:
+                raise ValueError("client_id is missing: as whom to ask token_endpoint")
+            self._check_password("which is the client's secret")
+        elif given := [key for key in (*_ENDPOINT_KEYS, *_PASSWORD_KEYS) if getattr(self, key) is not None]:
+            raise ValueError(f"{given[0]} is of no use with token_file")
+
+    def _check_password(self, whose: str) -> None:
+        if sum(getattr(self, key) is not None for key in _PASSWORD_KEYS) != 1:
+            raise ValueError(f"write one of {', '.join(_PASSWORD_KEYS)}, {whose}")
 
 
-_SECRET_KEYS: Final = ("password_file", "password_env", "password_command", "token_file")
-_SASL_KEYS: Final = ("mechanism", "username", *_SECRET_KEYS)
+_PASSWORD_KEYS: Final = ("password_file", "password_env", "password_command")
+_ENDPOINT_KEYS: Final = ("client_id", "token_scope", "token_ca_file")
+_TOKEN_KEYS: Final = ("token_file", "token_endpoint", *_ENDPOINT_KEYS)
+_SASL_KEYS: Final = ("mechanism", "username", *_PASSWORD_KEYS, *_TOKEN_KEYS)
 _TLS_KEYS: Final = ("ca_file", "certificate_file", "key_file", "key_password_file", "tls_version_min")
 
 

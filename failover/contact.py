@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from broker.base.address import Address, parse_address
-from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.connection import connect
 from broker.client.errors import AccessRefused, ClientError, ConnectionLost, SiteInvalid
@@ -41,30 +40,29 @@ class SiteFinding(StrEnum):
 class BrokerAnswer:
     """What came of calling a broker at `asked_at_ms` (Unix time); `error` is "" where it answered within `seconds`.
 
-    `refused`: it answered, and does not let farshore in. Who does so is not dead.
+    `inconclusive`: it answered and does not let farshore in, or farshore lacks what it needs to ask. Neither says that
+    the broker is dead.
     """
 
     address: str
     asked_at_ms: int
     seconds: float
     error: str = ""
-    refused: bool = False
+    inconclusive: bool = False
 
     @property
     def answered(self) -> bool:
-        return self.refused or not self.error
+        return not self.error
+
+    @property
+    def may_live(self) -> bool:
+        return self.answered or self.inconclusive
 
 
 async def call_brokers(brokers: Mapping[Address, Access], now_ms: Callable[[], int]) -> tuple[BrokerAnswer, ...]:
-    """Call each of these, all at the same time -> what came of it, in the order of their addresses.
-
-    Raises SiteInvalid where what farshore itself needs for it is missing: that says nothing of the site.
-    """
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            calls = [tasks.create_task(_call(address, brokers[address], now_ms)) for address in sorted(brokers)]
-    except ExceptionGroup as group:
-        raise first_of(group) from group
+    """Call each of these, all at the same time -> what came of it, in the order of their addresses."""
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(_call(address, brokers[address], now_ms)) for address in sorted(brokers)]
     return tuple(call.result() for call in calls)
 
 
@@ -72,7 +70,7 @@ async def _call(address: Address, access: Access, now_ms: Callable[[], int]) -> 
     """A refused connection is tried again for a while, for a broker that is being started; silence is waited for."""
     loop = asyncio.get_running_loop()
     asked_at_ms, started_s = now_ms(), loop.time()
-    error, refused = "", False
+    error, inconclusive = "", False
     try:
         async with asyncio.timeout(SOURCE_PROBE_MS / 1000):
             while True:
@@ -86,13 +84,11 @@ async def _call(address: Address, access: Access, now_ms: Callable[[], int]) -> 
                     error = str(lost)
                 await asyncio.sleep(RECONNECT_PAUSE_S)
             error = ""
-    except SiteInvalid:
-        raise
     except ClientError as failure:
-        error, refused = str(failure), isinstance(failure, AccessRefused)
+        error, inconclusive = str(failure), isinstance(failure, (AccessRefused, SiteInvalid))
     except TimeoutError:
         error = error or f"no answer within {SOURCE_PROBE_MS / 1000:g} s"
-    return BrokerAnswer(str(address), asked_at_ms, loop.time() - started_s, error, refused)
+    return BrokerAnswer(str(address), asked_at_ms, loop.time() - started_s, error, inconclusive)
 
 
 async def reach(
@@ -100,9 +96,9 @@ async def reach(
 ) -> tuple[Cluster | None, tuple[BrokerAnswer, ...]]:
     """The site's cluster, entered by a bootstrap server that answers, and what each said; None where none does."""
     answers = await call_brokers(site.bootstrap(), now_ms)
-    answered = {answer.address for answer in answers if answer.answered}
+    found = {answer.address for answer in answers if answer.may_live}
     servers = [server.strip() for server in site.bootstrap_servers.split(",") if server.strip()]
-    living = [server for server in servers if str(site.dial(*parse_address(server))) in answered]
+    living = [server for server in servers if str(site.dial(*parse_address(server))) in found]
     if not living:
         return None, answers
     reached = replace(site, bootstrap_servers=",".join(living))

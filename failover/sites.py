@@ -41,8 +41,8 @@ class Sites:
         """The same for a failover, which a source that answers slowly, in part or not at all does not hold up.
 
         What a part of it still tells is used; what cannot be read there is a part that does not. It is dead only where
-        none of its brokers answers anything, and in part only where it is the source that left out something. Raises
-        ClientError, MirrorError for what the target does.
+        none of its brokers answers anything, and farshore had all that it needs to ask; in part only where it is the
+        source that left out something. Raises ClientError, MirrorError for what the target does.
         """
         answers = self.answers
         if self.source is not None:
@@ -51,7 +51,7 @@ class Sites:
                     if seen := await self._observed(in_part=False):
                         return self._with_evidence(seen, answers)
             answers = await call_site(self.source, self.now_ms)
-            if any(answer.answered for answer in answers) and (seen := await self._observed(in_part=True)):
+            if any(answer.may_live for answer in answers) and (seen := await self._observed(in_part=True)):
                 return self._with_evidence(seen, answers)
         return self._with_evidence(await observe(self.link, None, self.target, self.groups, self.now_ms()), answers)
 
@@ -73,6 +73,6 @@ class Sites:
     def _with_evidence(snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:
         """A source of which nothing but a first word came is not dead."""
         finding = snapshot.source_finding
-        if finding is SiteFinding.DEAD and any(answer.answered for answer in answers):
+        if finding is SiteFinding.DEAD and any(answer.may_live for answer in answers):
             finding = SiteFinding.PARTLY_THERE
         return replace(snapshot, source_finding=finding, evidence=answers)

@@ -9,12 +9,12 @@ ClientError
 ├── LogUnreadable           a batch of a log that cannot be read
 ├── ReadUnfinished          a log that is longer than there was time to read it
 ├── SiteInvalid             a site that cannot be dialled as it is declared
-│   ├── SecurityInvalid     certificates and keys that cannot be read, or do not fit together
-│   └── SecretUnreadable    a password or token that cannot be had
+│   └── SecurityInvalid     certificates and keys that cannot be read, or do not fit together
 ├── AccessRefused           a broker is there, and it or this client is not let in
 │   ├── TlsRefused          no TLS that both speak
 │   ├── CertificateRefused  one side does not take the other's certificate
-│   └── AuthenticationFailed
+│   ├── AuthenticationFailed
+│   └── SecretUnreadable    a password or token that cannot be had: nobody can log in
 └── KafkaError              the cluster answered with an error code
 """
 
@@ -85,12 +85,6 @@ class SecurityInvalid(SiteInvalid):
     hint = "correct the files, or the site's security in farshore.toml"
 
 
-class SecretUnreadable(SiteInvalid):
-    """A password, or a token, that cannot be had from where it should stand. The message never has it."""
-
-    hint = "put it there, readable for the user that runs farshore and for nobody else"
-
-
 class AccessRefused(ClientError):
     """Somebody answered, and does not let this client in, or is not who it must be. Such a site is not dead."""
 
@@ -112,6 +106,15 @@ class AuthenticationFailed(AccessRefused):
     """The broker does not take the login, or has not proven that it is the broker."""
 
     hint = "check mechanism, username and password of the site's security, and the credentials at the cluster"
+
+
+class SecretUnreadable(AccessRefused):
+    """A password, or a token, that cannot be had from where it should stand. The message never has it.
+
+    It is asked for when the broker has answered, so it says nothing against the site.
+    """
+
+    hint = "put it there, readable for the user that runs farshore and for nobody else"
 
 
 class KafkaError(ClientError):

@@ -7,17 +7,18 @@ from typing import Any
 
 from aiokafka.abc import AbstractTokenProvider
 
-from broker.client.security.settings import Mechanism, Sasl, Secret
+from broker.client.security.settings import Mechanism, Sasl, Secret, TokenEndpoint
 from broker.client.security.tls import context_of
+from broker.client.security.tokens import read_secret
 from broker.client.site import Site
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, secret: Secret) -> None:
+    def __init__(self, secret: Secret | TokenEndpoint) -> None:
         self._secret = secret
 
     async def token(self) -> str:
-        return await asyncio.to_thread(self._secret.read)
+        return await asyncio.to_thread(read_secret, self._secret)
 
 
 async def client_options(site: Site) -> dict[str, Any]:
@@ -33,5 +34,5 @@ async def _login_options(sasl: Sasl) -> dict[str, Any]:
     options: dict[str, Any] = {"sasl_mechanism": sasl.mechanism.value}
     if sasl.mechanism is Mechanism.OAUTHBEARER:
         return options | {"sasl_oauth_token_provider": _Token(sasl.secret)}
-    secret = await asyncio.to_thread(sasl.secret.read)
+    secret = await asyncio.to_thread(read_secret, sasl.secret)
     return options | {"sasl_plain_username": sasl.username, "sasl_plain_password": secret}

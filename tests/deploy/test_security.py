@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.base.documents import to_document
-from broker.client.security.settings import PLAINTEXT, Mechanism, Sasl, Secret, Security, Tls, TlsVersion
+from broker.client.security.settings import PLAINTEXT, Mechanism, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
 from deploy.config import parse
 from deploy.effective import effective_configuration
 from deploy.errors import ConfigError
@@ -55,6 +55,19 @@ def test_a_bearer_has_a_token_and_no_name() -> None:
     assert found == Security(None, Sasl(Mechanism.OAUTHBEARER, "", Secret(file=FOLDER / "t")))
 
 
+def test_a_token_may_be_asked_for() -> None:
+    found = security(
+        'protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"\ntoken_endpoint = "https://login.example/token"\n'
+        'client_id = "farshore"\npassword_env = "P"\ntoken_scope = "kafka"\ntoken_ca_file = "login.pem"'
+    )
+    asked = ("https://login.example/token", "farshore", Secret(environment="P"), "kafka", FOLDER / "login.pem")
+    assert found == Security(Tls(), Sasl(Mechanism.OAUTHBEARER, "", TokenEndpoint(*asked)))
+
+
+BEARER = 'protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"\n'
+ENDPOINT = BEARER + 'token_endpoint = "https://login.example/token"\n'
+
+
 @pytest.mark.parametrize(
     ("table", "words"),
     [
@@ -67,12 +80,17 @@ def test_a_bearer_has_a_token_and_no_name() -> None:
         ('protocol = "SASL_SSL"', "mechanism is missing"),
         ('protocol = "SASL_SSL"\nmechanism = "GSSAPI"', "mechanism"),
         ('protocol = "SASL_SSL"\nmechanism = "PLAIN"\npassword_env = "P"', "username is missing"),
-        (SCRAM, "write one of password_file, password_env and password_command"),
+        (SCRAM, "write one of password_file, password_env, password_command"),
         (SCRAM + 'password_env = "P"\npassword_file = "p"', "write one of"),
-        (SCRAM + 'token_file = "t"', "write one of"),
+        (SCRAM + 'token_file = "t"', "token_file is for OAUTHBEARER"),
         (SCRAM + "password_command = []", "password_command"),
-        ('protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"', "token_file"),
-        ('protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"\ntoken_file = "t"\nusername = "u"', "neither username"),
+        (BEARER, "token_file"),
+        (BEARER + 'token_file = "t"\nusername = "u"', "the token says who comes"),
+        (BEARER + 'token_file = "t"\npassword_env = "P"', "password_env is of no use with token_file"),
+        (ENDPOINT + 'token_file = "t"', "token_file, or token_endpoint"),
+        (ENDPOINT, "client_id is missing"),
+        (ENDPOINT + 'client_id = "c"', "which is the client's secret"),
+        (BEARER + 'token_endpoint = "http://login.example/"\nclient_id = "c"\npassword_env = "P"', "token_endpoint"),
         (SCRAM + 'password = "hunter2"', "password"),
         (SCRAM + 'password_file = "p"\nverify = false', "verify"),
     ],

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from broker.client.errors import AuthenticationFailed
 from broker.client.security.scram import HASHES, ScramClient
 from broker.client.security.settings import Mechanism, Sasl
+from broker.client.security.tokens import read_secret
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -76,7 +77,7 @@ class Login:
     async def perform(self) -> None:
         """Nothing else may be under way on the connection. Raises AuthenticationFailed, ClientError."""
         began_s = self._now_s()
-        secret = await asyncio.to_thread(self._sasl.secret.read)
+        secret = await asyncio.to_thread(read_secret, self._sasl.secret)
         try:
             lifetime_ms = await self._exchange(exchange_of(self._sasl, secret))
         except AuthenticationFailed as failed:

@@ -84,6 +84,20 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenEndpoint:
+    """Where tokens are given out for client credentials (RFC 6749, section 4.4). `url` is of https."""
+
+    url: str
+    client_id: str
+    client_secret: Secret
+    scope: str | None = None
+    ca_file: Path | None = None
+
+    def __str__(self) -> str:
+        return f"the token endpoint {self.url}"
+
+
+@dataclass(frozen=True, slots=True)
 class Tls:
     """`ca_file` None: the system's authorities. Certificate and key are this client's, in PEM, for brokers that ask."""
 
@@ -103,11 +117,11 @@ class Sasl:
 
     mechanism: Mechanism
     username: str
-    secret: Secret
+    secret: Secret | TokenEndpoint
 
     @property
     def principal(self) -> str:
-        return f"user {self.username}" if self.username else f"the bearer of the token in {self.secret}"
+        return f"user {self.username}" if self.username else f"the bearer of the token of {self.secret}"
 
 
 @dataclass(frozen=True, slots=True)

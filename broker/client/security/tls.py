@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.base.address import Address
-from broker.client.errors import AccessRefused, CertificateRefused, SecurityInvalid, TlsRefused
+from broker.client.errors import AccessRefused, CertificateRefused, SecretUnreadable, SecurityInvalid, TlsRefused
 from broker.client.security.settings import Access, Tls, TlsVersion
 
 _VERSIONS: Final = {TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2, TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3}
@@ -43,7 +43,10 @@ def _context(tls: Tls, _stamps: tuple[Stamp, ...]) -> ssl.SSLContext:
     context.minimum_version = _VERSIONS[tls.version_min]
     if tls.certificate_file is not None:
         # Without a password of its own OpenSSL would ask for one at the terminal.
-        password = tls.key_password.read() if tls.key_password is not None else ""
+        try:
+            password = tls.key_password.read() if tls.key_password is not None else ""
+        except SecretUnreadable as missing:
+            raise SecurityInvalid(f"the password of the key: {missing}", missing.hint) from missing
         try:
             context.load_cert_chain(tls.certificate_file, tls.key_file, lambda: password)
         except (OSError, ValueError) as error:
