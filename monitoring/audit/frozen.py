@@ -95,8 +95,6 @@ def _partition(seen: Seen, where: TopicPartition) -> FrozenPartition | None:
     if left_out is Reason.SOURCE_DELETED and not seen.target.has(there):
         return None
     target = seen.target.logs.get(there)
-    topic = seen.source.topics.get(where.topic)
-    known_id = entries.topic_ids.get(where.topic)
     configs = (seen.source.configs.get(where.topic, {}), seen.target.configs.get(there.topic, {}))
     gaps = [
         Span(gap.source_from, gap.source_to)
@@ -112,7 +110,7 @@ def _partition(seen: Seen, where: TopicPartition) -> FrozenPartition | None:
         tuple(Step(*interval) for interval in seen.offset_map.intervals(where.topic, where.partition)),
         _mirrored_end(seen, where, target),
         timestamps_comparable=all(config.get(TIMESTAMP_TYPE) != LOG_APPEND_TIME for config in configs),
-        recreated=topic is not None and None not in (known_id, topic.topic_id) and known_id != str(topic.topic_id),
+        recreated=_is_recreated(seen, where.topic),
         compacted=any("compact" in config.get(CLEANUP_POLICY, "") for config in configs),
         shared_target=link.shared_targets,
         local_tail=link.shared_targets or (entries.run is not None and entries.run.state is RunState.PROMOTED),
@@ -130,7 +128,31 @@ def _left_out(seen: Seen, where: TopicPartition, there: TopicPartition) -> Reaso
         return Reason.SOURCE_DELETED
     if where in seen.source.beyond_spark or there in seen.target.beyond_spark:
         return Reason.TIMESTAMP_NOT_READABLE
-    return None
+    return Reason.NOT_REACHED_YET if _is_in_flight(seen, where) else None
+
+
+def _is_in_flight(seen: Seen, where: TopicPartition) -> bool:
+    """The map knows nothing of records that the source has, a worker has run, and nothing holds these up."""
+    entries = seen.entries
+    span = seen.source.stable.get(where)
+    has_run = bool(entries.checkpoints) or (entries.owner is not None and entries.owner.is_worker)
+    if (
+        span is None
+        or not span.offsets
+        or where in entries.checkpoints
+        or not has_run
+        or _is_recreated(seen, where.topic)
+    ):
+        return False
+    stopped = entries.run is not None and entries.run.state is not RunState.RUNNING
+    is_held = not entries.holds.keys().isdisjoint({(where.topic, None), tuple(where)})
+    return not (stopped or is_held or where.topic in entries.paused)
+
+
+def _is_recreated(seen: Seen, name: str) -> bool:
+    """Whether the source topic is not the one that was mirrored."""
+    topic, known_id = seen.source.topics.get(name), seen.entries.topic_ids.get(name)
+    return topic is not None and None not in (known_id, topic.topic_id) and known_id != str(topic.topic_id)
 
 
 def _mirrored_end(seen: Seen, where: TopicPartition, target: Span | None) -> tuple[int, int] | None:

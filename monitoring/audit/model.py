@@ -29,6 +29,7 @@ class Reason(enum.StrEnum):
     BEFORE_THE_MIRROR = "before_the_mirror"
     EXPIRED_AT_SOURCE = "expired_at_source"
     EXPIRED_AT_TARGET = "expired_at_target"
+    NOT_REACHED_YET = "not_reached_yet"
     NEVER_MIRRORED = "never_mirrored"
     TARGET_MISSING = "target_missing"
     SOURCE_TRUNCATED = "source_truncated"
@@ -60,6 +61,7 @@ _EXPLANATIONS = {
     Reason.BEFORE_THE_MIRROR: "older than the first mirrored record",
     Reason.EXPIRED_AT_SOURCE: "already deleted at the source (retention), still at the target",
     Reason.EXPIRED_AT_TARGET: "already deleted at the target (retention), still at the source",
+    Reason.NOT_REACHED_YET: "in flight: the mirror has run, and not come to this partition yet",
     Reason.NEVER_MIRRORED: "the link selects this partition, but the offset map knows nothing of it",
     Reason.TARGET_MISSING: "the partition does not exist at the target",
     Reason.SOURCE_TRUNCATED: "the source's log ends before the mirrored position: the source lost these records",

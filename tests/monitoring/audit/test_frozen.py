@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from broker.client.model import Partition, Topic
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from mirror.api import Link, OffsetMap, StateEntries
-from mirror.offsets.entries import Checkpoint, Writer
+from mirror.offsets.entries import Checkpoint, LinkRun, Owner, RunState, Writer
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.topic_entries import TopicPause
 from monitoring.audit.frozen import Seen, SiteSeen, frozen_partitions
 from monitoring.audit.model import FrozenPartition, Reason, Span
 from monitoring.audit.ranges import comparable
@@ -98,3 +103,37 @@ def test_a_timestamp_that_spark_cannot_hold_is_left_out_with_a_word() -> None:
         seen(source, replace(target, beyond_spark={TopicPartition("east.data-a", 0)}), "data-a"),
     ):
         assert one(odd).left_out is Reason.TIMESTAMP_NOT_READABLE
+
+
+def test_what_the_mirror_has_not_reached_yet_is_in_flight() -> None:
+    source = site("data-a", "data-new", partitions=2)
+    born_topic = {
+        partition.topic: partition for partition in frozen_partitions(seen(source, there("data-a"), "data-a"))
+    }
+    new = born_topic["data-new"]
+    assert (new.left_out, new.target) == (Reason.NOT_REACHED_YET, None)
+    (left_out,) = comparable(new)[1]
+    assert (left_out.reason, left_out.offsets, left_out.reason.is_finding) == (Reason.NOT_REACHED_YET, 10, False)
+    _, born = frozen_partitions(seen(site("data-a", partitions=2), there("data-a", partitions=2), "data-a"))
+    assert born.left_out is Reason.NOT_REACHED_YET
+    first = seen(site("data-a"), there())
+    owner = Owner(Writer(1, 0), "worker", 1_000)
+    assert one(replace(first, entries=replace(first.entries, owner=owner))).left_out is Reason.NOT_REACHED_YET
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"holds": {("data-new", None): Hold("data-new", None, HoldReason.NO_LEADER_AT_SOURCE, "", 1)}},
+        {"holds": {("data-new", 0): Hold("data-new", 0, HoldReason.NO_LEADER_AT_SOURCE, "", 1)}},
+        {"paused": {"data-new": TopicPause("data-new", "op-1", 1)}},
+        {"run": LinkRun(RunState.PROMOTED, "op-1", 1)},
+        {"run": LinkRun(RunState.PAUSED, "op-1", 1)},
+        {"checkpoints": {}},
+    ],
+)
+def test_what_stands_still_is_missing(changes: dict[str, Any]) -> None:
+    found = seen(site("data-a", "data-new"), there("data-a", "data-new"), "data-a")
+    _, new = frozen_partitions(replace(found, entries=replace(found.entries, **changes)))
+    assert new.left_out is None
+    assert [item.reason for item in comparable(new)[1] if item.offsets] == [Reason.NEVER_MIRRORED] * 2
