@@ -27,6 +27,7 @@ AUDIT_TIMESTAMP_MAX_MS = (2**63 - 1) // 1000
 AUDIT_KAFKA_TIMEOUT_MS = 30 * SECOND_MS
 # A plot has at most this many bars; windows are summed up to fit.
 AUDIT_PLOT_BARS = 120
+AUDIT_MASTER_CONNECT_MS = 5 * SECOND_MS
 # Spark removes its temporary folders when it is asked to end; after this long it is made to.
 AUDIT_SPARK_STOP_MS = 5 * SECOND_MS
 # The child's longest line is the result: frozen partitions, and the windows and records that are listed.

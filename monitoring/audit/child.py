@@ -19,7 +19,7 @@ from monitoring.audit.job import AuditJob, run_job
 from monitoring.audit.look import log_starts
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Event, Progress, failed
 from monitoring.audit.report import as_html
-from monitoring.audit.session import SparkSettings, spark_session
+from monitoring.audit.session import SparkSettings, require_connector, spark_session
 from monitoring.audit.store import write_report, write_result, write_summary, write_tables
 from monitoring.errors import AuditError
 
@@ -40,6 +40,7 @@ def compare(request: ChildRequest, events: TextIO) -> Compared:
     _tell(events, Progress("starting Spark"))
     settings = SparkSettings(request.master, request.jars, request.log_file, request.options, request.packages)
     with spark_session(settings) as spark:
+        require_connector(spark)
         job = AuditJob(
             run_id,
             request.frozen,

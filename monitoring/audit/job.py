@@ -253,8 +253,8 @@ def _spark_errors(frozen: FrozenLink) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         sites = f"{frozen.source.bootstrap_servers} and {frozen.target.bootstrap_servers}"
         raise SparkFailed(
-            f"Spark could not read both sites: {_cause(error)}",
-            f"Spark connects to {sites} and to the addresses that the brokers there advertise; is each reachable?",
+            f"Spark failed while it read both sites: {_cause(error)}",
+            f"the log has more; Spark itself connects to {sites} and to the addresses that the brokers there advertise",
         ) from error
 
 

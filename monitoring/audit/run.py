@@ -9,13 +9,15 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from broker.base.address import parse_address
 from broker.base.children import module_command, module_environment, start_child, stop_group
 from broker.client.cluster import Cluster
 from broker.client.security.settings import PLAINTEXT
@@ -29,6 +31,7 @@ from monitoring.errors import AuditError, SparkFailed, SparkMissing
 
 CLIENT_ID = "farshore-audit"
 RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+STANDALONE = "spark://"
 CHILD = module_command("monitoring.audit.child")
 
 
@@ -69,7 +72,9 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
     started_s = time.monotonic()
     require_spark()
     _require_open(request.link)
+    require_jars(request.jars)
     run_id = run_id_of(request)
+    await require_master(request.master)
     report("asking both sites where they stand")
     frozen = await _freeze(request.link)
     plan(frozen)  # before Spark is started: the child says the same after a wait
@@ -185,6 +190,36 @@ def require_spark() -> None:
             "the audit needs Java 17 for Spark, and no java is on the PATH",
             "apt-get install openjdk-17-jre-headless, or set JAVA_HOME",
         )
+
+
+def require_jars(jars: Sequence[str]) -> None:
+    """Raise AuditError for a jar that is not there; Spark would go on without it, and miss its connector later."""
+    for jar in jars:
+        if not urlsplit(jar).scheme and not Path(jar).exists():
+            raise AuditError(
+                f"there is no jar {jar}",
+                "name the jars of Spark's Kafka connector; without --jars Spark resolves it from Maven",
+            )
+
+
+async def require_master(master: str) -> None:
+    """Raise SparkFailed where none of a standalone cluster's masters listens: Spark itself would try for a minute."""
+    if not master.startswith(STANDALONE):
+        return
+    addresses = [parse_address(text) for text in master.removeprefix(STANDALONE).split(",")]
+    answers = await asyncio.gather(*[_listens(*address) for address in addresses])
+    if not any(answers):
+        raise SparkFailed(f"no Spark master answers at {master}", "see that it runs, or use --master 'local[*]'")
+
+
+async def _listens(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(limits.AUDIT_MASTER_CONNECT_MS / limits.SECOND_MS):
+            _, writer = await asyncio.open_connection(host, port)
+    except OSError:  # a time-out is one
+        return False
+    writer.close()
+    return True
 
 
 def run_id_of(request: AuditRequest) -> str:

@@ -69,6 +69,19 @@ def spark_session(settings: SparkSettings) -> Iterator[Any]:
             _stop_java()
 
 
+def require_connector(spark: Any) -> None:
+    """Raise SparkFailed where the session has no Kafka connector. No broker is asked for that."""
+    try:
+        spark.read.format("kafka").option("kafka.bootstrap.servers", "unused:1").option(
+            "assign", '{"unused":[0]}'
+        ).load()
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailed(
+            f"Spark's Kafka connector is not in these jars, or not the one of this Spark: {_first_line(error)}",
+            f"use {connector_coordinates(spark.version)} and what it needs; without --jars Maven has it",
+        ) from error
+
+
 def spark_options(settings: SparkSettings) -> dict[str, str]:
     """All settings of the session, by Spark's names."""
     options = {

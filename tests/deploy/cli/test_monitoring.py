@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,25 @@ def test_a_run_id_cannot_leave_its_folder(context: Context, tmp_path: Path) -> N
     result = CliRunner().invoke(audit_group, ["run", "--run-id", "../x"], obj=context)
     assert result.exit_code == 1
     assert "cannot name a run" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "site east does not answer"),
+        (["--master", "spark://127.0.0.1:{port}"], "no Spark master answers at spark://127.0.0.1:{port}"),
+        (["--master", "spark://127.0.0.1:{port},localhost:{port}"], "no Spark master answers"),
+        (["--jars", "no/such.jar"], "there is no jar no/such.jar"),
+    ],
+)
+def test_what_does_not_answer_is_said_by_its_name_and_soon(context: Context, arguments: list[str], words: str) -> None:
+    port = free_port()
+    given = [argument.format(port=port) for argument in arguments]
+    started_s = time.monotonic()
+    result = CliRunner().invoke(audit_group, ["run", *given], obj=context)
+    assert result.exit_code == 1
+    assert words.format(port=port) in result.stderr
+    assert time.monotonic() - started_s < 20
 
 
 def test_settings_of_spark_reach_it(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:

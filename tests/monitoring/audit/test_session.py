@@ -13,18 +13,27 @@ from monitoring.audit.session import JAVA_OPTIONS, SparkSettings, connector_coor
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_spark_leaves_nothing_in_the_folder_where_it_ran(tmp_path: Path) -> None:
+def test_spark_leaves_nothing_in_the_folder_where_it_ran_and_misses_its_connector(tmp_path: Path) -> None:
     """In a process of its own: Spark looks at its folder only when its Java starts."""
     program = (
         "from pathlib import Path\n"
-        "from monitoring.audit.session import SparkSettings, spark_session\n"
+        "from monitoring.audit.session import SparkSettings, require_connector, spark_session\n"
+        "from monitoring.errors import SparkFailed\n"
         "settings = SparkSettings('local[1]', (), Path('spark.log'), {'spark.jars.packages': ''})\n"
         "with spark_session(settings) as spark:\n"
         "    assert spark.range(3).count() == 3\n"
+        "    try:\n"
+        "        require_connector(spark)\n"
+        "    except SparkFailed as error:\n"
+        "        print(error, error.hint)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=120, stdout=subprocess.PIPE
+    )
     assert list(tmp_path.iterdir()) == []
+    assert b"Kafka connector is not in these jars" in done.stdout
+    assert f"{connector_coordinates(version('pyspark'))} and what it needs".encode() in done.stdout
 
 
 def test_settings_of_the_operator_come_before_ours() -> None:
