@@ -23,6 +23,8 @@ SCAN_MAX_BYTES: Final = 32 * MIB
 """One fetch while a log is scanned."""
 SCAN_PARTITION_MAX_BYTES: Final = 4 * MIB
 SCAN_MAX_WAIT_MS: Final = 500
+VISITED_AT_ONCE_BYTES: Final = 512 * 1024
+"""Of a scanned log: 10 ms, where each record of it is opened."""
 EMPTY_ANSWERS_MAX: Final = 2
 """So often a leader may have nothing to give before its log's end, until that counts as: there is nothing."""
 

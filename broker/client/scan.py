@@ -17,6 +17,7 @@ from broker.client.limits import (
     SCAN_MAX_BYTES,
     SCAN_MAX_WAIT_MS,
     SCAN_PARTITION_MAX_BYTES,
+    VISITED_AT_ONCE_BYTES,
 )
 from broker.client.offsets import list_each_offset
 from broker.wire.batch import BatchHeader
@@ -242,7 +243,7 @@ async def _take(
         return True
     if data.error_code:
         raise KafkaError(data.error_code, f"reading {where} at {cluster.site.name}")
-    moved = False
+    moved, visited_bytes = False, 0
     records = as_buffer(data.records)
     if not len(records) and data.high_watermark < end:
         what = f"reading {where} at {cluster.site.name} up to {end}"
@@ -256,6 +257,10 @@ async def _take(
             visit(where, header, batch)
             at[where] = header.next_offset
             moved = True
+            visited_bytes += header.size_bytes
+            if visited_bytes >= VISITED_AT_ONCE_BYTES:
+                visited_bytes = 0
+                await asyncio.sleep(0)  # who opens the batches takes long over many, and all else stands
     if at[where] >= end:
         del at[where]
     return moved

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from mirror.offsets.entries import (
 )
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes
 from mirror.offsets.hold_entries import Hold
-from mirror.offsets.keys import PARTITION_KEYS, check_key, load_all, partition_prefixes
+from mirror.offsets.keys import NO_PARTITION, check_key, load_all, part_of, partition_part
 from mirror.offsets.limits import OPENED_TOGETHER
 from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import OriginRuns
@@ -45,8 +46,8 @@ class Folding:
     """
 
     link: Link
-    unopened: dict[bytes | None, Record] = field(default_factory=dict)
-    """By key, in the order of their (last) writing."""
+    unopened: defaultdict[bytes, dict[bytes | None, Record]] = field(default_factory=lambda: defaultdict(dict))
+    """By the part of their keys that names a partition, and by key, in the order of their (last) writing."""
     blocks: dict[Where, dict[int, Block]] = field(default_factory=dict)
     pages: dict[Where, dict[int, Page]] = field(default_factory=dict)
     origins: dict[Where, dict[tuple[int, int, int], OriginRuns]] = field(default_factory=dict)
@@ -69,17 +70,27 @@ class Folding:
 
     def apply(self, record: Record) -> None:
         """Fold in one record of the state topic."""
-        self.unopened.pop(record.key, None)  # the newest writing stands last: it wins where two blocks overlap
-        self.unopened[record.key] = record
+        known = self.unopened[part_of(record.key or b"")]
+        known.pop(record.key, None)  # the newest writing stands last: it wins where two blocks overlap
+        known[record.key] = record
 
-    def _open_all(self, records: Sequence[Record]) -> None:
-        """Raises StateDamaged."""
+    def opening(self, only: Collection[Where] | None = None) -> Iterator[None]:
+        """Open what `entries` is to tell, a piece at each step: many at once hold up all else. Raises StateDamaged.
+
+        To be taken to its end; nothing may be folded in before that.
+        """
+        parts = list(self.unopened) if only is None else [NO_PARTITION, *(partition_part(*where) for where in only)]
+        records = [record for part in parts for record in self.unopened.pop(part, {}).values()]
         for first in range(0, len(records), OPENED_TOGETHER):
-            some = records[first : first + OPENED_TOGETHER]
-            keys = load_all([record.key or b"" for record in some])
-            values = load_all([b"null" if record.value is None else record.value for record in some])
-            for record, key, fields in zip(some, keys, values, strict=True):
-                self._open(record, key, fields)
+            self._open_together(records[first : first + OPENED_TOGETHER])
+            yield
+
+    def _open_together(self, records: Sequence[Record]) -> None:
+        """Raises StateDamaged."""
+        keys = load_all([record.key or b"" for record in records])
+        values = load_all([b"null" if record.value is None else record.value for record in records])
+        for record, key, fields in zip(records, keys, values, strict=True):
+            self._open(record, key, fields)
 
     def _open(self, record: Record, key: Any, fields: Any) -> None:
         """`key` and `fields` are what its key and its value say as JSON, None where that is yet to be found out."""
@@ -157,14 +168,8 @@ class Folding:
         """What was folded in so far; it does not change when more is. `only`: of no other partitions. Raises
         StateDamaged.
         """
-        unopened, self.unopened = self.unopened, {}
-        if only is not None:
-            prefixes = tuple(prefix for where in only for prefix in partition_prefixes(*where))
-            for key, record in unopened.items():
-                if key and key.startswith(PARTITION_KEYS) and not key.startswith(prefixes):
-                    self.unopened[key] = record
-            unopened = {key: record for key, record in unopened.items() if key not in self.unopened}
-        self._open_all(list(unopened.values()))
+        for _ in self.opening(only):
+            pass
         return StateEntries(
             self.link,
             exists=True,

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-PARTITION_KEYS: Final = (b'["position",', b'["interval",', b'["page",', b'["origins",')
-"""Before the topic and the number, in the keys of a partition's position and map."""
+_BEHIND_PARTITION: Final = {b'["position"': 0, b'["interval"': 1, b'["page"': 1, b'["origins"': 3}
+"""How many fields stand behind the topic and the number, in the keys of a partition's position and map."""
+NO_PARTITION: Final = b""
 UNSAID: Final = {
     "next_try_at_ms": -1,
     "epochs_to": -1,
@@ -31,10 +32,16 @@ def check_key(decoded: Any) -> list[Any]:
     return decoded
 
 
-def partition_prefixes(topic: str, partition: int) -> tuple[bytes, ...]:
-    """How those keys begin of this partition: those of no other do."""
-    where = dump_json([topic, partition])[1:-1]
-    return tuple(kind + where + end for kind in PARTITION_KEYS for end in (b",", b"]"))
+def partition_part(topic: str, partition: int) -> bytes:
+    """What those keys have in common that are of this partition, and those of no other."""
+    return dump_json([topic, partition])[1:-1]
+
+
+def part_of(key: bytes) -> bytes:
+    """The `partition_part` of a key; NO_PARTITION of one that is not of a partition's position or map."""
+    kind, _, rest = key.partition(b",")
+    behind = _BEHIND_PARTITION.get(kind)
+    return NO_PARTITION if behind is None else rest[:-1].rsplit(b",", behind)[0]
 
 
 def load_all(texts: Sequence[bytes]) -> Sequence[Any]:

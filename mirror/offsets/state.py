@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class _PartReader:
         with ExitStack() as unread:  # what was read by halves must not be read on from
             unread.callback(self._begin)
             await scan_records(target, self._where, OffsetSpan(self.read_to, end), self._folding.apply)
+            for _ in self._folding.opening(only):
+                await asyncio.sleep(0)
             entries = self._folding.entries(only)
             unread.pop_all()
         self.read_to = end

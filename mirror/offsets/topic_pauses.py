@@ -25,7 +25,7 @@ async def pause_topics(link: Link, target: Cluster, operation_id: str, topics: I
     Who runs the link takes nothing more of them when it sees that, within seconds; what is on its way still arrives.
     May be repeated. Raises ClientError, StateDamaged.
     """
-    known, now_ms = (await read_entries(link, target)).paused, target.clock.now_ms()
+    known, now_ms = (await read_entries(link, target, only=())).paused, target.clock.now_ms()
     pauses = [known.get(topic) or TopicPause(topic, operation_id, now_ms) for topic in topics]
     await _write(link, target, [(encode_key(pause), encode_value(pause)) for pause in pauses])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from broker.client.errors import ClientError, KafkaError
-from broker.client.model import Topic
+from broker.client.model import Partition, Topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.link import Link
@@ -125,11 +125,18 @@ def who_serves(link: Link, seen: TopicsSeen, key: HoldKey) -> tuple[object, ...]
     name, number = key
     topics = (seen.source.get(name), seen.target.get(link.target_topic(name)))
     return tuple(
-        (topic.topic_id, tuple(part for part in topic.partitions if number in (None, part.partition)))
+        (topic.topic_id, topic.partitions if number is None else _partition(topic, number))
         if topic is not None
         else None
         for topic in topics
     )
+
+
+def _partition(topic: Topic, number: int) -> Partition | None:
+    """Where its number says, as a rule: of a topic that is held whole each is asked about."""
+    if number < len(topic.partitions) and topic.partitions[number].partition == number:
+        return topic.partitions[number]
+    return next((partition for partition in topic.partitions if partition.partition == number), None)
 
 
 class TopicChange(NamedTuple):

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from broker.base.turns import in_turns
 from broker.client.errors import ClientError, ReadUnfinished
 from broker.client.fanout import both, split_failures
 from broker.client.probe import StoredBatch
@@ -26,6 +27,7 @@ from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import SEQUENCE_MASK, Recovered
 from mirror.worker.holds import Holds
+from mirror.worker.limits import PARTITIONS_AT_ONCE
 from mirror.worker.logs import Logs
 from mirror.worker.origins import Passage
 from mirror.worker.parting import (
@@ -76,7 +78,8 @@ async def compare_logs(
     """
     source, target = logs
     subjects = {where: found for where, found in evidence.items() if found.checkpoint and not found.source.is_recreated}
-    recovered = {where: recover_partition(found) for where, found in subjects.items()}
+    turns = in_turns(subjects.items(), PARTITIONS_AT_ONCE)
+    recovered = {where: recover_partition(found) async for where, found in turns}
     agreed, unasked = await _agreed_by_epochs(source, subjects)
     lasts = {where: found.last for where, found in recovered.items() if found.last is not None}
     ours = {where: last.source_offset for where, last in lasts.items() if where not in unasked}
@@ -91,7 +94,7 @@ async def compare_logs(
     comparisons: dict[TopicPartition, Comparison] = {}
     searches: dict[TopicPartition, PartingSearch] = {}
     wide = asyncio.Semaphore(WIDE_WINDOWS_AT_ONCE)
-    for where, found in subjects.items():
+    async for where, found in in_turns(subjects.items(), PARTITIONS_AT_ONCE):
         if where in holds.current:
             continue
         probe = _Probe.of(at_source.get(where), at_target.get(pairs[where]), lasts.get(where))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from broker.base.turns import in_turns
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, ReadUnfinished
 from broker.client.fanout import both, split_failures
@@ -18,6 +19,7 @@ from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
 from mirror.worker.holds import Holds
+from mirror.worker.limits import PARTITIONS_AT_ONCE
 from mirror.worker.logs import ClusterLogs
 from mirror.worker.occupants import find_occupants, who_came_since, who_may_have_come
 from mirror.worker.origins import Passage
@@ -67,7 +69,7 @@ async def gather_evidence(
     target_ids = {name: str(topic.topic_id or "") for name, topic in target_topics.items()}
     undecided = entries.undecided_gaps()
     evidence: dict[TopicPartition, Evidence] = {}
-    for where, there in pairs.items():
+    async for where, there in in_turns(pairs.items(), PARTITIONS_AT_ONCE):
         if where in holds.current:
             continue
         checkpoint = known.get(where)
@@ -122,17 +124,17 @@ async def with_occupants(
     target: Cluster,
     evidence: Mapping[TopicPartition, Evidence],
     pairs: Mapping[TopicPartition, TopicPartition],
-    entries: StateEntries,
     writers: Mapping[int, Registration],
     holds: Holds,
+    *,
+    state_is_new: bool,
     patience_ms: int | None = None,
 ) -> dict[TopicPartition, Evidence]:
     """With who wrote where the link never did, or in its place; what cannot be said in time is held, and left out."""
     fresh = {pairs[where]: where for where, found in evidence.items() if found.checkpoint is None}
-    new = not entries.checkpoints
     found = dict(evidence)
     for there, occupant in (
-        await find_occupants(link, target, fresh, writers, state_is_new=new, patience_ms=patience_ms)
+        await find_occupants(link, target, fresh, writers, state_is_new=state_is_new, patience_ms=patience_ms)
     ).items():
         where = fresh[there]
         if isinstance(occupant, ClientError):

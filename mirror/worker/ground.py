@@ -30,8 +30,8 @@ from mirror.worker.resume import Evidence, Opening, recover_partition
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """`entries` were read behind the fence of `writer`, `writers` were registered at the target before it, `pairs`
-    (source -> target) are the partitions that the link has at both sites.
+    """`entries` were read behind the fence of `writer`, those of what is looked at or of all; `writers` were registered
+    at the target before it, `pairs` (source -> target) are the partitions that the link has at both sites.
     """
 
     link: Link
@@ -41,6 +41,8 @@ class Ground:
     writer: Writer
     entries: StateEntries
     writers: Mapping[int, Registration]
+    state_is_new: bool = False
+    """The state had no position of any partition behind that fence."""
 
     async def look(
         self,
@@ -53,11 +55,13 @@ class Ground:
 
         What cannot be asked, or not in about `patience_ms`, is held, and left out. Raises ClientError, StateDamaged.
         """
-        link, entries = self.link, self.entries
+        link, entries, is_new = self.link, self.entries, self.state_is_new
         found = await gather_evidence(
             link, clusters, entries, self.mirrored, pairs, self.passage, holds, patience_ms=patience_ms
         )
-        return await with_occupants(link, clusters[1], found, pairs, entries, self.writers, holds, patience_ms)
+        return await with_occupants(
+            link, clusters[1], found, pairs, self.writers, holds, state_is_new=is_new, patience_ms=patience_ms
+        )
 
     async def settle(self, target: Cluster, partitions: Iterable[TopicPartition], patience_ms: int) -> list[Checkpoint]:
         """Of fenced partitions, for which nothing is on its way, but which are not opened now: how much of the last

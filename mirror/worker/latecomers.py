@@ -6,9 +6,12 @@ compare than the others waited; or the source was in the way, and is not any mor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
+from broker.base.turns import in_turns
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.producers import ProducerIdAndEpoch, next_sequences
@@ -18,25 +21,25 @@ from mirror.offsets.entries import Writer
 from mirror.offsets.fence import extend_fence
 from mirror.offsets.hold_entries import VoidHold
 from mirror.offsets.recovery import SEQUENCE_MASK
-from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change
 from mirror.offsets.topic_entries import TopicIdentity
 from mirror.worker.events import Event, tell_gap, tell_hold, tell_passed
 from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds
 from mirror.worker.leaving import let_go
+from mirror.worker.limits import PARTITIONS_AT_ONCE
 from mirror.worker.resume import Evidence, Opening, open_partition, recover_partition
 from mirror.worker.session import Session
 from mirror.worker.startup import max_message_bytes
 
-PATIENCE_GROWTH = 4
+PATIENCE_GROWTH: Final = 4
 
 
 async def run_latecomers(session: Session) -> None:
     """Take in what is late, all of it together: who is not done in time is begun anew, with more time.
 
-    Before that go those that leave. Connections of its own: a long reading holds up no record. Raises LinkFenced,
-    ClientError, StateDamaged.
+    Before that go those that leave. Connections of its own, and many are decided on in turns with all else: neither a
+    long reading nor their number holds up a record. Raises LinkFenced, ClientError, StateDamaged.
     """
     link, clock = session.link, session.target.clock
     while True:
@@ -56,20 +59,13 @@ async def run_latecomers(session: Session) -> None:
 async def _take_in(session: Session, ground: Ground, clusters: tuple[Cluster, Cluster], patience_ms: int) -> None:
     """One round, over what is late now: what becomes late meanwhile has its turn in the next."""
     late = sorted(session.holds.late)
-    begun = {where: session.replicators[where] for where in late if where in session.replicators}
-    assert all(replicator.is_held for replicator in begun.values()), "nothing is taken in beside what moves"
     tried = Holds(session.holds.attempts, session.target.clock)
+    await _write_ends(session, late)
     unfenced = [where for where in late if where not in session.fenced]
-    now_ms = session.target.clock.now_ms()
-    moved = [replicator for replicator in begun.values() if replicator.changed]
-    for replicator in moved:  # of the others the state knows as much, or more
-        replicator.changed = False
-    await session.state_writer.write([replicator.checkpoint(now_ms) for replicator in moved])
     await _expect_markers(session, clusters[1], unfenced)
     await _fence(session, clusters[1], unfenced, tried)
-    if begun or not ground.entries.checkpoints.keys().isdisjoint(late):
-        ground = replace(ground, entries=await read_entries(session.link, clusters[1]))
-        session.ground = replace(session.ground, entries=ground.entries)
+    if not session.in_state.isdisjoint(late):
+        ground = replace(ground, entries=await session.read_state(clusters[1], late))
     pairs = {where: ground.pairs[where] for where in late if where not in tried.current}
     evidence = await ground.look(clusters, pairs, tried, patience_ms)
     evidence = await _with_sequences(ground, clusters[1], evidence, tried)
@@ -117,17 +113,27 @@ def _with_sequence(found: Evidence, writer: Writer) -> Evidence:
     return replace(found, sequence=sequence)
 
 
+async def _write_ends(session: Session, late: Iterable[TopicPartition]) -> None:
+    """Of those that the session began with: what is proved of them, where the state does not know as much, or more."""
+    begun = [session.replicators[where] for where in late if where in session.replicators]
+    assert all(replicator.is_held for replicator in begun), "nothing is taken in beside what moves"
+    now_ms, changes = session.target.clock.now_ms(), list[Change]()
+    async for replicator in in_turns([each for each in begun if each.changed], PARTITIONS_AT_ONCE):
+        replicator.changed = False
+        changes.append(replicator.checkpoint(now_ms))
+    await session.state_writer.write(changes)
+
+
 async def _expect_markers(session: Session, target: Cluster, unfenced: Sequence[TopicPartition]) -> None:
     """Durable before the marker: a log that no longer has it does not tell it from a record (`stand_in`)."""
-    there = session.ground.entries.checkpoints
-    known = {where for where in unfenced if where in there or where in session.replicators}
+    known = session.in_state.intersection(unfenced)
     if known and not session.link.shared_targets:
         await session.state_writer.write([])  # what is queued is newer than what is read
-        checkpoints = (await read_entries(session.link, target, known)).checkpoints.values()
+        checkpoints = (await session.read_state(target, known)).checkpoints.values()
         await session.state_writer.write(
             [
                 replace(each, marker_may_follow=True)
-                for each in checkpoints
+                async for each in in_turns(checkpoints, PARTITIONS_AT_ONCE)
                 if not each.marker_may_follow and each.records_behind < 0
             ]
         )
@@ -148,17 +154,30 @@ async def _fence(session: Session, target: Cluster, unfenced: Sequence[TopicPart
 
 
 async def _open(session: Session, ground: Ground, evidence: Mapping[TopicPartition, Evidence]) -> None:
-    openings = {where: open_partition(found, ground.writer) for where, found in evidence.items()}
+    openings: dict[TopicPartition, Opening] = {}
     changes: list[Change] = []
     known = ground.entries
-    for where, opening in openings.items():
+    async for where, found in in_turns(evidence.items(), PARTITIONS_AT_ONCE):
+        opening = openings[where] = open_partition(found, ground.writer)
         changes += [*decisions(known.gaps, known.acceptances, where), *opening.changes]
         if where in session.holds.current:
             changes.append(VoidHold(*where))
     changes += [*settled(evidence, openings), *_identities(session, ground, openings)]
     await session.state_writer.write(changes)  # durable before the first batch, as at a start
+    opened = list(openings.items())
+    for first in range(0, len(opened), PARTITIONS_AT_ONCE):
+        await _admit(session, ground, evidence, opened[first : first + PARTITIONS_AT_ONCE])
+        await asyncio.sleep(0)
+
+
+async def _admit(
+    session: Session,
+    ground: Ground,
+    evidence: Mapping[TopicPartition, Evidence],
+    openings: Sequence[tuple[TopicPartition, Opening]],
+) -> None:
     taken_in = []
-    for where, opening in openings.items():
+    for where, opening in openings:
         session.holds.release(where)  # in one step with its new map: until then its offsets are in doubt
         max_bytes = session.max_message_bytes[where.topic]
         taken_in.append(ground.replicator(evidence[where], opening, max_bytes, session.outlet))

@@ -7,13 +7,10 @@ the session overlap, and what joins again goes by all that landed.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from broker.client.cluster import Cluster
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.entries import Gap
 from mirror.offsets.hold_entries import VoidHold
-from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change
 from mirror.topics.seen import TopicChange
 from mirror.worker.deletion import review_deletions
@@ -85,10 +82,8 @@ def _stop(session: Session, topic: str, *, settles: bool) -> None:
 
 async def _review_deletions(session: Session, clusters: tuple[Cluster, Cluster]) -> None:
     """What the source has no more goes into the ledger, and what a person closed there is over."""
-    entries = await read_entries(session.link, clusters[1])
-    session.ground = replace(session.ground, entries=entries)
-    left = {where: known for where, known in entries.checkpoints.items() if where not in session.replicators}
-    found = await review_deletions(session.link, clusters, replace(entries, checkpoints=left), session.topics.seen)
+    entries = await session.read_state(clusters[1], session.in_state - session.replicators.keys())
+    found = await review_deletions(session.link, clusters, entries, session.topics.seen)
     await session.state_writer.write(found.changes)
     told, session.deleted = session.deleted, {(gap.topic, gap.partition): gap for gap in found.stopped}
     for where, gap in session.deleted.items():

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from broker.base.turns import in_turns
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.wire.errors import ErrorCode
@@ -21,10 +22,10 @@ from mirror.groups.sync import GroupSyncMemory
 from mirror.offsets.doubt import is_in_doubt
 from mirror.offsets.entries import Gap
 from mirror.offsets.hold_entries import Hold, HoldReason
-from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.offset_map import OffsetMap, Where
 from mirror.offsets.shared import Examined
 from mirror.offsets.state import StateReaders
-from mirror.offsets.state_writer import Change
+from mirror.offsets.state_entries import StateEntries
 from mirror.topics.plan import pair_topics
 from mirror.topics.seen import HoldKey, TopicsSeen, paused_hold
 from mirror.topics.sync import TopicSyncReport
@@ -32,7 +33,7 @@ from mirror.worker.budget import Budget
 from mirror.worker.events import Event, EventSink, tell_hold
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.holds import is_at_source
-from mirror.worker.limits import WorkerLimits
+from mirror.worker.limits import PARTITIONS_AT_ONCE, WorkerLimits
 from mirror.worker.origins import Passage
 from mirror.worker.replicator import Replicator
 from mirror.worker.shares import Shares
@@ -42,7 +43,8 @@ from mirror.worker.startup import Opened
 class Session:
     """What is shared by the tasks of one session. All on one event loop.
 
-    `paused` is by topic what an operator paused: nothing of it is read, all else of it goes on as ever.
+    `paused` is by topic what an operator paused: nothing of it is read, all else of it goes on as ever. `in_state` are
+    the partitions of which the link's state may have a position.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Session:
         """The gaps of partitions that the source has no more."""
         self.deletions_decided = False
         self.paused, self.wishes = dict(opened.entries.paused), opened.wishes
+        self._state, self.in_state = opened.state, {*opened.entries.checkpoints, *opened.replicators}
         self.look_due = asyncio.Event()
         self.ground = opened.ground
         self.fenced = set(opened.ground.pairs)
@@ -88,11 +91,9 @@ class Session:
         self.offset_map = OffsetMap(
             {(where.topic, where.partition): replicator.map for where, replicator in opened.replicators.items()}
         )
-        self.state_writer = opened.state_writer
-        self.outlet = opened.outlet
+        self.state_writer, self.outlet = opened.state_writer, opened.outlet
         self.max_message_bytes = dict(opened.max_message_bytes)
-        self.fetched = Shares()
-        self.produced = Shares()
+        self.fetched, self.produced = Shares(), Shares()
         self.due_at: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         """Per node of the target: something is ready to be produced there."""
         self.budget = Budget(limits.in_flight_max_bytes, limits.fetch_room_min_bytes)
@@ -104,6 +105,12 @@ class Session:
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due = asyncio.Event()
         self.meter = meter or Meter()
+
+    async def read_state(self, target: Cluster, only: Collection[Where]) -> StateEntries:
+        """The link's state as it is now, with the maps and positions of these partitions alone. It costs what came
+        since the last call; one at a time. Raises ClientError, StateDamaged.
+        """
+        return await self._state.read(target, only)
 
     async def share_out(self, replicators: Iterable[Replicator]) -> None:
         """Give those that can move to their nodes' tasks; what has no leader any more is held. Raises ClientError."""
@@ -170,6 +177,7 @@ class Session:
         """These partitions are mirrored from now on, or stand at their gaps. Raises ClientError."""
         for replicator in replicators:
             self.replicators[replicator.source] = replicator
+            self.in_state.add(replicator.source)
             self.called_back.discard(replicator.source)
             self.deleted.pop(replicator.source, None)
             self.offset_map.put(*replicator.source, replicator.map)
@@ -301,19 +309,17 @@ class Session:
             self.meter.lasted()
         self.state_writer.submit([replace(self.owner, at_ms=clock.now_ms())])
 
-    def write_checkpoints(self) -> None:
+    async def write_checkpoints(self) -> None:
         """Queue the positions that moved since they were last written, and what their maps are packed into.
 
-        Of those that are being taken in who does that says the position: an older one must not come behind its own.
+        Of those that are being taken in who does that says the position: an older one must not come behind its own. Nor
+        is there one of who left meanwhile.
         """
-        now_ms, late = self.target.clock.now_ms(), self.holds.late
-        moved = [each for each in self.replicators.values() if each.changed and each.source not in late]
         self.acknowledged_since_checkpoint_bytes = 0
         self.checkpoint_due.clear()
-        changes: list[Change] = []
-        for replicator in moved:
-            changes += [replicator.checkpoint(now_ms), *replicator.pack()]
-        if changes:
-            self.state_writer.submit(changes)
-        for replicator in moved:
-            replicator.changed = False
+        moved = [each for each in self.replicators.values() if each.changed]
+        async for replicator in in_turns(moved, PARTITIONS_AT_ONCE):
+            where = replicator.source
+            if replicator.changed and where not in self.holds.late and self.replicators.get(where) is replicator:
+                replicator.changed = False
+                self.state_writer.submit([replicator.checkpoint(self.target.clock.now_ms()), *replicator.pack()])

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from broker.base.turns import in_turns
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
@@ -17,7 +18,7 @@ from mirror.errors import LinkInvalid, LinkPaused, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.acceptance import decisions
 from mirror.offsets.cutting import agree_on_units
-from mirror.offsets.entries import Gap, Owner, RunState, VoidEntry
+from mirror.offsets.entries import Gap, Owner, RunState, VoidEntry, Writer
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.promotions import standing_promotions, unwritten
@@ -36,10 +37,11 @@ from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds, is_at_source
+from mirror.worker.limits import PARTITIONS_AT_ONCE
 from mirror.worker.origins import Passage
 from mirror.worker.registry import REGISTRY, identify
 from mirror.worker.replicator import Outlet, Replicator
-from mirror.worker.resume import Opening, open_partition
+from mirror.worker.resume import Evidence, Opening, open_partition
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default of max.message.bytes."""
@@ -66,6 +68,8 @@ class Opened:
     outlet: Outlet
     fence: Fence
     wishes: WishReader
+    state: StateReader
+    """Has read what `entries` say, and goes on from there."""
     max_message_bytes: Mapping[str, int]
     """Per source topic, of its target."""
     deleted: tuple[Gap, ...] = ()
@@ -143,10 +147,10 @@ async def open_link(
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = claim.log.of(writer)
     wishes = WishReader(link, state_log, state.read_to)
-    ground = Ground(link, passage, topics.mirrored, pairs, writer, entries, writers)
+    ground = Ground(link, passage, topics.mirrored, pairs, writer, entries, writers, not entries.checkpoints)
     free = {where: there for where, there in pairs.items() if where not in holds.current}
     evidence = await ground.look((source, target), free, holds, patience_ms)
-    openings = {where: open_partition(found, writer) for where, found in evidence.items()}
+    openings = await _open_each(evidence, writer)
     changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
     changes += _spent(entries, {where: known.tail.log_start for where, known in evidence.items()})
     changes += unwritten(entries.backs, await standing_promotions(link, source))
@@ -158,12 +162,26 @@ async def open_link(
     limits = await max_message_bytes(target, topics.mirrored)
     state_writer = StateWriter(state_log)
     outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
-    opened = Opened(owner, state_writer, entries, topics, holds, ground, outlet, fence, wishes, limits, gone.stopped)
+    more = (ground, outlet, fence, wishes, state, limits, gone.stopped)
+    opened = Opened(owner, state_writer, entries, topics, holds, *more)
     opened.passed.extend(gone.passed)
-    for where, opening in openings.items():
-        opened.replicators[where] = ground.replicator(evidence[where], opening, limits[where.topic], outlet)
-        opened.passed += opening.passed
+    await _add_replicators(opened, evidence, openings)
     return opened
+
+
+async def _open_each(evidence: Mapping[TopicPartition, Evidence], writer: Writer) -> dict[TopicPartition, Opening]:
+    """In turns with all else: a worker of a fleet has other units to move meanwhile."""
+    turns = in_turns(evidence.items(), PARTITIONS_AT_ONCE)
+    return {where: open_partition(found, writer) async for where, found in turns}
+
+
+async def _add_replicators(
+    opened: Opened, evidence: Mapping[TopicPartition, Evidence], openings: Mapping[TopicPartition, Opening]
+) -> None:
+    ground, limits = opened.ground, opened.max_message_bytes
+    async for where, opening in in_turns(openings.items(), PARTITIONS_AT_ONCE):
+        opened.replicators[where] = ground.replicator(evidence[where], opening, limits[where.topic], opened.outlet)
+        opened.passed += opening.passed
 
 
 def _within_reach(link: Link, mirrored: Iterable[MirroredTopic], holds: Holds) -> dict[TopicPartition, TopicPartition]:

@@ -59,7 +59,7 @@ async def run_checkpoints(session: Session) -> None:
                 await session.checkpoint_due.wait()
         except TimeoutError:
             pass  # the interval is over: that is the usual reason to write
-        session.write_checkpoints()
+        await session.write_checkpoints()
 
 
 async def run_heartbeat(session: Session) -> None:

@@ -29,7 +29,7 @@ from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.shared import load_group_map
-from mirror.offsets.state import LinkState, load_link_state
+from mirror.offsets.state import LinkState, StateReader, load_link_state
 from mirror.offsets.state_writer import StateLog, StateWriter, ensure_own_topics
 from mirror.offsets.wishes import WishReader
 from mirror.topics.sync import sync_topics
@@ -117,8 +117,8 @@ async def open_session(stage: Stage) -> Session:
     outlet = Outlet(stage.link.name, writer.submit, lambda *_, **__: None, stage.target.clock)
     passage = Passage(stage.link, stage.source, stage.target)
     ground = Ground(stage.link, passage, topics.mirrored, {}, owner.writer, state.entries, {})
-    fence, wishes = Fence(owner.writer, {}), WishReader(stage.link, log, 0)
-    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, fence, wishes, {})
+    fence, wishes, reader = Fence(owner.writer, {}), WishReader(stage.link, log, 0), StateReader(stage.link)
+    opened = Opened(owner, writer, state.entries, topics, holds, ground, outlet, fence, wishes, reader, {})
     for at in state.map.partitions():
         where = TopicPartition(*at)
         found = PartitionMap([Interval(0, 0)], End(RECORDS, RECORDS), RECORDS)

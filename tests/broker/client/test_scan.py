@@ -13,7 +13,7 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
-from broker.client.limits import ClientLimits
+from broker.client.limits import VISITED_AT_ONCE_BYTES, ClientLimits
 from broker.client.log import append
 from broker.client.scan import OffsetSpan, scan_batches, scan_each
 from broker.client.site import Site
@@ -145,6 +145,29 @@ async def test_what_a_partition_costs_does_not_grow_with_their_number(stage: Sta
 
 class Unreadable(Exception):
     """What a visitor raises."""
+
+
+async def test_others_have_their_turn_while_much_is_visited(stage: Stage) -> None:
+    """A visitor that opens all records takes milliseconds for each batch, and one answer brings many."""
+    batch = encode_batch([Record(0, 1, b"k", bytes(VISITED_AT_ONCE_BYTES // 4))])
+    for _ in range(12):
+        await append(stage.cluster, HERE, batch)
+    turns, at_once = 0, dict[int, int]()
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def visit(_where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
+        at_once[turns] = at_once.get(turns, 0) + header.size_bytes
+
+    others = asyncio.ensure_future(take_turns())
+    await scan_batches(stage.cluster, {HERE: OffsetSpan(0, BATCHES + 12)}, visit)
+    others.cancel()
+    assert sum(at_once.values()) > 12 * len(batch)
+    assert max(at_once.values()) < VISITED_AT_ONCE_BYTES + len(batch)
 
 
 async def test_what_the_visitor_raises_comes_as_itself(stage: Stage) -> None:

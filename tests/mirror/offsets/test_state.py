@@ -221,6 +221,19 @@ def test_damage_among_many_entries_is_named(damage: bytes) -> None:
         folding.entries()
 
 
+@pytest.mark.parametrize("asked", [None, 1, 1_500])
+def test_many_entries_are_opened_in_pieces_and_no_more_than_are_asked_for(asked: int | None) -> None:
+    """Whoever reads a large state holds up all else in its process for no longer than a piece takes."""
+    folding, count = Folding(LINK), 2 * OPENED_TOGETHER + 1
+    for at in range(count):
+        known = replace(CHECKPOINT, partition=at)
+        folding.apply(Record(at, 0, encode_key(known), encode_value(known)))
+    only = None if asked is None else [("flights", at) for at in range(asked)]
+    opened = [len(folding.checkpoints) for _ in folding.opening(only)]
+    assert len(folding.checkpoints) == len(folding.entries(only).checkpoints) == (asked or count)
+    assert max(after - before for before, after in zip([0, *opened], opened, strict=False)) <= OPENED_TOGETHER
+
+
 def test_what_is_read_later_takes_back_what_was_read_before() -> None:
     folding = Folding(LINK)
     kept, gone, page = block((5, 9)), block((0, 1)), packed([Interval(0, 1), Interval(2, 2)], 5)

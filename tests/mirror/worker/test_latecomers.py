@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,13 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import GapKind
 from mirror.offsets.hold_entries import Hold, VoidHold
+from mirror.offsets.offset_map import Where
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateWriter
 from mirror.topics.seen import HoldKey
 from mirror.worker import latecomers, watching
 from mirror.worker.events import Event
-from mirror.worker.ground import Ground
 from mirror.worker.session import Session
 from tests.broker.faults import SPARED, Faults, injected
 from tests.broker.running import running_server
@@ -85,9 +86,9 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Session]:
     found: list[Session] = []
     take_in = latecomers._take_in
 
-    async def noted(session: Session, ground: Ground, clusters: tuple[Cluster, Cluster], patience_ms: int) -> None:
+    async def noted(session: Session, *more: Any) -> None:
         found.append(session)
-        await take_in(session, ground, clusters, patience_ms)
+        await take_in(session, *more)
 
     monkeypatch.setattr(latecomers, "_take_in", noted)
     return found
@@ -96,15 +97,15 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Session]:
 async def test_one_that_becomes_late_while_others_are_taken_in_keeps_its_sequence(
     stage: Stage, sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = read_entries
+    read = Session.read_state
 
-    async def meanwhile(link: Link, target: Cluster) -> StateEntries:
-        if stage.east.leaderless:
+    async def meanwhile(session: Session, target: Cluster, only: Collection[Where]) -> StateEntries:
+        if stage.east.leaderless and sessions:
             stage.east.leaderless.clear()
             sessions[-1].holds.make_late(GATES)
-        return await read(link, target)
+        return await read(session, target, only)
 
-    monkeypatch.setattr(latecomers, "read_entries", meanwhile)
+    monkeypatch.setattr(Session, "read_state", meanwhile)
     async with running(stage.link, limits=LIMITS) as told:
         await stage.go_through(told=told, healed=FLIGHTS)
         await wait_for_records(stage.target, GATES, 15)
@@ -161,15 +162,15 @@ async def test_what_was_taken_in_since_a_look_is_not_held_by_it(
     stage: Stage, sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be called held while it moves, and then be taken in a second time, beside the one that moves."""
-    read, ask_about = read_entries, watching._ask_about
+    read, ask_about = Session.read_state, watching._ask_about
     looked, reviewed = asyncio.Event(), asyncio.Event()
 
-    async def leaderless_for_a_look(link: Link, target: Cluster) -> StateEntries:
-        if not looked.is_set():
+    async def leaderless_for_a_look(session: Session, target: Cluster, only: Collection[Where]) -> StateEntries:
+        if sessions and not looked.is_set():
             stage.east.leaderless.add(FLIGHTS)
             sessions[-1].look_due.set()
             await looked.wait()
-        return await read(link, target)
+        return await read(session, target, only)
 
     async def taken_in_meanwhile(session: Session, partitions: Sequence[TopicPartition]) -> dict[HoldKey, Hold]:
         if FLIGHTS in stage.east.leaderless and FLIGHTS in session.holds.late and not looked.is_set():
@@ -179,7 +180,7 @@ async def test_what_was_taken_in_since_a_look_is_not_held_by_it(
             asyncio.get_running_loop().call_later(0.1, reviewed.set)
         return await ask_about(session, partitions)
 
-    monkeypatch.setattr(latecomers, "read_entries", leaderless_for_a_look)
+    monkeypatch.setattr(Session, "read_state", leaderless_for_a_look)
     monkeypatch.setattr(watching, "_ask_about", taken_in_meanwhile)
     async with running(stage.link, limits=LIMITS) as told:
         await stage.go_through(told=told, healed=FLIGHTS)

@@ -20,6 +20,7 @@ from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.origin_entries import SEQUENCES_MAX
+from mirror.offsets.state import StateReader
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import StateLog, StateWriter
 from mirror.offsets.wishes import WishReader
@@ -65,6 +66,7 @@ def session_of(places: Iterable[TopicPartition], clock: ManualClock, told: Told)
         outlet=outlet,
         fence=Fence(writer, {}),
         wishes=WishReader(link, log, 0),
+        state=StateReader(link),
         max_message_bytes={},
         replicators=replicators,
     )
