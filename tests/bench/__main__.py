@@ -104,7 +104,9 @@ def main(
             console.print(tables.validation_table(bench_validation(record_values(logs))))
         if "state" in wanted:
             console.print(tables.map_bytes_table(bench_map_bytes()))
-            console.print(tables.state_table(bench_state(directory / "state", rounds, say)))
+            state = bench_state(directory / "state", rounds, say)
+            console.print(tables.state_table(state.opened))
+            console.print(tables.stood_table(state.opened[-1].what, state.stood))
         if "cluster" in wanted:
             parts = frozenset(each for each in cluster_bench.PARTS if not only or each in only)
             cluster = ClusterSetup(directory / "cluster", payload_bytes, rounds, kills, parts)

@@ -12,8 +12,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -40,6 +40,7 @@ from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import Passage
 from mirror.worker.startup import Restarts, open_link
 from tests.bench.clusters import running_cluster
+from tests.bench.joining_bench import BORN, Stood, stood_still
 from tests.bench.measure import ROOT
 from tests.bench.mirror_bench import mirror_config
 
@@ -59,7 +60,8 @@ Make: TypeAlias = Callable[[Link, Clusters], Awaitable[None]]
 
 
 class Opened(NamedTuple):
-    """Medians, in seconds. `reading_s` is the state alone, `opening_s` all that a start does before it fetches.
+    """Medians, in seconds. `reading_s` is the state alone, `opening_s` all that a start does before it fetches, and
+    `opening_cpu_s` what the worker computes for that.
 
     `translating_s` is with connections that are there, `command_s` the whole of `farshore offsets translate`.
     """
@@ -69,9 +71,18 @@ class Opened(NamedTuple):
     translating_s: float
     command_s: float
     opening_s: float
+    opening_cpu_s: float
 
 
-def bench_state(directory: Path, rounds: int, say: Callable[[str], None]) -> Iterator[Opened]:
+@dataclass(slots=True)
+class StateResults:
+    opened: list[Opened] = field(default_factory=list)
+    stood: list[Stood] = field(default_factory=list)
+    """Where there are many partitions."""
+
+
+def bench_state(directory: Path, rounds: int, say: Callable[[str], None]) -> StateResults:
+    results = StateResults()
     one, many = [TOPIC], [f"{TOPIC}-{number}" for number in range(TOPICS)]
     for what, topics, make in (
         (f"{INTERVALS:,} intervals in one partition", one, _make_intervals),
@@ -85,18 +96,26 @@ def bench_state(directory: Path, rounds: int, say: Callable[[str], None]) -> Ite
             say(f"making {what}")
             asyncio.run(_with_clusters(link, lambda clusters, link=link, make=make: make(link, clusters)))  # type: ignore[misc]
             say(f"measuring {what}")
-            yield _measured(what, link, config, rounds)
+            results.opened.append(_measured(what, link, config, rounds))
+            if topics is many:
+                say(f"partitions join {what}")
+                with passing_over_what_stays(time.monotonic):
+                    wider = replace(link, topics=(*topics, BORN))
+                    results.stood = asyncio.run(stood_still(wider, topics[0], PARTITIONS_EACH))
+    return results
 
 
 def _measured(what: str, link: Link, config: Path, rounds: int) -> Opened:
-    reading, translating, command, opening = [], [], [], []
+    reading, translating, command, opening, computing = [], [], [], [], []
     for _ in range(rounds):
         reading.append(asyncio.run(_with_clusters(link, lambda clusters: read_entries(link, clusters[1]))))
         translating.append(asyncio.run(_with_clusters(link, lambda clusters: _translate(link, clusters))))
         command.append(_command_s(link, config))
         with passing_over_what_stays(time.monotonic):  # as a worker's process does
+            before_s = time.process_time()
             opening.append(asyncio.run(_with_clusters(link, lambda clusters: _open(link, clusters))))
-    return Opened(what, *map(statistics.median, (reading, translating, command, opening)))
+            computing.append(time.process_time() - before_s)
+    return Opened(what, *map(statistics.median, (reading, translating, command, opening, computing)))
 
 
 async def _with_clusters(link: Link, measured: Callable[[Clusters], Awaitable[object]]) -> float:

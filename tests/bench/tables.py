@@ -10,6 +10,7 @@ from rich.table import Table
 from tests.bench.broker_bench import BATCH_BYTES, BrokerRuns
 from tests.bench.clusters import KAFKA_VERSION, ClusterKind
 from tests.bench.data import PARTITIONS, RECORD_BYTES
+from tests.bench.joining_bench import Stood
 from tests.bench.latency_bench import RATE_RECORDS_PER_S, Latencies, LatencyRuns
 from tests.bench.map_bytes import MapBytes
 from tests.bench.measure import GB, Measured
@@ -106,11 +107,28 @@ def state_table(rows: Iterable[Opened]) -> Table:
     title = f"A link with a large state: s, medians (goal of each: <= {OPENED_GOAL_S:g} s)"
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("")
-    for heading in ("reading\nthe state", "translating\nan offset", "the whole\ncommand", "opening\nthe link"):
+    for heading in (
+        "reading\nthe state",
+        "translating\nan offset",
+        "the whole\ncommand",
+        "opening\nthe link",
+        "CPU s\nof that",
+    ):
         table.add_column(heading, justify="right")
     for row in rows:
-        seconds = (row.reading_s, row.translating_s, row.command_s, row.opening_s)
+        seconds = (row.reading_s, row.translating_s, row.command_s, row.opening_s, row.opening_cpu_s)
         table.add_row(row.what, *(f"{s:.2f}" for s in seconds))
+    return table
+
+
+def stood_table(partitions: str, rows: Iterable[Stood]) -> Table:
+    """How long all partitions of a session stood still, at most, while some joined or left."""
+    table = Table(title=f"A session of {partitions}, while others join", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("")
+    for heading in ("longest turn,\nms of CPU", "until done,\ns"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(row.what, f"{1000 * row.longest_s:.0f}", f"{row.took_s:.1f}")
     return table
 
 
