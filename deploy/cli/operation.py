@@ -33,6 +33,7 @@ from deploy.cli.terminal import (
 )
 from failover.contact import CLIENT_ID
 from failover.errors import FailoverError
+from failover.hearing import Hearing
 from failover.journal import OperationLog
 from failover.journal_log import load_operations
 from failover.operation import OperationResult
@@ -69,13 +70,15 @@ EXIT_CODES: Mapping[OperationState, ExitCode] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An operation, and the site whose journal has it."""
+    """An operation, and the site whose journal has it. `state`: what watching it has told; None: it was not watched."""
 
     site: Site
     log: OperationLog
+    state: OperationState | None = None
 
     def standing(self) -> OperationStanding:
-        return standing_of(self.log, now_ms())
+        by_clock = standing_of(self.log, now_ms())
+        return by_clock if self.state is None else replace(by_clock, state=self.state)
 
 
 @click.group("operation")
@@ -232,13 +235,15 @@ async def _find(context: AppContext, operation_id: str) -> Found:
 
 
 async def _wait(context: AppContext, operation_id: str, timeout_ms: int | None) -> Found:
-    clock = SystemClock()
+    clock, hearing = SystemClock(), Hearing()
     deadline_s = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
     while True:
         found = await _find(context, operation_id)
-        is_over = deadline_s is not None and clock.monotonic() >= deadline_s
-        if found.standing().state is not OperationState.UNDER_WAY or is_over:
-            return found
+        state = hearing.look(found.log, now_ms(), clock.monotonic())
+        if state is not None:
+            return replace(found, state=state)
+        if deadline_s is not None and clock.monotonic() >= deadline_s:
+            return replace(found, state=OperationState.UNDER_WAY)
         await clock.sleep(LOOK_AGAIN_S)
 
 
