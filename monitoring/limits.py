@@ -11,12 +11,16 @@ AUDIT_WINDOW_RECORDS = 100_000
 # Records named one by one in the result. How many differ is always counted exactly.
 AUDIT_DIFFERENCES_LISTED_RECORDS = 1_000
 AUDIT_WINDOWS_LISTED = 1_000
-# Instances of one and the same content that are told apart by their offsets.
-AUDIT_INSTANCES_LISTED = 64
 AUDIT_PREVIEW_BYTES = 120
-# Intervals of the offset map are looked up by blocks of this many target offsets: a join by equality, where a join by
-# range alone would visit every interval for every record.
-AUDIT_ALIGNMENT_BLOCK_OFFSETS = 16_384
+# Intervals of the offset map are looked up by blocks of offsets: a join by equality, where a join by range alone would
+# visit every interval for every record. Blocks are narrower where more intervals than this begin in one, unless so
+# many blocks would have to be sent to each task.
+AUDIT_BLOCK_MAX_OFFSETS = 16_384
+AUDIT_BLOCK_MIN_OFFSETS = 16
+AUDIT_BLOCK_SPANS = 4
+AUDIT_BLOCKS_SENT = 1_000_000
+# Larger partitions are read by several tasks.
+AUDIT_TASK_OFFSETS = 1_000_000
 # Spark's consumer asks for both log ends again after each poll; few large polls keep that off the wide-area link.
 AUDIT_POLL_RECORDS = 20_000
 AUDIT_FETCH_BYTES = 16 * 1024 * 1024
@@ -61,6 +65,7 @@ MONITOR_RETRY_MAX_MS = 30 * SECOND_MS
 CANARY_LATENCY_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 assert AUDIT_WINDOW_MIN_MS <= AUDIT_WINDOW_DEFAULT_MS
+assert AUDIT_BLOCK_MAX_OFFSETS.bit_count() == 1
 assert CANARY_INTERVAL_MS < CANARY_DEADLINE_MS < CANARY_LOST_AFTER_MS
 assert CANARY_LOOK_INTERVAL_MS < CANARY_DEADLINE_MS
 assert CANARY_RETRY_MIN_MS < CANARY_RETRY_MAX_MS <= CANARY_DEADLINE_MS

@@ -18,9 +18,8 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from monitoring import limits
+from monitoring.audit.blocks import block_offsets
 from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditVerdict, ComparablePartition, Span
-
-_BLOCK = limits.AUDIT_ALIGNMENT_BLOCK_OFFSETS
 
 
 def align_source(records: Any, partitions: Sequence[ComparablePartition]) -> Any:
@@ -39,9 +38,8 @@ def align_target(records: Any, partitions: Sequence[ComparablePartition]) -> Any
     ]
     if not rows:
         return kept.withColumn("source_offset", F.lit(None).cast("bigint"))
-    segments = _blocks(records.sparkSession, rows)
-    left = kept.withColumn("block", (F.col("offset") - F.pmod(F.col("offset"), F.lit(_BLOCK))) / _BLOCK)
-    left = left.withColumn("block", F.col("block").cast("bigint"))
+    segments, width = _blocks(records.sparkSession, rows)
+    left = kept.withColumn("block", _block_of("offset", width))
     found = left.join(
         F.broadcast(segments),
         (F.col("topic") == F.col("s_topic"))
@@ -58,30 +56,35 @@ def _without(records: Any, spans: Sequence[tuple[str, int, Span]]) -> Any:
     if not spans:
         return records
     rows = [[topic, partition, span.start, span.end, 0] for topic, partition, span in spans]
-    dropped = _blocks(records.sparkSession, rows)
-    block = ((F.col("offset") - F.pmod(F.col("offset"), F.lit(_BLOCK))) / _BLOCK).cast("bigint")
+    dropped, width = _blocks(records.sparkSession, rows)
     return records.join(
         F.broadcast(dropped),
         (F.col("topic") == F.col("s_topic"))
         & (F.col("partition") == F.col("s_partition"))
-        & (block == F.col("s_block"))
+        & (_block_of("offset", width) == F.col("s_block"))
         & (F.col("offset") >= F.col("s_start"))
         & (F.col("offset") < F.col("s_end")),
         "left_anti",
     )
 
 
-def _blocks(spark: Any, rows: list[list[Any]]) -> Any:
-    """Spans as one row per block of offsets they touch, so that the join is one of equality.
+def _block_of(column: str, width: int) -> Any:
+    """The block's number; widths are powers of two."""
+    return F.shiftright(F.col(column), width.bit_length() - 1)
+
+
+def _blocks(spark: Any, rows: list[list[Any]]) -> tuple[Any, int]:
+    """Spans as one row per block of offsets they touch, so that the join is one of equality; and how wide blocks are.
 
     The rows travel as one JSON literal: a DataFrame made from Python rows would start Python workers for them.
     """
     schema = "array<struct<s_topic:string,s_partition:int,s_start:bigint,s_end:bigint,s_shift:bigint>>"
     named = [dict(zip(("s_topic", "s_partition", "s_start", "s_end", "s_shift"), row, strict=True)) for row in rows]
     spans = spark.range(1).select(F.explode(F.from_json(F.lit(json.dumps(named)), schema)).alias("s")).select("s.*")
-    first = F.floor(F.col("s_start") / _BLOCK).cast("bigint")
-    last = F.floor((F.col("s_end") - 1) / _BLOCK).cast("bigint")
-    return spans.withColumn("s_block", F.explode(F.sequence(first, last)))
+    width = block_offsets([(row[0], row[1], row[2], row[3]) for row in rows])
+    spans = spans.withColumn("s_last", F.col("s_end") - 1)
+    blocks = F.sequence(_block_of("s_start", width), _block_of("s_last", width))
+    return spans.withColumn("s_block", F.explode(blocks)).drop("s_last"), width
 
 
 def with_windows(records: Any, window_ms: int, untimed_topics: Sequence[str]) -> Any:

@@ -55,6 +55,7 @@ def read_records(spark: Any, site: FrozenSite, spans: Spans, names: Mapping[str,
         .option("assign", assign)
         .option("startingOffsets", starts)
         .option("endingOffsets", ends)
+        .option("maxRecordsPerPartition", str(limits.AUDIT_TASK_OFFSETS))
         .option("failOnDataLoss", "false")
         .option("includeHeaders", "true")
         .option("groupIdPrefix", "farshore-audit")

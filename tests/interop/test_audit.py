@@ -14,11 +14,13 @@ from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import delete_records
 from broker.wire.vocabulary import TopicPartition
+from monitoring import limits
 from monitoring.audit.document import as_document
 from monitoring.audit.job import AuditJob, run_job
 from monitoring.audit.look import log_starts
 from monitoring.audit.model import AuditResult, AuditVerdict, FrozenLink, Kind, Reason, Side, Span
 from monitoring.audit.protocol import ChildRequest
+from monitoring.audit.reader import read_records
 from monitoring.audit.report import as_html
 from monitoring.audit.run import run_child
 from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_tables
@@ -137,6 +139,20 @@ def test_timestamps_in_microseconds_are_compared(spark: Any, kafka_39: Any) -> N
     assert [item.verdict for item in result.partitions] == [AuditVerdict.EQUAL, AuditVerdict.DIFFERS]
     assert [(item.kind, item.source_offset) for item in result.differences] == [(Kind.CHANGED, 5)]
     assert as_html(result, "x").count("<svg") == 1
+
+
+def test_a_large_partition_is_read_by_several_tasks(
+    spark: Any, shared_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "AUDIT_TASK_OFFSETS", 300)
+    copy = Copy(records(RECORDS), records(RECORDS))
+    frozen = asyncio.run(plant(shared_broker.bootstrap, [dropped(copy, 299)]))
+    topic = frozen.partitions[0].topic
+    read = read_records(spark, frozen.source, {(topic, 0): Span(0, RECORDS)}, {topic: topic})
+    assert read.rdd.getNumPartitions() == 4
+    assert read.select("offset").distinct().count() == RECORDS
+    result = audit(spark, frozen)
+    assert [(item.kind, item.source_offset) for item in result.differences] == [(Kind.LOST, 299)]
 
 
 def test_swapped_records_have_moved(spark: Any, shared_broker: Any) -> None:
