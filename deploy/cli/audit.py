@@ -99,6 +99,9 @@ def audit_run(
     if output == "table":
         for title, rows, columns in rows_of(outcome):
             emit(rows, output, columns=columns, title=title)
+        if outcome.document["topics_without_times"]:
+            names = ", ".join(outcome.document["topics_without_times"])
+            click.echo(f"timestamps were not compared (a site stamps the records itself): {names}", err=True)
         click.echo(f"report: {outcome.report}", err=True)
     else:
         emit(outcome.document, output)

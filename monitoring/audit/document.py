@@ -34,6 +34,7 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "records_surplus": result.records_surplus,
         "partitions": [_plain(item) for item in result.partitions],
         "windows": [{**_plain(item), "window": window_label(item.window_start, item.timed)} for item in result.windows],
+        "topics_without_times": list(result.topics_without_times),
         "windows_found": result.windows_found,
         "differences_found": {kind.value: result.found.get(kind, 0) for kind in Kind},
         "differences": [_plain(item) for item in result.differences],

@@ -360,6 +360,13 @@ class AuditResult:
         return sum(partition.target_records for partition in self.partitions)
 
     @property
+    def topics_without_times(self) -> tuple[str, ...]:
+        """Compared topics where a site stamps records itself: all but the timestamps was compared."""
+        untimed = {(item.topic, item.partition) for item in self.frozen.partitions if not item.timestamps_comparable}
+        compared = {item.topic for item in self.partitions if item.windows and (item.topic, item.partition) in untimed}
+        return tuple(sorted(compared))
+
+    @property
     def windows_found(self) -> int:
         """All that are not equal, also those that are not listed."""
         return sum(partition.windows_differing + partition.windows_moved for partition in self.partitions)

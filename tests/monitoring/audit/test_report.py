@@ -192,3 +192,12 @@ def test_odd_timestamps_end_no_report(at_ms: int) -> None:
     result = replace(DIFFERS, bars=bars, windows=(window,), differences=(difference,), plot_step=step)
     assert as_html(result, "x").count("<svg") == 1
     assert json.loads(json.dumps(as_document(result)))["windows_found"] == 1
+
+
+def test_times_that_were_not_compared_are_said() -> None:
+    stamped = replace(EQUAL.frozen.partitions[0], timestamps_comparable=False)
+    result = replace(EQUAL, frozen=replace(EQUAL.frozen, partitions=(stamped,)))
+    assert as_document(result)["topics_without_times"] == ["t"]
+    assert "Timestamps were not compared" in as_html(result, "x")
+    assert as_document(EQUAL)["topics_without_times"] == []
+    assert "Timestamps were not compared" not in as_html(EQUAL, "x")
