@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,6 +27,8 @@ class LinkFindingKind(StrEnum):
     """Why a link is not healthy."""
 
     SITE_LOST = "site_lost"
+    SITE_LOCKED = "site_locked"
+    """It does not let farshore in, or farshore lacks what it needs to ask: nothing says that the site is lost."""
     TROUBLE = "trouble"
     """A site answered, and then something of it could not be read."""
     NEVER_RAN = "never_ran"
@@ -84,14 +86,18 @@ def link_findings(
     look: LinkLook | None,
     heartbeat: Heartbeat,
     trouble: str,
+    locked: Mapping[str, str],
 ) -> tuple[LinkFinding, ...]:
-    """All of a link: of the whole first, then stopped partitions, then the rest. `answers`: source and target.
+    """All of a link: of the whole first, then stopped partitions, then the rest. `answers`: source and target;
+    `locked`: why farshore could not ask, by site.
 
     A link whose target was promoted is not mirrored because somebody decided so: that is no finding, unless both sites
     are written to since.
     """
     found = [
-        LinkFinding(LinkFindingKind.SITE_LOST, None, None, f"site {site.name} does not answer", "")
+        LinkFinding(LinkFindingKind.SITE_LOCKED, None, None, locked[site.name], "")
+        if site.name in locked
+        else LinkFinding(LinkFindingKind.SITE_LOST, None, None, f"site {site.name} does not answer", "")
         for site, answered in zip((link.source, link.target), answers, strict=True)
         if not answered
     ]

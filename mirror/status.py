@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
+from broker.client.errors import AccessRefused, SiteInvalid
 from broker.client.limits import ClientLimits
 from broker.client.site import Site
 from mirror.findings import LinkFinding, link_findings
@@ -33,6 +35,7 @@ STATUS_LIMITS = ClientLimits(
     delivery_timeout_ms=10_000,
 )  # fmt: skip
 """A person waits for the answer, and a lost site must not make them wait long."""
+NOT_LOCKED: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class LinkCondition(StrEnum):
@@ -115,8 +118,9 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
     """Look at both sites; one that does not answer is part of the answer, not an error."""
     async with AsyncExitStack() as stack:
         trouble: list[str] = []
-        source = await _enter(stack, link.source, trouble)
-        target = await _enter(stack, link.target, trouble)
+        locked: dict[str, str] = {}
+        source = await _enter(stack, link.source, trouble, locked)
+        target = await _enter(stack, link.target, trouble, locked)
         state: LinkState | None = None
         look: LinkLook | None = None
         try:
@@ -129,7 +133,7 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
         entries = state.entries if state is not None else None
         heartbeat = heartbeats.judge_units(link.name, entries.owners() if entries is not None else {0: None})
         answers = (source is not None, target is not None)
-        return summarise(link, answers, entries, look, heartbeat, "; ".join(trouble))
+        return summarise(link, answers, entries, look, heartbeat, "; ".join(trouble), locked)
 
 
 def summarise(
@@ -139,8 +143,11 @@ def summarise(
     look: LinkLook | None,
     heartbeat: Heartbeat,
     trouble: str,
+    locked: Mapping[str, str] = NOT_LOCKED,
 ) -> LinkStatus:
-    """Put together what was seen; `answers`: whether source and target do. Pure."""
+    """Put together what was seen; `answers`: whether source and target do; `locked`: why not, where a site was there
+    and let nobody in. Pure.
+    """
     lags = look.lags.lags if look is not None else ()
     unknown = look.lags.unknown if look is not None else {}
     amounts_known = look is not None and not unknown
@@ -178,7 +185,7 @@ def summarise(
         groups_looked_at_ms=groups.looked_at_ms,
         groups_never_synced=len(groups.names - synced.keys()) if groups_known else None,
         oldest_group_sync_at_ms=min(synced.values(), default=None) if groups.names <= synced.keys() else None,
-        findings=link_findings(link, answers, entries, look, heartbeat, trouble),
+        findings=link_findings(link, answers, entries, look, heartbeat, trouble, locked),
         holds=holds,
         topics_paused=entries.paused_topics() if entries is not None else None,
         split=look.split if look is not None and isinstance(look.split, Split) else None,
@@ -218,9 +225,11 @@ def condition_of(entries: StateEntries | None) -> LinkCondition:
     return LinkCondition.RUNNING if entries.exists and entries.owner is not None else LinkCondition.NEVER_RAN
 
 
-async def _enter(stack: AsyncExitStack, site: Site, trouble: list[str]) -> Cluster | None:
+async def _enter(stack: AsyncExitStack, site: Site, trouble: list[str], locked: dict[str, str]) -> Cluster | None:
     try:
         return await stack.enter_async_context(Cluster(site, client_id="farshore-status", limits=STATUS_LIMITS))
     except FarshoreError as error:
         trouble.append(str(error))
+        if isinstance(error, (AccessRefused, SiteInvalid)):
+            locked[site.name] = str(error)
         return None

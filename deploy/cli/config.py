@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from broker.client.security.settings import PLAINTEXT
 from deploy.cli.terminal import Output, emit, output_option
 from deploy.config import FileContext
 from deploy.effective import effective_configuration
@@ -24,7 +25,9 @@ def validate(context: FileContext, output: str) -> None:
         emit(effective, output)
         return
     brokers = [broker for site in effective.sites for broker in site.brokers]
-    columns = ("site", "bootstrap_servers", "broker_listen", "broker_data_dir", *(("zookeeper",) if brokers else ()))
+    is_locked = any(site.protocol != PLAINTEXT.protocol for site in effective.sites)
+    columns = ["site", "bootstrap_servers", *(("protocol", "username") if is_locked else ())]
+    columns += ["broker_listen", "broker_data_dir", *(("zookeeper",) if brokers else ())]
     emit(list(effective.sites), output, columns=columns)
     if brokers:
         emit(brokers, output)

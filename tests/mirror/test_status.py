@@ -174,7 +174,7 @@ def test_groups_that_nobody_looks_at_are_a_finding(age_ms: int, told: bool) -> N
     for link, expected in ((replace(LINK, groups=("app",)), told), (LINK, False)):
         entries = replace(state(), owner=owner, groups=groups)
         found = link_findings(
-            link, (True, True), entries, LinkLook(LagReport((), {}), ()), judge_heartbeat(owner, owner.at_ms), ""
+            link, (True, True), entries, LinkLook(LagReport((), {}), ()), judge_heartbeat(owner, owner.at_ms), "", {}
         )
         assert (LinkFindingKind.GROUPS_NOT_SEEN in {finding.kind for finding in found}) == expected
 
@@ -309,6 +309,15 @@ def test_a_paused_topic_is_one_finding_whatever_the_worker_says_of_its_partition
     promoted = replace(state(run=RunState.PROMOTED), paused=pauses)
     assert seen(promoted, [], now_ms=600_000).findings == ()
     assert [one.kind for one in seen(found, None).findings] == [LinkFindingKind.SITE_LOST, LinkFindingKind.TOPIC_PAUSED]
+
+
+def test_a_site_that_lets_nobody_in_is_not_said_to_be_lost() -> None:
+    heartbeat = judge_heartbeat(state().owner, 2)
+    status = summarise(LINK, (False, False), None, None, heartbeat, "both", {"east": "the broker refuses the login"})
+    assert [(one.kind, one.detail) for one in status.findings] == [
+        (LinkFindingKind.SITE_LOCKED, "the broker refuses the login"),
+        (LinkFindingKind.SITE_LOST, "site west does not answer"),
+    ]
 
 
 def test_a_running_link_that_lags_has_no_finding_and_a_lost_site_has() -> None:
