@@ -13,10 +13,14 @@ PathOf = Callable[[Path], Path]
 
 
 def security_of(table: SecurityTable | None, path: PathOf) -> Security:
-    """What a site's table amounts to; a site without one is reached as PLAINTEXT."""
+    """What a site's table amounts to; a site without one is reached as PLAINTEXT. Its paths hold in every folder."""
     if table is None:
         return PLAINTEXT
-    return Security(_tls(table, path), _sasl(table, path))
+
+    def absolute(file: Path) -> Path:
+        return path(file).absolute()
+
+    return Security(_tls(table, absolute), _sasl(table, absolute))
 
 
 def _tls(table: SecurityTable, path: PathOf) -> Tls | None:

@@ -7,7 +7,16 @@ from typing import Any, cast
 
 from broker.base.documents import iso_time, to_document
 from broker.wire.vocabulary import NO_TIMESTAMP
-from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditResult, Coverage, FrozenPartition, Kind, Span
+from monitoring.audit.model import (
+    CONTENT_SEEDS,
+    POSITION_SEED,
+    AuditResult,
+    Coverage,
+    FrozenPartition,
+    FrozenSite,
+    Kind,
+    Span,
+)
 
 
 def iso(at_ms: int | None) -> str | None:
@@ -25,8 +34,8 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "frozen_at_ms": frozen.frozen_at_ms,
         "finished_at_ms": result.finished_at_ms,
         "window_ms": result.window_ms,
-        "source": dataclasses.asdict(frozen.source),
-        "target": dataclasses.asdict(frozen.target),
+        "source": _site(frozen.source),
+        "target": _site(frozen.target),
         "source_records": result.source_records,
         "target_records": result.target_records,
         "coverage": _coverage(result.coverage),
@@ -44,6 +53,12 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "versions": result.versions,
     }
     return cast("dict[str, Any]", to_document(document))
+
+
+def _site(site: FrozenSite) -> dict[str, Any]:
+    """Of its security the protocol: the rest is nobody's who reads a report."""
+    fields = {field.name: getattr(site, field.name) for field in dataclasses.fields(site) if field.name != "security"}
+    return fields | {"protocol": site.security.protocol}
 
 
 def _plain(value: Any) -> dict[str, Any]:

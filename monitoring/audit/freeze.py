@@ -75,7 +75,7 @@ async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Ca
 
 
 def _frozen_site(site: Site, cluster_id: str | None) -> FrozenSite:
-    return FrozenSite(site.name, site.bootstrap_servers, cluster_id, dict(site.address_map))
+    return FrozenSite(site.name, site.bootstrap_servers, cluster_id, dict(site.address_map), site.security)
 
 
 async def _names(source: Cluster) -> Iterable[str]:

@@ -9,6 +9,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from broker.client.security.settings import PLAINTEXT, Security
 from broker.client.site import Site
 
 # First value hashed, one per hash: two independent 64-bit hashes of the same record, and one of its position.
@@ -201,15 +202,16 @@ class NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class FrozenSite:
-    """A site as in the configuration (`address_map` as in `Site`), and the cluster that was found there."""
+    """A site as in the configuration (`address_map`, `security` as in `Site`), and the cluster that was found there."""
 
     name: str
     bootstrap_servers: str
     cluster_id: str | None
     address_map: dict[str, str] = field(default_factory=dict)
+    security: Security = PLAINTEXT
 
     def site(self) -> Site:
-        return Site(self.name, self.bootstrap_servers, self.address_map)
+        return Site(self.name, self.bootstrap_servers, self.address_map, self.security)
 
 
 @dataclass(frozen=True, slots=True)

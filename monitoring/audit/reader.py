@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from monitoring import limits
+from monitoring.audit.locked import kafka_options
 from monitoring.audit.model import ComparablePartition, FrozenSite, Side, Span
 
 # (Kafka topic at the site, partition) -> offsets to read.
@@ -64,6 +65,7 @@ def read_records(spark: Any, site: FrozenSite, spans: Spans, names: Mapping[str,
         .option("kafka.max.partition.fetch.bytes", str(limits.AUDIT_FETCH_BYTES))
         .option("kafka.request.timeout.ms", str(limits.AUDIT_KAFKA_TIMEOUT_MS))
         .option("kafka.default.api.timeout.ms", str(limits.AUDIT_KAFKA_TIMEOUT_MS))
+        .options(**kafka_options(site.security))
         .load()
     )
     renamed = F.create_map(*[F.lit(text) for pair in sorted(names.items()) for text in pair])

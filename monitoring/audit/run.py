@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 from broker.base.address import parse_address
 from broker.base.children import module_command, module_environment, start_child, stop_group
 from broker.client.cluster import Cluster
-from broker.client.security.settings import PLAINTEXT
 from mirror.api import Link
 from monitoring import limits
 from monitoring.audit.freeze import freeze_link
+from monitoring.audit.locked import require_reachable
 from monitoring.audit.model import AuditVerdict, FrozenLink
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Failed, Progress, error_of
 from monitoring.audit.ranges import plan
@@ -58,20 +58,12 @@ class AuditOutcome:
     report: Path
 
 
-def _require_open(link: Link) -> None:
-    for site in (link.source, link.target):
-        if site.security != PLAINTEXT:
-            raise AuditError(
-                f"site {site.name} is reached by {site.security.protocol}, which the audit cannot do yet",
-                "audit it through a listener for PLAINTEXT, in a configuration file of its own",
-            )
-
-
 async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> AuditOutcome:
     """Freeze, compare, store. Raises AuditError, and what the mirror's client raises for a site that is down."""
     started_s = time.monotonic()
     require_spark()
-    _require_open(request.link)
+    for site in (request.link.source, request.link.target):
+        require_reachable(site.name, site.security)
     require_jars(request.jars)
     run_id = run_id_of(request)
     await require_master(request.master)

@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from monitoring.audit.locked import REDACTED
 from monitoring.errors import SparkFailed
 
 JAVA_STOP_S = 30.0
@@ -91,6 +92,7 @@ def spark_options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
         # Both sites are read by one job each time: results must not depend on a speculative second reader.
         "spark.speculation": "false",
+        **REDACTED,
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -8,6 +8,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,8 @@ from broker.client.topics import NewTopic, create_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from tests.interop.locked import PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
-from tests.interop.servers import ROOT, wait_until
-from tests.interop.test_switchover import Cli, carried_over, fill
+from tests.interop.servers import CACHE, ROOT, wait_until
+from tests.interop.test_switchover import RECORDS, Cli, carried_over, fill
 
 QUICK = ClientLimits(bootstrap_timeout_ms=500)
 
@@ -165,7 +166,10 @@ def test_a_link_between_locked_clusters_is_switched_over(cli: Cli) -> None:
     seen = cli.json("canary run --duration 3s")
     assert seen["lost_records"] == 0
     assert seen["received_records"] == seen["sent_records"] >= 3
-    assert "SASL_SSL" in cli.run("audit run", 1).stderr
+    jars = "".join(f" --jars {jar}" for jar in sorted((CACHE / "spark" / version("pyspark")).glob("*.jar")))
+    audited = cli.json(f"audit run --output-dir {cli.folder / 'audit'}{jars}")
+    assert audited["source"]["protocol"] == "SASL_SSL"
+    assert audited["source_records"] >= RECORDS
     result = cli.json("switchover --yes")
     assert result["verified"] is True
     said = [refusal, *(cli.run(line) for line in ("status", "config validate -o json", "link list -o json"))]

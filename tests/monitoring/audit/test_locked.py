@@ -1,0 +1,75 @@
+"""What Spark's Kafka connector is told of a locked site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.base.documents import to_document
+from broker.client.security.settings import PLAINTEXT, Mechanism, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
+from monitoring.audit.locked import kafka_options, require_reachable
+from monitoring.audit.model import FrozenLink, FrozenSite
+from monitoring.audit.protocol import REQUEST, ChildRequest
+from monitoring.errors import AuditError
+
+
+def file(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def a_login(folder: Path, password: str = "pencil") -> Sasl:
+    return Sasl(Mechanism.SCRAM_SHA_512, "farshore", Secret(file=file(folder, "password", password)))
+
+
+def test_an_open_site() -> None:
+    assert kafka_options(PLAINTEXT) == {"kafka.security.protocol": "PLAINTEXT"}
+
+
+def test_certificates_travel_with_the_options(tmp_path: Path) -> None:
+    ca, certificate, key = (file(tmp_path, name, name.upper()) for name in ("ca", "certificate", "key"))
+    tls = Tls(ca, certificate, key, Secret(file=file(tmp_path, "password", "pencil")), TlsVersion.TLS_1_3)
+    assert kafka_options(Security(tls)) == {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.enabled.protocols": "TLSv1.3",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.certificates": "CA",
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.certificate.chain": "CERTIFICATE",
+        "kafka.ssl.keystore.key": "KEY",
+        "kafka.ssl.key.password": "pencil",
+    }
+
+
+def test_a_password_cannot_leave_its_quotes(tmp_path: Path) -> None:
+    options = kafka_options(Security(None, a_login(tmp_path, 'a"; b\\')))
+    assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
+    assert options["kafka.sasl.jaas.config"] == (
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="farshore" password="a\\"; b\\\\";'
+    )
+
+
+def test_what_cannot_be_read_is_an_error_of_the_audit(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    for security in (Security(Tls(nowhere)), Security(None, Sasl(Mechanism.PLAIN, "farshore", Secret(file=nowhere)))):
+        with pytest.raises(AuditError, match="nowhere") as caught:
+            kafka_options(security)
+        assert caught.value.hint
+
+
+def test_a_login_that_sparks_client_has_not_is_refused_before_it_starts() -> None:
+    token = TokenEndpoint("https://login.example", "farshore", Secret(environment="P"))
+    with pytest.raises(AuditError, match="site east by OAUTHBEARER"):
+        require_reachable("east", Security(None, Sasl(Mechanism.OAUTHBEARER, "", token)))
+
+
+def test_the_child_is_told_where_secrets_stand_and_no_secret(tmp_path: Path) -> None:
+    security = Security(Tls(tmp_path / "ca"), a_login(tmp_path, "pencil-7Q"))
+    site = FrozenSite("east", "kafka-1:9093", None, {}, security)
+    link = FrozenLink("east-west", site, site, 0, ())
+    asked = ChildRequest("run", link, 1, "local", (), tmp_path, tmp_path / "log", "farshore audit run")
+    text = REQUEST.dump_json(asked)
+    assert b"pencil-7Q" not in text
+    assert REQUEST.validate_json(text) == asked
+    assert "pencil-7Q" not in str(to_document(asked))
