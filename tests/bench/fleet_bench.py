@@ -48,6 +48,8 @@ MADE_AT_ONCE: Final = 100
 """Topics of one request: a busy disk takes longer over more than a client waits."""
 COORDINATED_S: Final = 60.0
 POLL_S: Final = 0.2
+RESTS_S: Final = 20.0
+"""Longer than a fleet that changed is left alone, and than its loads are measured."""
 MANY: Final = "many"
 
 
@@ -195,15 +197,15 @@ class _Bench:
         """Each worker is drained in turn."""
         async with self._running(peer, "moves") as run:
             for number in range(self._setup.kills):
+                await asyncio.to_thread(_rest, peer)
                 self._say(f"graceful moves: drain {number + 1} of {self._setup.kills}")
                 name = peer.names[number % PROCESSES]
                 began_s = time.monotonic()
                 await asyncio.to_thread(peer.fleet, "drain", name, "--yes")
-                await asyncio.sleep(SEEN_S)
+                await asyncio.sleep(5 * SEEN_S)  # it returns when the worker runs nothing, before others do
                 found = [handover_s(each, began_s) for each in (await run.arrivals.read()).values()]
                 self._results.handovers_s += [each for each in found if each is not None]
                 await asyncio.to_thread(peer.fleet, "undrain", name, "--yes")
-                await asyncio.to_thread(peer.settle)
 
     async def _add_topics(self) -> None:
         """From a topic's creation at the source to its first record at the target."""
@@ -338,6 +340,15 @@ def coordinated(folder: Path, units: int) -> Coordinated:
         took_s = time.monotonic() - began_s
         spent = [(cpu_seconds(pid) - cpu_s) / took_s for pid, cpu_s in zip((*pids, etcd.pid), before, strict=True)]
         return Coordinated(shared_out_s, balanced_s, spent[:-1], spent[-1], (etcd.revision() - revision) / took_s)
+
+
+def _rest(peer: Fleet) -> None:
+    """Until nothing was moved for RESTS_S: the first sharing is over, and loads are known."""
+    held, since_s = peer.holders(), time.monotonic()
+    while time.monotonic() < since_s + RESTS_S:
+        time.sleep(1.0)
+        if (now := peer.holders()) != held:
+            held, since_s = now, time.monotonic()
 
 
 def _held(etcd: EtcdServer) -> list[str]:
