@@ -12,14 +12,18 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-LANES := servers commands brokers
-servers := tests/interop
-commands := $(addprefix tests/,chaos chaos_runs deploy monitoring)
+LANES := servers commands services brokers
+# Those that start all their servers themselves run beside the services, the others share theirs.
+alone := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy three_brokers \
+  tutorial zookeeper zookeeper_tool)
+servers := $(filter-out $(alone),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
+commands := tests/deploy/cli
+services := $(addprefix tests/,chaos chaos_runs monitoring deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) $(alone)
 brokers := $(addprefix tests/,broker failover)
 
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint bench chaos hands mutants simulation lock clean tools unit
+.PHONY: setup demo test lint bench chaos hands mutants simulation worlds lock clean tools unit
 .DEFAULT_GOAL := setup
 
 setup: .venv/.ready
@@ -78,7 +82,12 @@ etcd:
 	  echo "error: etcd 3.4 is needed for the tests of fleets; run: sudo apt-get install etcd-server" >&2; exit 1
 	fi
 
-tools: setup java kcat etcd .cache/spark/.ready .cache/bin/toxiproxy-server $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
+# Looked for each time, as Java is.
+.PHONY: classes
+classes: java .cache/spark/.ready $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
+	@$(BIN)/python -m tests.class_archives $(KAFKA_VERSIONS)
+
+tools: setup java kcat etcd .cache/bin/toxiproxy-server classes
 
 # BROKERS=3: three at each site. WORKERS=3: three that share the links.
 demo: setup java .cache/spark/.ready
@@ -103,6 +112,11 @@ unit: setup
 # The mirror's simulation with seeds that were never tried (COUNT of them); a seed that finds something tells how to run it again.
 simulation: setup
 	@FARSHORE_SIMULATION_SEEDS="$$(date +%s)00:$(or $(COUNT),5000)" $(PYTEST) tests/mirror/simulation/test_simulation.py
+
+# All generated worlds whose seeds are fixed, of which `make test` plays the first of each family. Some twenty minutes of one core.
+worlds: setup
+	@FARSHORE_WORLDS=all $(PYTEST) --timeout 7200 tests/mirror/simulation $(addprefix tests/broker/,simulation replication/simulation \
+	  coordination/simulation)
 
 lint: setup
 	@$(BIN)/ruff check .

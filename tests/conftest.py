@@ -11,10 +11,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from monitoring.audit.session import SparkSettings, spark_session
+from tests.classes import SPARK, kept_classes
 from tests.rubbish import look_for_garbage_rarely
 
 FILES_LEFT_OPEN_MAX = 40
 """What one file of tests may leave open in this process: imports and shared fixtures keep some."""
+LEAN_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""No JVM of a test lives long enough to repay the second compiler's work."""
 SPARK_JARS = Path(__file__).resolve().parents[1] / ".cache" / "spark" / version("pyspark")
 
 # A slow machine is no fault of an example, whatever hypothesis' own limit of 200 ms says.
@@ -49,9 +52,9 @@ def no_terminal() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def lean_java() -> Iterator[None]:
-    """Every Java that a test starts, Spark's too: none lives long enough to repay the second compiler's work."""
+    """Every Java that a test starts: Spark's is started by others, and no other way leads to it."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        patched.setenv("JDK_JAVA_OPTIONS", " ".join([LEAN_JAVA, *kept_classes(SPARK)]))
         yield
 
 

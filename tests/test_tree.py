@@ -74,13 +74,19 @@ def tree_of(file: Path) -> ast.Module:
     return ast.parse(file.read_text(), filename=str(file))
 
 
+@cache
+def nodes_of(file: Path) -> tuple[ast.AST, ...]:
+    """All of them: most tests here look through them, and a walk takes longer than the parsing."""
+    return tuple(ast.walk(tree_of(file)))
+
+
 def functions(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree_of(file)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (node for node in nodes_of(file) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def imports(file: Path) -> Iterator[tuple[int, str]]:
     """Line and full name of what a file imports, wherever in it."""
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -116,7 +122,7 @@ def test_a_broad_except_gives_its_reason() -> None:
     silent = []
     for file in FILES:
         lines = file.read_text().splitlines()
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if not isinstance(node, ast.ExceptHandler):
                 continue
             caught = ast.unparse(node.type) if node.type is not None else ""
@@ -200,7 +206,7 @@ def test_the_public_rooms_import_nothing_above_them(room: str) -> None:
 
 def modules_named(file: Path) -> Iterator[tuple[int, str]]:
     """Line and name of each string in a file that is the name of a module or package of ours."""
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"\w+(\.\w+)+", node.value):
             place = ROOT / node.value.replace(".", "/")
             if place.is_dir() or place.with_suffix(".py").exists():
@@ -225,7 +231,7 @@ def test_children_are_started_by_the_one_helper() -> None:
         f"{name_of(file)}:{node.lineno}"
         for file in PRODUCT
         if name_of(file) != "broker/base/children.py"
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.Constant) and node.value == "-m"
     ]
     assert not starters, "use module_command and module_environment of broker/base/children.py"

@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Literal
 
 from tests.bench.measure import ROOT, cpu_seconds
-from tests.interop.servers import CACHE, FarshoreBroker, KafkaServer, java, kafka_class_path
+from tests.classes import CACHE
+from tests.interop.servers import FarshoreBroker, KafkaServer, Server, java, kafka_class_path
 
 ClusterKind = Literal["farshore", "kafka"]
 KAFKA_VERSION = "3.9.1"
 STOP_TIMEOUT_S = 20.0
+
+
+class StartedBroker(FarshoreBroker):
+    """As whoever runs farshore starts it."""
+
+    launch = Server.launch
 
 
 class FastKafka(KafkaServer):
@@ -50,7 +57,7 @@ def kafka_available() -> bool:
 @contextlib.contextmanager
 def running_cluster(kind: ClusterKind, directory: Path) -> Iterator[RunningCluster]:
     """A node of the given kind with its data under `directory`; stopped with the context. Raises ServerFailed."""
-    server = FastKafka(KAFKA_VERSION, directory) if kind == "kafka" else FarshoreBroker(directory)
+    server = FastKafka(KAFKA_VERSION, directory) if kind == "kafka" else StartedBroker(directory)
     with server:
         assert server.process is not None
         yield RunningCluster(kind, server.bootstrap, directory / "data", server.process.pid)

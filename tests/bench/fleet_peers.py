@@ -15,7 +15,8 @@ from broker.base.children import die_with_parent
 from deploy.tools.etcd import etcd_program
 from tests.bench.clusters import KAFKA_VERSION
 from tests.bench.measure import ROOT
-from tests.interop.servers import CACHE, ServerFailed, java
+from tests.classes import CACHE
+from tests.interop.servers import ServerFailed, java
 from tests.mirror.fleet.etcd_server import EtcdServer
 from tests.ports import free_port
 

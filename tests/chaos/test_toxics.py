@@ -19,8 +19,8 @@ from chaos.toxics import Latency, connect, find_server, latency, proxied, runnin
 from deploy.cli.chaos import TOOLS_FOLDERS
 from tests.ports import free_port
 
-FAULT = Latency(latency_ms=150, jitter_ms=0)
-DEADLINE_S = 60.0
+FAULT = Latency(latency_ms=400, jitter_ms=0)
+DEADLINE_S = 180.0
 
 
 @pytest.fixture

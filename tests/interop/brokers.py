@@ -12,6 +12,10 @@ from tests.ports import free_port
 
 NODES: Final = (1, 2, 3)
 SESSION_MS: Final = 4000
+LONG_SESSION_MS: Final = 10_000
+"""The longest that the tests' ZooKeeper grants: where no broker is killed, none is taken for dead that a busy machine
+holds up.
+"""
 
 
 class ClusterBroker(FarshoreBroker):

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.brokers import cluster_of_brokers
+from tests.classes import CACHE
+from tests.interop.brokers import LONG_SESSION_MS, cluster_of_brokers
 from tests.interop.locked import LockedKafkaServer
-from tests.interop.servers import CACHE, FarshoreBroker, KafkaServer, ServerFailed, Toxiproxy, ZooKeeperServer
+from tests.interop.servers import FarshoreBroker, KafkaServer, ServerFailed, Toxiproxy, ZooKeeperServer
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +65,7 @@ class ThreeBrokers:
 def three_brokers(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServer) -> Iterator[ThreeBrokers]:
     """Three of farshore's brokers on ZooKeeper, one cluster for the whole run: tests use topics of their own."""
     where = f"{zookeeper.address}/three-{uuid.uuid4()}"
-    with cluster_of_brokers(tmp_path_factory.mktemp("three"), where) as brokers:
+    with cluster_of_brokers(tmp_path_factory.mktemp("three"), where, LONG_SESSION_MS) as brokers:
         yield ThreeBrokers(",".join(broker.bootstrap for broker in brokers.values()))
 
 

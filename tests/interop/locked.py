@@ -10,6 +10,7 @@ from tests.interop.servers import KafkaServer
 from tests.ports import free_port
 
 USER = "farshore"
+OTHERS = ("shop", "reader", "limited")
 PASSWORD = "canary-secret-7Qw"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 REAUTHENTICATE_MS = 3_000
@@ -50,6 +51,8 @@ class LockedKafkaServer(KafkaServer):
                 "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL,LOCKED:SASL_SSL,WORDS:SASL_PLAINTEXT"
             ),
             "inter.broker.listener.name": "PLAINTEXT",
+            # Two live for the whole run: records twice a second that say nothing are a third of what one at rest costs.
+            "metadata.max.idle.interval.ms": "0",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.authority.sign("server").both),
             "ssl.truststore.type": "PEM",
@@ -64,3 +67,20 @@ class LockedKafkaServer(KafkaServer):
     def format_options(self) -> Sequence[str]:
         users = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in SCRAM]
         return [word for user in users for word in ("--add-scram", user)]
+
+
+class AuthorizingKafkaServer(LockedKafkaServer):
+    """Who logs in at WORDS by PLAIN is asked for his rights; the open listener is the brokers' own, and a super user's.
+
+    `USER` is a super user, too; of all others each has what ACLs give him.
+    """
+
+    def properties(self) -> dict[str, str]:
+        logins = "".join(f' user_{user}="{PASSWORD}"' for user in (USER, *OTHERS))
+        plain = f"org.apache.kafka.common.security.plain.PlainLoginModule required{logins};"
+        return {
+            **super().properties(),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:ANONYMOUS;User:{USER}",
+            "listener.name.words.plain.sasl.jaas.config": plain,
+        }

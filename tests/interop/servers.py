@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,12 +22,13 @@ from broker.base.children import die_with_parent
 from broker.wire.frames import RequestHeader, decode_response, encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from deploy.tools.zookeeper import Member, command, configure, serves
+from tests.classes import CACHE, ZOOKEEPER, kept_classes, server_of, tools_of
+from tests.forking import FARSHORE, ForkedProcess, start_farshore
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = ROOT / ".cache"
 KAFKA_HEAP = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 60.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 40
@@ -76,7 +76,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.log = folder / f"{self.name}.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     def command(self) -> Sequence[str]:
         raise NotImplementedError
@@ -213,8 +213,8 @@ class KafkaServer(Server):
         return ()
 
     def command(self) -> Sequence[str]:
-        settings = str(self.folder / "server.properties")
-        return [java(), *KAFKA_HEAP, "-cp", kafka_class_path(self.version), "kafka.Kafka", settings]
+        options = (*KAFKA_HEAP, *kept_classes(server_of(self.version)), "-cp", kafka_class_path(self.version))
+        return [java(), *options, "kafka.Kafka", str(self.folder / "server.properties")]
 
     def ready(self) -> bool:
         return answers_kafka(self.port)
@@ -260,7 +260,7 @@ class ZooKeeperServer(Server):
 
     def command(self) -> Sequence[str]:
         configure(self.members, self.tick_ms)
-        return command(self.member)
+        return [(line := command(self.member))[0], *kept_classes(ZOOKEEPER), *line[1:]]
 
     def ready(self) -> bool:
         return serves(self.member)
@@ -323,7 +323,13 @@ class FarshoreBroker(Server):
 
     def command(self) -> Sequence[str]:
         where = ["--data-dir", str(self.data_dir), "--listen", self.bootstrap]
-        return [sys.executable, "-m", "deploy.cli", "broker", "run", *where]
+        return [*FARSHORE, "broker", "run", *where]
+
+    def launch(self) -> None:
+        if (command := list(self.command()))[:3] != FARSHORE:
+            return super().launch()
+        self.process = start_farshore(command[3:], ROOT, self.log, self.environment())
+        return None
 
     def ready(self) -> bool:
         return answers_kafka(self.port)
@@ -372,7 +378,7 @@ def run_java(
 ) -> str:
     """Run a Java tool of a Kafka release to its end; its standard output. AssertionError with all it said otherwise."""
     command = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    command += [*options, "-cp", kafka_class_path(version), main_class, *arguments]
+    command += [*kept_classes(tools_of(version)), *options, "-cp", kafka_class_path(version), main_class, *arguments]
     return run(command, stdin=stdin, timeout_s=timeout_s, expect=expect)
 
 

@@ -66,7 +66,7 @@ def starting_java(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]
         command, cwd=ROOT, stdout=subprocess.DEVNULL, env=environment, preexec_fn=die_with_parent
     ) as audit:
         try:
-            wait_until(lambda: bool(java_of(audit.pid)), 60, "Java to be started")
+            wait_until(lambda: bool(java_of(audit.pid)), 180, "Java to be started")
             (java,) = java_of(audit.pid)
             yield audit, java
         finally:
@@ -76,7 +76,7 @@ def starting_java(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]
 def test_an_interrupt_while_java_starts_leaves_no_java(tmp_path: Path) -> None:
     with starting_java(tmp_path) as (audit, java):
         audit.send_signal(signal.SIGINT)
-        assert audit.wait(20) == ExitCode.INTERRUPTED
+        assert audit.wait(180) == ExitCode.INTERRUPTED
         assert has_ended(java)
         assert not list((tmp_path / "scratch").glob("farshore-*"))
 
@@ -84,4 +84,4 @@ def test_an_interrupt_while_java_starts_leaves_no_java(tmp_path: Path) -> None:
 def test_an_audit_that_is_killed_takes_java_with_it(tmp_path: Path) -> None:
     with starting_java(tmp_path) as (audit, java):
         audit.kill()
-        wait_until(lambda: has_ended(java), 60, "Java to end")
+        wait_until(lambda: has_ended(java), 180, "Java to end")

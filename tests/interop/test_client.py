@@ -142,7 +142,7 @@ async def test_configs_have_their_source_and_can_be_changed(cluster: Cluster) ->
 
 @pytest.mark.parametrize("compression", list(Compression))
 async def test_what_is_appended_is_read_back(cluster: Cluster, compression: Compression) -> None:
-    topic = await made(cluster)
+    topic = await made(cluster, retention_ms="-1")
     where = TopicPartition(topic, 0)
     offsets = [await append(cluster, where, batch(10, compression=compression)) for _ in range(3)]
     assert offsets == [0, 10, 20]
@@ -154,7 +154,7 @@ async def test_what_is_appended_is_read_back(cluster: Cluster, compression: Comp
 
 
 async def test_a_batch_larger_than_the_fetch_limit_comes_whole(cluster: Cluster) -> None:
-    topic = await made(cluster, max_message_bytes="20000000")
+    topic = await made(cluster, max_message_bytes="20000000", retention_ms="-1")
     where = TopicPartition(topic, 0)
     await append(cluster, where, encode_batch([Record(0, NOW_MS, None, b"x" * 9_000_000)]))
     (record,) = [record async for record in read_records(cluster, where, 0, 1)]
@@ -186,7 +186,7 @@ async def test_an_unknown_partition_is_named_soon(cluster: Cluster) -> None:
 
 
 async def test_a_transactional_id_fences_and_its_abort_takes_one_offset(cluster: Cluster) -> None:
-    topic = await made(cluster)
+    topic = await made(cluster, retention_ms="-1")
     where = TopicPartition(topic, 0)
     transactional_id = name("farshore")
     first = await init_producer_id(cluster, transactional_id)

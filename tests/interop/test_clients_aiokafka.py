@@ -17,7 +17,7 @@ from tests.interop.brokers import replicas_at
 from tests.mirror.harness import eventually
 
 START_MS = 1_700_000_000_000
-READ_TIMEOUT_S = 60
+READ_TIMEOUT_S = 180
 
 
 @asynccontextmanager

@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from tests.interop.brokers import replicas_at
+from tests.interop.librdkafka import describe_group
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 def create(cluster: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> AdminClient:
@@ -109,7 +110,7 @@ def test_groups_are_listed_and_described(cluster: str, topic: str) -> None:
     try:
         read(source, 1)
         source.commit(asynchronous=False)
-        group = admin.describe_consumer_groups([f"g-{topic}"])[f"g-{topic}"].result(TIMEOUT_S)
+        group = describe_group(admin, f"g-{topic}")
         listed = admin.list_consumer_groups().result(TIMEOUT_S)
     finally:
         source.close()
@@ -177,7 +178,7 @@ def test_the_consumer_group_protocol(cluster: str, topic: str) -> None:
 
     second.subscribe([f"^{topic}$"])
     assert sorted(map(len, _rebalanced([first, second], 4))) == [2, 2]
-    described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT_S)
+    described = describe_group(admin, topic)
     assert len(described.members) == 2
 
     first.close()

@@ -11,7 +11,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from tests.interop.brokers import replicas_at
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 

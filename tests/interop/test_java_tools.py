@@ -7,7 +7,6 @@ import re
 import pytest
 
 from tests.interop.brokers import replicas_at
-from tests.interop.classes import shared_classes
 from tests.interop.conftest import bootstrap_of
 from tests.interop.servers import run_java
 
@@ -28,7 +27,7 @@ class Tools:
         return self.run_plain(name, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
 
     def run_plain(self, name: str, *arguments: str, stdin: str | None = None) -> str:
-        return run_java(self.version, name, *arguments, stdin=stdin, options=shared_classes(self.version))
+        return run_java(self.version, name, *arguments, stdin=stdin)
 
     def topics(self, *arguments: str) -> str:
         return self.run(f"{TOOLS}.TopicCommand", *arguments)

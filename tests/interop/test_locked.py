@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.errors import AccessRefused, AuthenticationFailed, CertificateRefused, ClusterUnreachable, TlsRefused
 from broker.client.limits import ClientLimits
@@ -25,8 +23,10 @@ from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
+from tests.classes import CACHE
+from tests.forking import FARSHORE, start_farshore
 from tests.interop.locked import PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
-from tests.interop.servers import CACHE, ROOT, wait_until
+from tests.interop.servers import ROOT, wait_until
 from tests.interop.test_switchover import RECORDS, Cli, carried_over, fill
 
 QUICK = ClientLimits(bootstrap_timeout_ms=500)
@@ -142,16 +142,13 @@ def cli(kafka_39: LockedKafkaServer, kafka_43: LockedKafkaServer, topic: str, tm
     link = f'[[links]]\nname = "{name}"\nsource = "east"\ntarget = "west"\ntopics = ["{name}"]\ngroups = ["{group}"]\n'
     (tmp_path / "farshore.toml").write_text(file + link)
     cli = Cli(tmp_path)
-    with (
-        (tmp_path / "mirror.log").open("wb") as log,
-        subprocess.Popen(cli.argv("mirror run"), cwd=ROOT, stderr=log, preexec_fn=die_with_parent) as mirror,
-    ):
-        try:
-            wait_until(lambda: carried_over(cli, group), 60, "the group to be carried over")
-            yield cli
-        finally:
-            mirror.terminate()
-            mirror.wait(60)
+    mirror = start_farshore(cli.argv("mirror run")[len(FARSHORE) :], ROOT, tmp_path / "mirror.log")
+    try:
+        wait_until(lambda: carried_over(cli, group), 180, "the group to be carried over")
+        yield cli
+    finally:
+        mirror.terminate()
+        mirror.wait(60)
 
 
 def test_a_link_between_locked_clusters_is_switched_over(cli: Cli) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from tests.interop.brokers import NODES, cluster_of_brokers
 from tests.interop.servers import ZooKeeperServer, wait_until
 
-WAIT_S = 60
+WAIT_S = 180
 SESSION_MS = 4000
 EACH_DAY = 200
 TOPIC = "t"

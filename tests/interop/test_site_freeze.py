@@ -17,7 +17,6 @@ from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.running import running_server
-from tests.interop.classes import shared_classes
 from tests.interop.servers import run_java
 from tests.mirror.harness import eventually, make_topic, read_all
 
@@ -103,6 +102,4 @@ def of_java(address: str) -> None:
     lines = "".join(f"java-{at}\n" for at in range(EACH))
     arguments = ("--bootstrap-server", address, "--topic", WHERE.topic, "--producer-property", "client.id=shop")
     patience = ("--message-send-max-retries", "1000000")  # the producer's own; the tool's is 3
-    run_java(
-        "3.9.1", "kafka.tools.ConsoleProducer", *arguments, *patience, stdin=lines, options=shared_classes("3.9.1")
-    )
+    run_java("3.9.1", "kafka.tools.ConsoleProducer", *arguments, *patience, stdin=lines)

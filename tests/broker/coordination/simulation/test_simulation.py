@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.coordination.simulation.world import World
+from tests.worlds import first_worlds
 
-SEEDS = 12
+SEEDS = first_worlds(6, of=12)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -6,8 +6,9 @@ import pytest
 
 from tests.broker.replication.simulation.seeds import WORLDS
 from tests.broker.replication.simulation.world import World
+from tests.worlds import first_worlds
 
-SEEDS = 500
+SEEDS = first_worlds(150, of=500)
 REPLAYED = (3, 14, 15)
 
 

@@ -1,0 +1,15 @@
+"""How many generated worlds of each family a run plays."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+WHOLE: Final = os.environ.get("FARSHORE_WORLDS") == "all"
+"""`make worlds`."""
+
+
+def first_worlds(count: int, of: int) -> int:
+    """The first `count` by `make test`, all by `make worlds`. What is drawn from them is asserted of either number."""
+    assert count < of
+    return of if WHOLE else count
