@@ -6,19 +6,24 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Set
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import cache
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
+
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})
 
 
 def to_document(value: object) -> Any:
     """JSON-able data of any value of ours; a value of an unknown type becomes its text."""
+    if type(value) in _PLAIN:  # nearly all that there is, where there is much
+        return value
     if value is None or isinstance(value, bool | int | float | str):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, Enum):
         return to_document(value.value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _fields((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return _fields((name, getattr(value, name)) for name in _names_of(type(value)))
     if isinstance(value, Mapping):
         return _fields((str(name), item) for name, item in value.items())
     dump = getattr(value, "model_dump", None)
@@ -58,14 +63,19 @@ def _scalar_or_list(value: object) -> Any:
 def _fields(fields: Iterable[tuple[str, object]]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for name, value in fields:
-        if name.startswith("_"):
+        if name[:1] == "_":
             continue
-        if name.endswith("_ms") and (value is None or isinstance(value, int | float)):
+        if name[-3:] == "_ms" and (value is None or isinstance(value, int | float)):
             stem = name.removesuffix("_ms")
             if stem == "at" or stem.endswith(("_at", "timestamp")):
                 document[stem] = None if value is None or value < 0 else iso_time(int(value))
             else:
                 document[f"{stem}_seconds"] = None if value is None else value / 1000
         else:
-            document[name] = to_document(value)
+            document[name] = value if type(value) in _PLAIN else to_document(value)
     return document
+
+
+@cache
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))

@@ -13,19 +13,21 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Literal, Self
 
+from broker.base.address import Address
 from broker.base.clock import Clock, SystemClock
 from broker.client.connection import Connection, connect
 from broker.client.errors import (
+    NOT_LET_IN,
     AccessRefused,
     ClientError,
     ClusterUnreachable,
     ConnectionLost,
     KafkaError,
-    SiteInvalid,
 )
 from broker.client.limits import ClientLimits
 from broker.client.model import ClusterMetadata, Node, read_metadata
 from broker.client.retry import Retry
+from broker.client.security.settings import Access
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -189,8 +191,7 @@ class Cluster:
             if node is None:
                 raise ConnectionLost(f"node {node_id} has left the cluster of {self.site.name}")
             address = self.site.dial(node.host, node.port)
-            access = self.site.access(node.host)
-            opened = await connect(address, client_id=self.client_id, limits=self.limits, access=access)
+            opened = await self._connect(address, self.site.access(node.host))
             self._connections[key] = opened
             return opened
 
@@ -219,6 +220,9 @@ class Cluster:
         """Ask again for the controller (after NOT_CONTROLLER)."""
         self._controller_id = NO_LEADER
 
+    async def _connect(self, address: Address, access: Access) -> Connection:
+        return await connect(address, client_id=self.client_id, limits=self.limits, access=access)
+
     async def _bootstrap(self) -> None:
         deadline = self.clock.monotonic() + self.limits.bootstrap_timeout_ms / 1000
         servers = self.site.bootstrap()
@@ -227,7 +231,7 @@ class Cluster:
             last: ClientError | None = None
             for address, access in servers.items():
                 try:
-                    connection = await connect(address, client_id=self.client_id, limits=self.limits, access=access)
+                    connection = await self._connect(address, access)
                     try:
                         await self._ask_metadata(connection, [])
                     finally:
@@ -236,7 +240,7 @@ class Cluster:
                 except ClientError as error:
                     # Who is not let in by one may tell more than who is not answered by the others.
                     last = last if isinstance(last, AccessRefused) else error
-            if isinstance(last, (AccessRefused, SiteInvalid)):
+            if isinstance(last, NOT_LET_IN):
                 raise last  # again and again, it would lock the user out, or fill the broker's log
             pause = self.retry().pause_seconds(attempt)
             attempt += 1

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import KafkaError
+from broker.client.fanout import ask_any_broker
 from broker.client.limits import CONFIGS_PER_REQUEST
 from broker.client.topics import ask_controller
 from broker.wire.errors import ErrorCode
@@ -79,13 +80,10 @@ async def alter_topic_configs(
 async def _describe(
     cluster: Cluster, resources: list[DescribeConfigsResource]
 ) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
-    retry = cluster.retry()
-    while True:
-        try:
-            connection = await cluster.any_connection()
-            return _entries(await connection.request(DescribeConfigsRequest(resources)))
-        except ClientError as error:
-            await retry.pause(error)
+    async def ask(connection: Connection) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
+        return _entries(await connection.request(DescribeConfigsRequest(resources)))
+
+    return await ask_any_broker(cluster, ask)
 
 
 def _entries(response: DescribeConfigsResponse) -> dict[str, dict[str, ConfigEntry] | KafkaError]:

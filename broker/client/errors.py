@@ -20,6 +20,8 @@ ClientError
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.base.errors import FarshoreError
 from broker.wire.errors import ErrorCode
 
@@ -115,6 +117,10 @@ class SecretUnreadable(AccessRefused):
     """
 
     hint = "put it there, readable for the user that runs farshore and for nobody else"
+
+
+NOT_LET_IN: Final = (AccessRefused, SiteInvalid)
+"""Of a site that these come from nothing says that it is dead: somebody answered, or farshore could not even ask."""
 
 
 class KafkaError(ClientError):

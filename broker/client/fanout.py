@@ -148,6 +148,16 @@ def _without(wanted: Mapping[TopicPartition, A], done: Mapping[TopicPartition, o
     return {where: asked for where, asked in wanted.items() if where not in done}
 
 
+async def ask_any_broker(cluster: Cluster, ask: Callable[[Connection], Awaitable[R]]) -> R:
+    """Ask whichever is at hand, again where it fails retriably; `ask` raises KafkaError for an error in the answer."""
+    retry = cluster.retry()
+    while True:
+        try:
+            return await ask(await cluster.any_connection())
+        except ClientError as error:
+            await retry.pause(error)
+
+
 async def ask_coordinator(
     cluster: Cluster,
     kind: CoordinatorKind,

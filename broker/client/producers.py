@@ -12,7 +12,7 @@ from typing import NamedTuple
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import ask_coordinator, ask_each_leader
+from broker.client.fanout import ask_any_broker, ask_coordinator, ask_each_leader
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -68,12 +68,7 @@ async def init_producer_id(
 
     if transactional_id is not None:
         return await ask_coordinator(cluster, "transaction", transactional_id, ask, patience_ms=patience_ms)
-    retry = cluster.retry()
-    while True:
-        try:
-            return await ask(await cluster.any_connection())
-        except ClientError as error:
-            await retry.pause(error)
+    return await ask_any_broker(cluster, ask)
 
 
 async def add_partitions_to_txn(

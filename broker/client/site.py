@@ -15,19 +15,25 @@ class Site:
     """A cluster and how to reach it.
 
     `address_map` maps an advertised "host:port" to the address to dial instead (NAT, bastion, fault proxy).
+    `freeze_principals`: whom a freeze denies to write, by ACLs ("User:*": everybody but super users); none: no ACLs.
     """
 
     name: str
     bootstrap_servers: str
     address_map: Mapping[str, str] = field(default_factory=dict)
     security: Security = PLAINTEXT
+    freeze_principals: tuple[str, ...] = ()
 
     def bootstrap(self) -> dict[Address, Access]:
         """The servers to try, in order, after `address_map`, and how. Raises SiteInvalid, AddressInvalid."""
+        return {self.dial(*server): self.access(server.host) for server in self.servers()}
+
+    def servers(self) -> list[Address]:
+        """`bootstrap_servers`, before `address_map`. Raises SiteInvalid, AddressInvalid."""
         servers = [parse_address(server) for server in self.bootstrap_servers.split(",") if server.strip()]
         if not servers:
             raise SiteInvalid(f"site {self.name} has no bootstrap_servers")
-        return {self.dial(*server): self.access(server.host) for server in servers}
+        return servers
 
     def access(self, host: str) -> Access:
         """How a broker is reached that is at this host by its own word, wherever it is dialled."""

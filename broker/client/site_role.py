@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
@@ -22,7 +23,7 @@ from broker.wire.vocabulary import BROKER_RESOURCE, ConfigOperation
 class SiteHasNoRoles(ClientError):
     """The site's brokers are not farshore's own."""
 
-    hint = "refuse its clients there by other means: its ACLs, or a hook (docs/operating.md)"
+    hint = "refuse its clients there by ACLs (freeze_principals in farshore.toml), or by a hook (docs/operating.md)"
 
 
 class SiteRoleChanged(ClientError):
@@ -42,11 +43,17 @@ async def site_standings(cluster: Cluster) -> Mapping[int, SiteStanding | Client
     """What each broker of the cluster goes by, or why it does not say; None: it has no roles. Raises ClientError where
     the cluster does not answer at all.
     """
-    await cluster.metadata(())
-    nodes = list(cluster.nodes)
-    async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(_told_by(cluster, node_id)) for node_id in nodes]
-    return {node_id: told.result() for node_id, told in zip(nodes, asked, strict=True)}
+    try:
+        async with asyncio.TaskGroup() as tasks:  # those that are known beside the question who there is
+            asked = {node_id: tasks.create_task(_told_by(cluster, node_id)) for node_id in cluster.nodes}
+            await cluster.metadata(())
+            for gone in asked.keys() - cluster.nodes.keys():
+                asked.pop(gone).cancel()
+            for came in cluster.nodes.keys() - asked.keys():
+                asked[came] = tasks.create_task(_told_by(cluster, came))
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
+    return {node_id: told.result() for node_id, told in sorted(asked.items())}
 
 
 async def site_standing(cluster: Cluster) -> SiteStanding | None:

@@ -26,8 +26,10 @@ from broker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from broker.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from broker.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from broker.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from broker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from broker.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -111,6 +113,8 @@ class ApiKey(IntEnum):
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -186,6 +190,8 @@ _ROWS: Final = (
     _api(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
     _api(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     _api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse),
+    _api(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse),
+    _api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse),
     _api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
     _api(ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse),
     _api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),

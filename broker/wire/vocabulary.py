@@ -40,6 +40,9 @@ TRANSACTION_COORDINATOR: Final = 1
 TOPIC_RESOURCE: Final = 2
 """The type of what DescribeConfigs and IncrementalAlterConfigs name."""
 BROKER_RESOURCE: Final = 4
+LITERAL_PATTERN: Final = 3
+"""The pattern of an ACL's resource: the one of just this name."""
+ANY_HOST: Final = "*"
 
 
 class TopicPartition(NamedTuple):
@@ -110,3 +113,30 @@ class ConfigOperation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+class AclOperation(IntEnum):
+    """What an ACL is about; in authorized operations the bit of that number says that it is allowed."""
+
+    ANY = 1
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+CLUSTER_OPERATIONS: Final = frozenset(AclOperation) - {AclOperation.ANY, AclOperation.READ, AclOperation.WRITE}
+"""All that there are of the cluster itself. Who lacks one of them is no super user."""
+
+
+class AclPermission(IntEnum):
+    """What an ACL says of an operation; DENY goes before ALLOW, and only a super user passes by it."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3

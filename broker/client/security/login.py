@@ -93,12 +93,13 @@ class Login:
             raise AuthenticationFailed(
                 f"does not offer this mechanism ({ErrorCode.of(shaken.error_code).name})", f"it offers: {offered}"
             )
-        token: bytes | None = exchange.begin()
-        while True:
-            assert token is not None
-            answer: SaslAuthenticateResponse = await self._ask(SaslAuthenticateRequest(token), None)
-            if answer.error_code:
-                raise AuthenticationFailed(f"refuses the login ({answer.error_message or 'without a reason'})")
-            token = await asyncio.to_thread(exchange.step, bytes(answer.auth_bytes))
-            if token is None:
-                return answer.session_lifetime_ms
+        answer = await self._present(exchange.begin())
+        while (token := await asyncio.to_thread(exchange.step, bytes(answer.auth_bytes))) is not None:
+            answer = await self._present(token)
+        return answer.session_lifetime_ms
+
+    async def _present(self, token: bytes) -> SaslAuthenticateResponse:
+        answer: SaslAuthenticateResponse = await self._ask(SaslAuthenticateRequest(token), None)
+        if answer.error_code:
+            raise AuthenticationFailed(f"refuses the login ({answer.error_message or 'without a reason'})")
+        return answer
