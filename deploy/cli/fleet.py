@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -23,16 +23,21 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from mirror.coordinator.model import units_of
+from mirror.coordinator.model import Unit, units_of
 from mirror.fleet.etcd.store import open_etcd
 from mirror.fleet.keys import FleetKeys
-from mirror.fleet.status import Move, fleet_status, moves_of
+from mirror.fleet.status import Move, fleet_status, in_between, moves_of
 from mirror.fleet.store import ABSENT, Commit, FleetStore, Put
 from mirror.fleet.view import FleetView
 
 T = TypeVar("T")
 
 POLL_S: Final = 0.2
+STUCK_S: Final = 15.0
+"""So long nothing of what is to move does, where it is stuck."""
+TAKERS_MAX: Final = 100
+"""So many workers that are to take over are held to it; etcd compares no more than 128 keys."""
+DRAIN_TRIES: Final = 5
 WORKER_COLUMNS = (
     *("worker", "lives", "leads", "drained", "links_held", "weight", "near"),
     *("cpu_cores", "bytes_per_second", "lag_offsets", "started_at"),
@@ -85,8 +90,8 @@ def fleet_group() -> None:
 @click.pass_obj
 def status_command(context: AppContext, output: str) -> None:
     """Show the workers, who runs which link, and what needs a decision. Exit code 4 when something does."""
-    _, view = _look(context)
-    status = fleet_status(view, [unit for link in context.links() for unit in units_of(link)])
+    view, stuck = _in_fleet(context, _look_twice)
+    status = fleet_status(view, [unit for link in context.links() for unit in units_of(link)], stuck)
     if output == Output.TABLE:
         emit(list(status.workers), output, columns=WORKER_COLUMNS, title="workers")
         emit(list(status.links), output, columns=LINK_COLUMNS, title="links")
@@ -124,19 +129,52 @@ def drain_command(
     keys, view = _look(context)
     _known(view, worker)
     moves = moves_of(keys, view, drain=worker)
-    stops = [move.link for move in moves if move.to is None]
-    if stops and not even_if_links_stop and not dry_run:
-        text = f"nobody else can run {', '.join(stops)}"
-        hint = "start another worker first, or let them stop: --even-if-links-stop"
-        raise CommandRefused(text, hint, ExitCode.REFUSED)
+    if not even_if_links_stop and not dry_run:
+        _refuse_stops(moves)
     if not _consented(moves, dry_run, yes, f"Drain {worker}?"):
         return
 
     def is_empty(view: FleetView) -> bool:
-        return all(holder.worker != worker for holder in view.held.values())
+        runs = {holder.worker for holder in view.held.values()}
+        return worker not in runs and worker not in view.planned.values()
 
-    _change(context, Commit({}, {keys.drained(worker): Put("")}), is_empty, timeout_ms, f"{worker} to run nothing")
+    async def drain_and_wait(fleet: Fleet) -> bool:
+        await drain_worker(fleet, worker, even_if_links_stop=even_if_links_stop)
+        return await fleet.wait_until(is_empty, timeout_ms)
+
+    _finish(_in_fleet(context, drain_and_wait), timeout_ms, f"{worker} to run nothing")
     click.echo(f"{worker} is drained; to use it again: farshore fleet undrain {worker}", err=True)
+    if worker.rpartition(":")[2].isdecimal():
+        text = "its name has its process id in it: started anew it has another one, and is not drained"
+        click.echo(f"{text}; farshore mirror run --worker NAME keeps one", err=True)
+
+
+async def drain_worker(fleet: Fleet, worker: str, *, even_if_links_stop: bool) -> None:
+    """Only while nobody else drained meanwhile, and those that are to take over live: two at once might stop a link."""
+    keys = fleet.keys
+    for _ in range(DRAIN_TRIES):
+        snapshot = await fleet.store.read(keys.prefix)
+        view = FleetView(keys, snapshot)
+        moves = moves_of(keys, view, drain=worker)
+        if not even_if_links_stop:
+            _refuse_stops(moves)
+        takers = sorted({move.to for move in moves if move.to in view.workers})[:TAKERS_MAX]
+        held_to = {keys.worker(name): view.workers[name].joined for name in takers}
+        last = snapshot.items.get(keys.last_drain)
+        if last is None:
+            held_to[keys.last_drain] = ABSENT
+        puts = {keys.drained(worker): Put(""), keys.last_drain: Put(f"{worker} behind {view.revision}")}
+        values = {} if last is None else {keys.last_drain: last.value}
+        if await fleet.store.commit(Commit(held_to, puts, values)) is not None:
+            return
+    raise CommandRefused("the fleet's workers come and go", "see: farshore fleet status", ExitCode.REFUSED)
+
+
+def _refuse_stops(moves: Iterable[Move]) -> None:
+    if stops := [move.link for move in moves if move.to is None]:
+        text = f"nobody else can run {', '.join(stops)}"
+        hint = "start another worker first, or let them stop: --even-if-links-stop"
+        raise CommandRefused(text, hint, ExitCode.REFUSED)
 
 
 @fleet_group.command("undrain")
@@ -177,6 +215,19 @@ def rebalance_command(context: AppContext, dry_run: bool, timeout_ms: int, yes: 
     _change(context, commit, is_done, timeout_ms, "every link to be where it is to run")
 
 
+async def _look_twice(fleet: Fleet) -> tuple[FleetView, frozenset[tuple[Unit, str, int]]]:
+    """The fleet, and what was to move where nothing of that did for all of STUCK_S."""
+    view = await fleet.look()
+    before, clock = in_between(view), SystemClock()
+    until = clock.monotonic() + STUCK_S
+    while before and clock.monotonic() < until:
+        await clock.sleep(POLL_S)
+        view = await fleet.look()
+        if before - in_between(view):
+            return view, frozenset()
+    return view, before
+
+
 def _in_fleet(context: AppContext, look: Callable[[Fleet], Awaitable[T]]) -> T:
     """Ask or do something at the fleet's etcd. Raises click.UsageError where the file has no fleet."""
     access = context.fleet()
@@ -201,7 +252,11 @@ def _change(context: AppContext, commit: Commit, done: Callable[[FleetView], boo
         await fleet.store.commit(commit)
         return await fleet.wait_until(done, timeout_ms)
 
-    if not _in_fleet(context, write_and_wait):
+    _finish(_in_fleet(context, write_and_wait), timeout_ms, what)
+
+
+def _finish(is_done: bool, timeout_ms: int, what: str) -> None:
+    if not is_done:
         text = f"waited {human_seconds(timeout_ms / 1000)} for {what}; the fleet was told, and may still do it"
         raise CommandRefused(text, "see: farshore fleet status", ExitCode.FINDINGS)
 

@@ -9,6 +9,8 @@ FleetError
 
 from __future__ import annotations
 
+from typing import Final
+
 from mirror.errors import MirrorError
 
 
@@ -36,6 +38,10 @@ class WorkerNameTaken(FleetError):
 
 
 class StoreRefused(FleetError):
-    """etcd knows whom it speaks to, and says no."""
+    """etcd knows whom it speaks to, and says no; or a file that tells it who this is cannot be read."""
 
     hint = "see user, password_file and the tls_ files of `[fleet]` in farshore.toml, and this user's roles in etcd"
+
+
+NOT_SERVED: Final = (StoreUnreachable, StoreRefused)
+"""What a worker lives through once it is in the fleet: a right that is taken away now may be given back."""

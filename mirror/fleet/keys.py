@@ -6,6 +6,7 @@ plan/UNIT       the worker that is to run the unit: LINK, or LINK/NUMBER where t
 held/UNIT       who runs it now (under that worker's lease); only where it is not there, the planned one puts it
 loads/NAME      what that worker measured of what it runs (under its lease); written seldom, see `measuring.py`
 drained/NAME    a worker of this name is to run nothing
+last-drain      changed by each drain, so that no two of them are judged by the same view
 rebalance       an operator wants the load to be shared out anew, at once
 """
 
@@ -24,6 +25,7 @@ PLAN: Final = "plan/"
 HELD: Final = "held/"
 LOADS: Final = "loads/"
 DRAINED: Final = "drained/"
+LAST_DRAIN: Final = "last-drain"
 REBALANCE: Final = "rebalance"
 
 
@@ -110,6 +112,10 @@ class FleetKeys:
 
     def drained(self, name: str) -> str:
         return f"{self.prefix}{DRAINED}{name}"
+
+    @property
+    def last_drain(self) -> str:
+        return f"{self.prefix}{LAST_DRAIN}"
 
     @property
     def rebalance(self) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from broker.base.clock import Clock
 from mirror.fleet.belief import Belief
 from mirror.fleet.bell import Bell, heard
-from mirror.fleet.errors import StoreUnreachable
+from mirror.fleet.errors import NOT_SERVED, FleetError
 from mirror.fleet.events import FleetEvent, FleetSink
 from mirror.fleet.keys import FleetKeys
 from mirror.fleet.leading import Decision, decide
@@ -29,7 +29,7 @@ class Leader:
         self._store, self._settings, self._belief, self._bell, self._clock = store, settings, belief, bell, clock
         self._keys = FleetKeys(settings.prefix)
 
-    async def lead(self, tell: FleetSink, hear_nothing: Callable[[StoreUnreachable], None]) -> None:
+    async def lead(self, tell: FleetSink, hear_nothing: Callable[[FleetError], None]) -> None:
         """Until cancelled."""
         pacing, belief, clock = Pacing(self._clock.monotonic(), self._settings), self._belief, self._clock
         while True:
@@ -43,8 +43,8 @@ class Leader:
             try:
                 for decision in await self._plan(pacing, belief.view):
                     tell(FleetEvent.PLANNED, units=len(decision.plan.assigned), moved=len(decision.plan.moved))
-            except StoreUnreachable as error:
-                pacing.ends()  # nobody knows what was written: planned anew from what stands there
+            except NOT_SERVED as error:
+                pacing.forget_plan()  # planned anew from what stands there
                 hear_nothing(error)
                 await clock.sleep(self._settings.retry_seconds)
                 continue
@@ -56,13 +56,14 @@ class Leader:
         now, decisions = self._clock.monotonic(), []
         if pacing.is_due(view, now):
             balance = pacing.balance(view, now)
-            decision = decide(self._keys, view, balance, failures=pacing.failures)
-            pacing.planned(balance, await self._write(decision.puts))
+            unproven = pacing.unproven(view, balance, now)
+            decision = decide(self._keys, view, balance, failures=pacing.failures, unproven=unproven)
+            pacing.planned(balance, await self._write(decision.puts), now, unproven)
             decisions.append(decision)
         if pacing.may_ease(view, now):
             decision = decide(self._keys, view, EASE, resting=pacing.resting(now), failures=pacing.failures)
             if pacing.eases(view, decision.plan.moved, now):
-                pacing.planned(EASE, await self._write(decision.puts))
+                pacing.planned(EASE, await self._write(decision.puts), now)
                 decisions.append(decision)
         return [decision for decision in decisions if decision.puts]
 

@@ -106,13 +106,15 @@ def decide(
     drained: Collection[str] | None = None,
     resting: Collection[Unit] = (),
     failures: Failures | None = None,
+    unproven: Collection[str] = (),
 ) -> Decision:
     """What the leader writes, with as much balance as is due.
 
-    `drained` is what an operator is about to say, who wants to see first what would come of it.
+    `drained` is what an operator is about to say, who wants to see first what would come of it. `unproven` are given
+    nothing for balance.
     """
     failures = failures or Failures()
-    workers = workers_of(view, view.drained if drained is None else drained, failures.workers)
+    workers = workers_of(view, view.drained if drained is None else drained, {*failures.workers, *unproven})
     plan = make_plan(workers, units_of(view, resting, failures.avoided), view.planned, balance)
     puts: dict[str, Put | None] = {
         keys.plan(unit): Put(worker) for unit, worker in plan.assigned.items() if view.planned.get(unit) != worker

@@ -20,7 +20,7 @@ from mirror.coordinator.current import Current
 from mirror.coordinator.model import Member, Meter, Permit, Share, Unit, UnitNotHeld
 from mirror.fleet.belief import Belief
 from mirror.fleet.bell import Bell, heard
-from mirror.fleet.errors import FleetError, HistoryCompacted, StoreUnreachable, WorkerNameTaken
+from mirror.fleet.errors import NOT_SERVED, FleetError, HistoryCompacted, StoreRefused, WorkerNameTaken
 from mirror.fleet.events import FleetEvent, FleetSink
 from mirror.fleet.keys import FleetKeys, HolderRecord, WorkerRecord
 from mirror.fleet.leader import LOOK_AGAIN_S, Leader
@@ -88,6 +88,8 @@ class FleetMember:
         self._measuring = Measuring(place.clock.monotonic(), place.cpu_s())
         self._meters: dict[Unit, Meter] = {}
         self._is_reachable = True
+        self._was_in = False
+        """This worker joined the fleet once, so that etcd knew it then."""
         self._was_set_back = False
         """The store counts from an earlier revision than it did: it was restored from a snapshot."""
         self._changed_at: dict[Unit, int] = {}
@@ -135,7 +137,7 @@ class FleetMember:
     # What it does meanwhile.
 
     async def run(self) -> None:
-        """Until cancelled. Raises WorkerNameTaken, StoreRefused."""
+        """Until cancelled. Raises WorkerNameTaken, and StoreRefused if it comes before this worker was in the fleet."""
         belief = self._belief
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tick())
@@ -148,7 +150,9 @@ class FleetMember:
                         finally:
                             belief.joined = 0
                     self._tell(FleetEvent.LEASE_LOST)
-                except StoreUnreachable as error:
+                except NOT_SERVED as error:
+                    if isinstance(error, StoreRefused) and not self._was_in:
+                        raise
                     self._hear_nothing(error)
                     await self._clock.sleep(self._settings.retry_seconds)
 
@@ -167,18 +171,20 @@ class FleetMember:
             await self._clock.sleep(TICK_S)
 
     async def _join(self, lease: Lease) -> None:
-        """Put this worker's key. An earlier worker of the name may need its lease's time to be gone."""
-        key, wait_s = self._keys.worker(self.worker_id), self._settings.name_wait_leases * self._settings.lease_seconds
+        """Put this worker's key. An earlier worker of the name may need its lease's time to be gone, and so may this
+        one's own key, if what put it was carried out without a word.
+        """
+        key, wait_s = self._keys.worker(self.worker_id), self._settings.name_wait_leases * lease.granted_s
         give_up_at = self._clock.monotonic() + wait_s
         self._offered = self._offer.value
         put = Put(self._offered.model_dump_json(), lease.lease_id)
         while (revision := await self._store.commit(Commit({key: ABSENT}, {key: put}))) is None:
             if self._clock.monotonic() > give_up_at:
-                raise WorkerNameTaken(f"the fleet has a worker {self.worker_id}, and it lives")
+                raise WorkerNameTaken(f"the fleet has a worker {self.worker_id}, and had it for all of {wait_s} s")
             await self._clock.sleep(self._settings.retry_seconds)
         # What was known before may be of another etcd, if that was put up anew: its revisions mean nothing here.
         self._changed_at.clear()
-        self._was_set_back = False
+        self._was_set_back, self._was_in = False, True
         self._measuring.forget_told()
         self._belief.view, self._belief.lease, self._belief.joined = None, lease, revision
         self._tell(FleetEvent.JOINED, revision=revision)
@@ -220,7 +226,7 @@ class FleetMember:
                         self._bell.ring()
             except HistoryCompacted:
                 continue
-            except StoreUnreachable as error:
+            except NOT_SERVED as error:
                 self._hear_nothing(error)
                 await self._clock.sleep(self._settings.retry_seconds)
 
@@ -234,7 +240,7 @@ class FleetMember:
                 put = Put(offer.model_dump_json(), lease.lease_id)
                 await self._store.commit(Commit({key: self._belief.joined}, {key: put}))
                 self._offered = offer
-            except StoreUnreachable as error:
+            except NOT_SERVED as error:
                 self._hear_nothing(error)
                 await self._clock.sleep(self._settings.retry_seconds)
 
@@ -247,7 +253,7 @@ class FleetMember:
                 await self._together(epochs, partial(self._let_go, epochs))
                 free = self._belief.to_take()
                 await self._together(free, self._take_all)
-            except StoreUnreachable as error:
+            except NOT_SERVED as error:
                 self._hear_nothing(error)
                 await self._clock.sleep(self._settings.retry_seconds)
                 continue
@@ -307,7 +313,7 @@ class FleetMember:
                         Commit({self._keys.worker(self.worker_id): self._belief.joined}, {key: put})
                     )
                     measuring.tell(record)
-                except StoreUnreachable as error:
+                except NOT_SERVED as error:
                     self._hear_nothing(error)
             await self._clock.sleep(self._settings.measure_seconds)
 
@@ -316,7 +322,7 @@ class FleetMember:
             self._is_reachable = True
             self._tell(FleetEvent.STORE_ANSWERS)
 
-    def _hear_nothing(self, error: StoreUnreachable) -> None:
+    def _hear_nothing(self, error: FleetError) -> None:
         if self._is_reachable:
             self._is_reachable = False
             self._tell(FleetEvent.STORE_UNREACHABLE, detail=str(error), hint=error.hint)

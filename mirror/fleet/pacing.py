@@ -17,6 +17,8 @@ from mirror.fleet.view import FleetView
 
 Fleet: TypeAlias = tuple[frozenset[tuple[int, str]], frozenset[str]]
 EASE_LOOK_S: Final = 10.0
+SETTLES_MAX: Final = 12
+"""So many times the time to settle a fleet is left alone whose workers come and go."""
 
 
 class Pacing:
@@ -26,6 +28,9 @@ class Pacing:
         self._settings = settings
         self._leads = False
         self._settled_at = now + settings.settle_seconds
+        self._unsettled_since: float | None = None
+        self._seen_at: dict[int, float] = {}
+        """When a worker was seen first, by the revision at which it joined."""
         self._fleet: Fleet | None = None
         self._is_shared = False
         """Whether everything was shared out since the fleet is what it is."""
@@ -45,18 +50,35 @@ class Pacing:
         return begins
 
     def ends(self) -> None:
-        self._leads, self._planned, self._fleet = False, None, None
+        self.forget_plan()
+        self._leads, self.failures = False, Failures()
+
+    def forget_plan(self) -> None:
+        """Nobody knows what of it was written. What workers failed with is known all the same."""
+        self._planned, self._fleet = None, None
         self._eased, self._wanted_since = None, None
-        self.failures = Failures()
 
     def settled_in_s(self, view: FleetView, now: float) -> float:
         """Until the fleet's workers were the same for long enough; 0 or less: they were."""
         workers = frozenset((worker.joined, worker.said) for worker in view.workers.values())
         fleet = workers, frozenset(view.drained)
         if fleet != self._fleet:
+            if self._unsettled_since is None or self._is_shared:
+                self._unsettled_since = now
             self._fleet, self._is_shared = fleet, False
-            self._settled_at = now + self._settings.settle_seconds
+            self._seen_at = {joined: self._seen_at.get(joined, now) for joined, _ in workers}
+            settle_s = self._settings.settle_seconds
+            self._settled_at = min(now + settle_s, self._unsettled_since + SETTLES_MAX * settle_s)
         return self._settled_at - now
+
+    def unproven(self, view: FleetView, balance: Balance | None, now: float) -> frozenset[str]:
+        """Workers that may be gone as soon as they were given something: nothing is shared out to them."""
+        if balance is not SHARE:
+            return frozenset()
+        settle_s = self._settings.settle_seconds
+        return frozenset(
+            name for name, worker in view.workers.items() if self._seen_at.get(worker.joined, now) + settle_s > now
+        )
 
     def is_due(self, view: FleetView, now: float) -> bool:
         """Whether a new plan could say anything else than the last one, leaving loads alone."""
@@ -73,10 +95,12 @@ class Pacing:
             return EVEN
         return SHARE if self.settled_in_s(view, now) <= 0 and not self._is_shared else None
 
-    def planned(self, balance: Balance | None, written_at: int) -> None:
-        """A plan was made, and all of it was written."""
+    def planned(self, balance: Balance | None, written_at: int, now: float, unproven: Collection[str] = ()) -> None:
+        """A plan was made, and all of it was written; where some were `unproven`, another one follows."""
         self._written_at = max(self._written_at, written_at)
-        if balance is SHARE or balance is EVEN:
+        if unproven:
+            self._unsettled_since, self._settled_at = now, now + self._settings.settle_seconds
+        elif balance is SHARE or balance is EVEN:
             self._is_shared = True
 
     def may_ease(self, view: FleetView, now: float) -> bool:

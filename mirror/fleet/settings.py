@@ -33,6 +33,8 @@ class FleetSettings:
     measure_seconds: float = 5.0
     """How often a worker measures what it moves."""
     retry_seconds: float = 0.5
+    still_seconds: float = 10.0
+    """A worker whose event loop did not turn for so long mirrors nothing: its lease is not renewed, and others can."""
     again_after_seconds: float = 1.0
     """A unit that ended by an error is begun anew after this, then after twice as long each time."""
     again_after_max_seconds: float = 60.0

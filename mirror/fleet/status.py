@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from mirror.coordinator.model import Unit
+from mirror.fleet.failures import Failures
 from mirror.fleet.keys import FleetKeys
 from mirror.fleet.leading import decide, units_of, versions_of, workers_of
 from mirror.fleet.planner import EVEN, SHARE, distance
@@ -97,8 +98,20 @@ class Move:
     why: MoveReason
 
 
-def fleet_status(view: FleetView, units: Iterable[Unit]) -> FleetStatus:
-    """`units` are those of the file that is looked from; the fleet may have others."""
+def in_between(view: FleetView) -> frozenset[tuple[Unit, str, int]]:
+    """What its worker has not taken: the unit, the worker, and the epoch in which another one holds it (0: nobody)."""
+    held = view.held
+    return frozenset(
+        (unit, worker, held[unit].epoch if unit in held else 0)
+        for unit, worker in view.planned.items()
+        if worker in view.workers and (unit not in held or held[unit].worker != worker)
+    )
+
+
+def fleet_status(view: FleetView, units: Iterable[Unit], stuck: Collection[tuple[Unit, str, int]] = ()) -> FleetStatus:
+    """`units` are those of the file that is looked from; the fleet may have others. `stuck` were `in_between` a while
+    ago, and are still.
+    """
     offered = dict.fromkeys(units)
     for link, versions in versions_of(view.workers.values()).items():
         offered |= dict.fromkeys(versions[0].offered.units_of(link))
@@ -112,7 +125,7 @@ def fleet_status(view: FleetView, units: Iterable[Unit]) -> FleetStatus:
     workers += [
         WorkerStatus(name, False, True, False, held[name], None, 1.0, (), None, None, None, None) for name in gone
     ]
-    return FleetStatus(tuple(workers), found, tuple(_findings(view, found)))
+    return FleetStatus(tuple(workers), found, tuple(_findings(view, found, stuck)))
 
 
 def _worker_of(view: FleetView, worker: LiveWorker, leads: bool, links_held: int) -> WorkerStatus:
@@ -153,7 +166,7 @@ def _link_of(view: FleetView, unit: Unit) -> FleetLink:
     return FleetLink(str(unit), state, worker, holder.worker, holder.epoch, *rates)
 
 
-def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
+def _findings(view: FleetView, links: Iterable[FleetLink], stuck: Collection[tuple[Unit, str, int]]) -> list[str]:
     findings = []
     if not view.workers:
         findings.append("no worker lives: farshore mirror run")
@@ -170,6 +183,9 @@ def _findings(view: FleetView, links: Iterable[FleetLink]) -> list[str]:
             )
         elif link.state is UnitState.NOBODY and view.workers:
             findings.append(f"nobody runs link {link.link}: start a worker whose file has it, or undrain one")
+    for unit, worker, epoch in sorted(stuck):
+        who = f"{view.held[unit].worker} has it still" if epoch else "nobody runs it"
+        findings.append(f"worker {worker} does not take link {unit}, and {who}: see the log of either; restart one")
     for name, measured in sorted(view.measured.items()):
         if measured.failing:
             some = ", ".join(measured.failing[:NAMED_MAX]) + (", ..." if len(measured.failing) > NAMED_MAX else "")
@@ -198,7 +214,9 @@ def moves_of(
     balance = EVEN if rebalance else SHARE if drain is None else None
     workers = {worker.name: worker for worker in workers_of(view, drained)}
     units = {unit.unit: unit for unit in units_of(view, ())}
-    assigned = decide(keys, view, balance, drained=drained).plan.assigned
+    failures = Failures()
+    failures.look(view, 0.0)  # what fails now; what failed a while ago the leader alone knows
+    assigned = decide(keys, view, balance, drained=drained, failures=failures).plan.assigned
     full = Counter(assigned.values())
 
     def why(unit: Unit) -> MoveReason:

@@ -83,8 +83,13 @@ class Lease(Protocol):
         ...
 
     @property
+    def granted_s(self) -> int:
+        """Seconds that it has from each renewal: not fewer than were asked for."""
+        ...
+
+    @property
     def is_over(self) -> bool:
-        """The store said that there is no such lease any more."""
+        """The store said that there is no such lease any more, or nobody renews it."""
         ...
 
 

@@ -9,7 +9,6 @@ import base64
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from broker.base.address import Address
-from broker.base.children import die_with_parent
 from broker.client.site import Site
 from chaos.toxics import connect, proxied
 from mirror.link import Link
 from tests.chaos_runs.clusters import PAIRS, ClusterServer, make_cluster
 from tests.chaos_runs.mirror_process import UNEXPECTED
 from tests.chaos_runs.warm_commands import Said, WarmCommands
+from tests.forking import ForkedProcess, start_farshore
 from tests.interop.servers import ROOT, Toxiproxy
 from tests.mirror.fleet.etcd_server import EtcdCluster, EtcdServer
 
@@ -58,7 +57,7 @@ class FleetStage:
     commands: WarmCommands
     folder: Path
     proxies: list[list[Any]]
-    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    workers: dict[str, ForkedProcess] = field(default_factory=dict)
     started: int = 0
     hands: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1))
     """What starts processes, since each ends with the thread that started it; faults are its, one at a time."""
@@ -78,11 +77,8 @@ class FleetStage:
         name = f"worker-{self.started}-{slot}"
         self.started += 1
         config = self._config(slot)
-        command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run", "--worker", name]
-        with self.log.open("ab") as sink:
-            self.workers[name] = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, preexec_fn=die_with_parent
-            )
+        command = ["--config", str(config), "mirror", "run", "--worker", name]
+        self.workers[name] = start_farshore(command, ROOT, self.log)
         return name
 
     def _config(self, slot: int) -> Path:

@@ -15,7 +15,7 @@ from mirror.fleet.store import Change, Commit, Item, Put, Snapshot
 CALL_TIMEOUT_S: Final = 5.0
 """A write waits for the disks of most servers."""
 PAGE_KEYS: Final = 5_000
-"""grpc takes no more than 4 MiB in an answer."""
+"""Of one answer, so that no other waits long for it."""
 
 
 def prefix_range(prefix: str) -> tuple[bytes, bytes]:

@@ -24,6 +24,8 @@ CHANNEL_OPTIONS: Final = (
     # A connection that was cut without a word. etcd closes those that ask more often than every five seconds.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 2_000),
+    # Of an answer. grpc's 4 MiB are less than what forty workers of a thousand links say of themselves.
+    ("grpc.max_receive_message_length", -1),
 )
 REFUSALS: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 REFUSED_WORDS: Final = ("authentication failed", "user name is empty", "authentication is not enabled")
@@ -115,6 +117,8 @@ class Servers:
             if is_refused and not is_login_over:
                 raise StoreRefused(f"etcd at {server}: {detail}") from error
             raise StoreUnreachable(f"etcd at {server}: {code.name.lower()}: {detail}") from error
+        except OSError as error:  # grpc has errors of its own: this is one of the TLS files
+            raise StoreRefused(f"{error.filename}: {error.strerror}") from error
         except ValueError as error:  # grpc's word for a channel that was closed meanwhile
             raise StoreUnreachable(f"etcd at {self._access.servers[at]}: {error}") from error
 

@@ -27,7 +27,7 @@ class EtcdStore:
     def __init__(self, access: FleetAccess, clock: Clock) -> None:
         self._servers = Servers(access)
         self._clock = clock
-        self._prefix = access.settings.prefix
+        self._settings = access.settings
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="etcd")
         self._watches: set[WatchThread] = set()
 
@@ -65,13 +65,14 @@ class EtcdStore:
         lease_id, granted_s = await self._in_thread(
             lambda: self._servers.any_of(lambda client: grant_lease(client, lease_seconds))
         )
-        keeper = LeaseThread(self._servers, self._clock, lease_id, granted_s, asked_at, self._prefix)
+        keeper = LeaseThread(self._servers, self._clock, self._settings, lease_id, granted_s, asked_at)
         keeper.start()
         try:
             yield keeper
         finally:
+            is_over = keeper.is_over  # of itself: the thread that is stopped says so, too
             keeper.stop()
-            if not keeper.is_over:
+            if not is_over:
                 # What cannot be ended here ends by itself.
                 with suppress(StoreUnreachable, StoreRefused):
                     await self._in_thread(lambda: self._servers.first(lambda client: revoke_lease(client, lease_id)))

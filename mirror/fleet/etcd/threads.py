@@ -17,6 +17,7 @@ from broker.base.clock import Clock
 from mirror.fleet.errors import HistoryCompacted, StoreRefused, StoreUnreachable
 from mirror.fleet.etcd.requests import change_of, prefix_range
 from mirror.fleet.etcd.servers import Servers
+from mirror.fleet.settings import FleetSettings
 from mirror.fleet.store import Changes
 
 RENEWALS_PER_LEASE: Final = 5
@@ -53,10 +54,10 @@ class WatchThread:
     def _run(self) -> None:
         try:
             self._servers.watch(self._open, self._listen)
-            self._tell(StoreUnreachable("etcd ended a watch"))
         except (HistoryCompacted, StoreUnreachable, StoreRefused) as error:
             self._tell(error)
         finally:
+            self._tell(StoreUnreachable("etcd ended a watch"))  # whatever it was: nobody hears of changes by this one
             self._requests.put(None)  # or grpc's own thread would wait for the next request for ever
 
     def _open(self, client: etcd3.Etcd3Client) -> Any:
@@ -87,13 +88,17 @@ class WatchThread:
 
 
 class LeaseThread:
-    """Renews a lease, whatever the event loop is busy with. `look_at`: a key that this user may read."""
+    """Renews a lease, whatever the event loop is busy with, unless it does nothing else for `settings.still_seconds`.
+
+    To be made on that loop.
+    """
 
     def __init__(
-        self, servers: Servers, clock: Clock, lease_id: int, granted_s: int, asked_at: float, look_at: str
+        self, servers: Servers, clock: Clock, settings: FleetSettings, lease_id: int, granted_s: int, asked_at: float
     ) -> None:
-        self._servers, self._clock, self._granted_s, self._look_at = servers, clock, granted_s, look_at.encode()
-        self.lease_id = lease_id
+        self._servers, self._clock, self._settings = servers, clock, settings
+        self._loop, self._turned_at = asyncio.get_running_loop(), asked_at
+        self.lease_id, self.granted_s = lease_id, granted_s
         self.alive_until = asked_at + granted_s * (1 - LEASE_MARGIN)
         self.is_over = False
         self._stopped = threading.Event()
@@ -105,8 +110,19 @@ class LeaseThread:
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._granted_s / RENEWALS_PER_LEASE):
+        try:
+            self._renew_on()
+        finally:
+            self.is_over = True
+
+    def _renew_on(self) -> None:
+        """Until stopped, or until the lease is over."""
+        while not self._stopped.wait(self.granted_s / RENEWALS_PER_LEASE):
             asked_at = self._clock.boottime()
+            stands_still = asked_at - self._turned_at > self._settings.still_seconds
+            self._ask_loop()
+            if stands_still:
+                continue  # it is to lose what it holds to a worker that does not
             try:
                 left_s = self._servers.first(self._renew)
             except (StoreUnreachable, StoreRefused):
@@ -114,9 +130,15 @@ class LeaseThread:
             if left_s is None:
                 continue
             if left_s <= 0:
-                self.is_over = True
                 return
             self.alive_until = asked_at + left_s * (1 - LEASE_MARGIN)
+
+    def _ask_loop(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._turn)
+
+    def _turn(self) -> None:
+        self._turned_at = self._clock.boottime()
 
     def _renew(self, client: etcd3.Etcd3Client) -> int | None:
         """Seconds that the lease has from now on, 0: it is over; None where that is not sure.
@@ -124,7 +146,7 @@ class LeaseThread:
         A leader that was deposed, and does not know it yet, renews leases, too, and that counts for nothing with its
         successor. A read of the whole cluster in the same term, behind the renewal, shows that it led still.
         """
-        timeout_s = self._granted_s / RENEWALS_PER_LEASE * 2
+        timeout_s = self.granted_s / RENEWALS_PER_LEASE * 2
         metadata = client.metadata
         requests = iter([etcdrpc.LeaseKeepAliveRequest(ID=self.lease_id)])
         answers = client.leasestub.LeaseKeepAlive(requests, timeout_s, metadata=metadata)
@@ -132,7 +154,7 @@ class LeaseThread:
         if answer is None:
             return None
         if answer.TTL > 0:
-            look = etcdrpc.RangeRequest(key=self._look_at, count_only=True)
+            look = etcdrpc.RangeRequest(key=self._settings.prefix.encode(), count_only=True)
             seen = client.kvstub.Range(look, timeout_s, metadata=metadata)
             if seen.header.raft_term != answer.header.raft_term:
                 return None

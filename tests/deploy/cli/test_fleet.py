@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from broker.wire.vocabulary import TopicPartition
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
 from tests.deploy.cli.fleet_files import fleet_file
+from tests.forking import ForkedProcess, start_farshore
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.fleet.etcd_server import EtcdServer
 from tests.mirror.harness import eventually, make_topic, read_all
@@ -41,21 +41,12 @@ class Fleet:
         self.config = folder / "farshore.toml"
         self.sites = (east.bootstrap, west.bootstrap)
         self.config.write_text(fleet_file(LINKS, self.sites, etcd.address))
-        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.workers: dict[str, ForkedProcess] = {}
         self.written: dict[str, list[bytes]] = {name: [] for name in LINKS}
 
     def start(self, name: str) -> None:
-        command = [sys.executable, "-m", "deploy.cli", "--config", str(self.config), "mirror", "run", "--worker", name]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.workers[name] = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,
-            )
+        command = ["--config", str(self.config), "mirror", "run", "--worker", name]
+        self.workers[name] = start_farshore(command, self.folder, self.folder / f"{name}.log")
 
     def kill9(self, name: str) -> None:
         worker = self.workers.pop(name)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from broker.base.clock import Clock
-from mirror.fleet.errors import HistoryCompacted, StoreUnreachable
+from mirror.fleet.errors import HistoryCompacted, StoreRefused, StoreUnreachable
 from mirror.fleet.store import ABSENT, Change, Changes, Commit, Item, Lease, Put, Snapshot
 
 RENEWALS_PER_LEASE = 5
@@ -36,6 +36,8 @@ class FakeEtcd:
     revision: int = 1
     items: dict[str, Item] = field(default_factory=dict)
     is_down: bool = False
+    lease_min_s: int = 0
+    """What the server grants at the least."""
 
     def __post_init__(self) -> None:
         self._leased: dict[str, int] = {}
@@ -154,6 +156,8 @@ class FakeStore:
         self._chance = chance
         self._watches: list[tuple[str, asyncio.Queue[Told]]] = []
         self.is_cut = False
+        self.is_refused = False
+        """By etcd, which took this user's rights away."""
         self.is_asleep = False
         """The whole process sleeps, with the thread that renews its lease."""
         self.is_free = asyncio.Event()
@@ -197,9 +201,10 @@ class FakeStore:
 
     @asynccontextmanager
     async def lease(self, lease_seconds: int) -> AsyncIterator[Lease]:
-        asked_at = self._etcd.clock.boottime()
+        asked_at, lease_seconds = self._etcd.clock.boottime(), max(lease_seconds, self._etcd.lease_min_s)
         await self._reach()
-        lease = FakeLease(self._etcd.grant(lease_seconds), asked_at + lease_seconds * (1 - LEASE_MARGIN))
+        alive_until = asked_at + lease_seconds * (1 - LEASE_MARGIN)
+        lease = FakeLease(self._etcd.grant(lease_seconds), alive_until, lease_seconds)
         keeper = asyncio.ensure_future(self._keep(lease, lease_seconds))
         try:
             yield lease
@@ -212,7 +217,7 @@ class FakeStore:
         clock = self._etcd.clock
         while True:
             await clock.sleep(seconds / RENEWALS_PER_LEASE)
-            if self.is_cut or self.is_asleep or self._etcd.is_down:
+            if self.is_cut or self.is_refused or self.is_asleep or self._etcd.is_down:
                 continue
             if not self._etcd.renew(lease.lease_id):
                 lease.is_over = True
@@ -225,6 +230,8 @@ class FakeStore:
         await self.is_free.wait()
         if self.is_cut or self._etcd.is_down:
             raise StoreUnreachable("nobody answers")
+        if self.is_refused:
+            raise StoreRefused("permission denied")
 
     def hear(self, changes: Changes) -> None:
         if not self.is_cut:
@@ -244,4 +251,5 @@ class FakeStore:
 class FakeLease:
     lease_id: int
     alive_until: float
+    granted_s: int
     is_over: bool = False

@@ -9,7 +9,7 @@ missed after its lease.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from typing import Final
@@ -149,23 +149,25 @@ class PlannerWorld:
         """As `Leader` does."""
         view, pacing = self._view, self._pacing
         if pacing.is_due(view, now):
-            self._plan(pacing.balance(view, now))
+            balance = pacing.balance(view, now)
+            unproven = pacing.unproven(view, balance, now)
+            assigned = decide(KEYS, view, balance, unproven=unproven).plan.assigned
+            self._carry_out(balance, assigned, now, unproven)
         if pacing.may_ease(view, now):
             decision = decide(KEYS, view, EASE, resting=pacing.resting(now))
             if pacing.eases(view, decision.plan.moved, now):
-                self._carry_out(EASE, decision.plan.assigned)
+                self._carry_out(EASE, decision.plan.assigned, now)
 
-    def _plan(self, balance: Balance | None) -> None:
-        self._carry_out(balance, decide(KEYS, self._view, balance).plan.assigned)
-
-    def _carry_out(self, balance: Balance | None, assigned: dict[Unit, str]) -> None:
+    def _carry_out(
+        self, balance: Balance | None, assigned: dict[Unit, str], now: float, unproven: Collection[str] = ()
+    ) -> None:
         view = self._view
         living = ((unit, worker) for unit, worker in view.planned.items() if worker in view.workers)
         self._moved += sum(assigned[unit] != worker for unit, worker in living)
         if assigned != view.planned:
             view.planned = dict(assigned)
             self._changed()
-        self._pacing.planned(balance, view.revision)
+        self._pacing.planned(balance, view.revision, now, unproven)
 
     def _apart(self) -> float:
         loads = dict.fromkeys(self._view.workers, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror.coordinator.model import Unit
-from mirror.fleet.failures import AVOIDED_S, TRIES, Failures
+from mirror.fleet.failures import AVOIDED_MAX_S, AVOIDED_S, TRIES, Failures
 from mirror.fleet.keys import FleetKeys, HolderRecord, LoadRecord
 from mirror.fleet.leading import decide
 from mirror.fleet.planner import EASE, SHARE
@@ -106,3 +106,47 @@ def test_an_operator_is_told_who_cannot_run_what() -> None:
     fleet.runs("one", RED, failing=True)
     (finding,) = fleet_status(fleet.view, [RED]).findings[-1:]
     assert finding.startswith("worker one can begin no session of red, or none that lasts:")
+
+
+def test_what_nobody_can_run_keeps_no_other_unit_where_it_is() -> None:
+    fleet = Fleet("one", "two")
+    fleet.runs("one", RED, failing=True)
+    fleet.failures.look(fleet.view, 0.0)
+    fleet.put(KEYS.load("one"), LoadRecord().model_dump_json())
+    fleet.runs("two", RED, BLUE, failing=False)
+    failing = LoadRecord(failing=(str(RED),)).model_dump_json()
+    fleet.put(KEYS.load("two"), failing)
+    assert fleet.avoided(1.0) == {}
+    assert fleet.failures.workers == frozenset()
+    decision = decide(KEYS, fleet.view, SHARE, failures=fleet.failures)
+    assert len(decision.plan.moved) == 1, "the other worker is given one of the two"
+
+
+def test_a_unit_that_fails_everywhere_is_tried_elsewhere_ever_more_seldom() -> None:
+    fleet, worker, now = Fleet("one", "two"), "one", 0.0
+    moved_at: list[float] = []
+    while now < 48 * 3600:
+        fleet.put(KEYS.load("two" if worker == "one" else "one"), LoadRecord().model_dump_json())
+        fleet.runs(worker, RED, failing=True)
+        fleet.failures.look(fleet.view, now)
+        planned = decide(KEYS, fleet.view, None, failures=fleet.failures).plan.assigned[RED]
+        if planned != worker:
+            worker = planned
+            moved_at.append(now)
+        now += 10.0
+    day = [at for at in moved_at if at >= 24 * 3600]
+    assert moved_at, "it is tried at both"
+    assert len(day) <= 24 * 3600 / AVOIDED_MAX_S + 1, day
+
+
+def test_a_worker_that_failed_long_ago_is_as_good_as_any() -> None:
+    fleet = Fleet("one", "two")
+    fleet.runs("one", RED, failing=True)
+    fleet.failures.look(fleet.view, 0.0)
+    fleet.put(KEYS.load("one"), LoadRecord().model_dump_json())
+    fleet.failures.look(fleet.view, 2 * AVOIDED_S + 1)
+    fleet.runs("one", RED, failing=True)
+    fleet.failures.look(fleet.view, 2 * AVOIDED_S + 2)
+    fleet.put(KEYS.load("one"), LoadRecord().model_dump_json())
+    assert fleet.avoided(3 * AVOIDED_S + 1) == {RED: {"one"}}
+    assert not fleet.avoided(3 * AVOIDED_S + 3)

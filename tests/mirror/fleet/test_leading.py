@@ -7,7 +7,7 @@ from mirror.fleet.keys import FleetKeys, LinkLoad, LoadRecord, OfferedLink, Work
 from mirror.fleet.leading import decide, units_of
 from mirror.fleet.loads import IDLE_LOAD, loads_of
 from mirror.fleet.planner import SHARE
-from mirror.fleet.status import MoveReason, UnitState, fleet_status, moves_of
+from mirror.fleet.status import MoveReason, UnitState, fleet_status, in_between, moves_of
 from mirror.fleet.store import Change, Changes, Item, Snapshot
 from mirror.fleet.view import FleetView
 
@@ -140,3 +140,20 @@ def test_moves_for_loads_and_for_lack_of_places_say_so() -> None:
     assert load == ("two", MoveReason.LOAD)
     full = whys(view_of(one=worker(max_links=1)), low="one")
     assert full == {"low": (None, MoveReason.FULL), "high": ("one", MoveReason.NEW)}
+
+
+def test_what_its_worker_does_not_take_is_a_finding_once_it_stands_there_for_a_while() -> None:
+    view = view_of(one=offer("x", 1), two=offer("x", 1))
+    view.follow(Changes(11, (Change(KEYS.plan(RED), Item("two", 11)),)))
+    waiting = in_between(view)
+    assert waiting == {(RED, "two", 0)}
+    assert not fleet_status(view, [RED]).findings, "a move that is under way"
+    (finding,) = fleet_status(view, [RED], waiting).findings
+    assert finding.startswith("worker two does not take link red, and nobody runs it")
+    view.follow(Changes(12, (Change(KEYS.held(RED), Item('{"worker": "one", "joined": 1}', 12)),)))
+    moving = in_between(view)
+    assert not moving & waiting
+    (finding,) = fleet_status(view, [RED], moving).findings
+    assert finding.startswith("worker two does not take link red, and one has it still")
+    view.follow(Changes(13, (Change(KEYS.plan(RED), Item("one", 13)),)))
+    assert not in_between(view)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+import pytest
+
 from mirror.coordinator.current import Current
 from mirror.coordinator.model import Share, Unit
 from mirror.coordinator.serving import serve_shares
-from mirror.fleet.errors import HistoryCompacted
+from mirror.fleet.errors import HistoryCompacted, StoreRefused
 from mirror.fleet.keys import FleetKeys, HolderRecord
 from mirror.fleet.member import FleetCoordinator
 from mirror.fleet.settings import FleetSettings
@@ -198,3 +200,47 @@ def test_what_is_planned_away_before_its_taker_saw_that_it_has_it_is_let_go() ->
 
 def held_in(changes: Changes) -> list[Change]:
     return [change for change in changes.changes if change.key.startswith(KEYS.held(Unit("")))]
+
+
+def test_who_is_in_the_fleet_lives_through_a_time_without_rights() -> None:
+    loop = SimulatedLoop()
+    clock = SimulatedClock(loop)
+
+    async def main() -> None:
+        store = FakeStore(etcd := FakeEtcd(clock))
+        working = asyncio.create_task(share_after(store, clock, 60))
+        await clock.sleep(10)
+        store.is_refused = True
+        await clock.sleep(2 * SETTINGS.lease_seconds + 1)
+        assert KEYS.worker("one") not in etcd.items, "nobody renewed its lease"
+        store.is_refused = False
+        await clock.sleep(10)
+        assert KEYS.held(RED) in etcd.items
+        assert await working == {RED}
+
+    loop.run(main())
+
+
+def test_who_is_refused_before_he_is_in_the_fleet_hears_it() -> None:
+    loop = SimulatedLoop()
+    clock = SimulatedClock(loop)
+
+    async def main() -> None:
+        store = FakeStore(FakeEtcd(clock))
+        store.is_refused = True
+        with pytest.raises(StoreRefused):
+            await share_after(store, clock, 10)
+
+    loop.run(main())
+
+
+def test_a_name_is_free_when_the_lease_that_etcd_granted_is_over() -> None:
+    loop = SimulatedLoop()
+    clock = SimulatedClock(loop)
+
+    async def main() -> None:
+        etcd = FakeEtcd(clock, lease_min_s=20)
+        etcd.commit(Commit({}, {KEYS.worker("one"): Put(offer_of(["red"]).model_dump_json(), etcd.grant(20))}))
+        assert await share_after(FakeStore(etcd), clock, 30) == {RED}
+
+    loop.run(main())

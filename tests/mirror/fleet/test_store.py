@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from broker.base.clock import SystemClock
-from mirror.fleet.errors import HistoryCompacted, StoreUnreachable
+from mirror.fleet.errors import HistoryCompacted, StoreRefused, StoreUnreachable
 from mirror.fleet.etcd.store import open_etcd
+from mirror.fleet.settings import FleetSettings
 from mirror.fleet.store import ABSENT, COMMIT_KEYS_MAX, Changes, Commit, FleetStore, Put, in_commits
 from tests.mirror.fleet.etcd_server import EtcdServer
 from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
 
 PREFIX = "/test/"
 LEASE_S = 3
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class InMemory:
@@ -218,3 +222,42 @@ async def test_a_busy_event_loop_does_not_lose_a_lease(server: EtcdServer) -> No
         assert lease.alive_until > SystemClock().boottime()
         assert not lease.is_over
         assert PREFIX + "busy" in (await store.read(PREFIX)).items
+
+
+async def test_a_worker_that_stands_still_is_not_kept_in_the_fleet(server: EtcdServer) -> None:
+    access = server.access(FleetSettings(still_seconds=0.5))
+    async with open_etcd(access, SystemClock()) as store, store.lease(LEASE_S) as lease:
+        await store.commit(Commit({}, {PREFIX + "still": Put("1", lease.lease_id)}))
+        time.sleep(0.5 + 2 * LEASE_S)  # noqa: ASYNC251 the loop is to stand still
+
+        async def is_over() -> bool:
+            return lease.is_over
+
+        await until(is_over, "the lease's end to be noticed")
+        assert PREFIX + "still" not in (await store.read(PREFIX)).items
+
+
+async def test_what_many_workers_say_of_many_links_is_read(server: EtcdServer) -> None:
+    """More than the 4 MiB that grpc takes in an answer where it is not told otherwise."""
+    async with open_etcd(server.access(), SystemClock()) as store:
+        start = (await store.read(PREFIX)).revision
+        values = {f"{PREFIX}worker-{number}": str(number) * 1_000_000 for number in range(6)}
+        for key, value in values.items():
+            await store.commit(Commit({}, {key: Put(value)}))
+        found = (await store.read(PREFIX)).items
+        assert {key: found[key].value for key in values} == values
+        async with aclosing(store.watch(PREFIX, start)) as changes:
+            seen = 0
+            while seen < len(values):
+                seen += len((await next_of(changes)).changes)
+    server.empty(PREFIX)
+
+
+async def test_a_file_that_cannot_be_read_is_named(server: EtcdServer, tmp_path: Path) -> None:
+    missing = tmp_path / "ca.pem"
+    async with open_etcd(replace(server.access(), tls_ca_file=str(missing)), SystemClock()) as store:
+        with pytest.raises(StoreRefused, match=re.escape(str(missing))):
+            await store.read(PREFIX)
+        with pytest.raises(StoreRefused, match=re.escape(str(missing))):
+            async with aclosing(store.watch(PREFIX, 0)) as changes:
+                await next_of(changes)

@@ -2,9 +2,9 @@
 
 The members are the real ones, over etcd in memory; a unit's target is a fence, which lets only the last who opened it
 write. What is asserted all along: at each opening the worker holds the unit at etcd, unless it slept between its look
-and the fence; what a session believes to be its epoch is one that etcd gave to this worker, so that one worker alone
-writes a unit in an epoch; and while a worker is there that could, no unit is without an owner for longer than
-OWNERLESS_S. What nothing disturbs any more is run by exactly one worker, and soon.
+and the fence; what a session believes to be its epoch is one that etcd gave to this worker; and while a worker is
+there that could, no unit is without an owner for longer than OWNERLESS_S. What nothing disturbs any more is run by
+exactly one worker, and soon.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Worker:
         if self.name in world.out_of_reach:
             raise LinkFenced("stands for whatever ends a session before it is opened")
         permit.check()
-        epoch = world.judge.opens(self.name, unit, member)
+        world.judge.opens(self.name, unit, member)
         checked_at = world.now
         if world.chance.random() < 0.5:
             await self.pause(0.0)
@@ -121,7 +121,7 @@ class Worker:
                 raise ConnectionError("stands for whatever ends a session that was opened, and not the unit's run")
             if world.now - opened_at > LASTING_S:
                 member.meter(unit).lasted()
-            world.judge.writes(self.name, unit, epoch)
+            world.counts["writes"] += 1
             world.target.writes.setdefault(unit, []).append((world.now, self.name))
             self._count(member.meter(unit), world.rates.get(unit, 0.0))
             await self.pause(WRITE_EVERY_S)
@@ -173,7 +173,6 @@ class Judge:
         self._given: dict[tuple[Unit, int], str] = {}
         """To whom etcd gave a unit, by the epoch."""
         self._ownerless_since: dict[Unit, float] = {}
-        self._writers: dict[tuple[Unit, int], str] = {}
         self.longest_ownerless_s = 0.0
 
     def hear(self, changes: Changes) -> None:
@@ -193,25 +192,18 @@ class Judge:
     def _units(self) -> dict[str, Unit]:
         return {KEYS.held(unit): unit for unit in self._world.units}
 
-    def opens(self, worker: str, unit: Unit, member: FleetMember) -> int:
-        """-> the epoch that the worker believes to hold."""
+    def opens(self, worker: str, unit: Unit, member: FleetMember) -> None:
+        """etcd gave this worker the epoch that it believes to hold."""
         view = member._belief.view
         assert view is not None
         epoch = view.held[unit].epoch
         given = self._given.get((unit, epoch))
         assert given == worker, f"{worker} opens {unit} in epoch {epoch}, which was {given}'s"
         self._world.counts["openings"] += 1
-        return epoch
-
-    def writes(self, worker: str, unit: Unit, epoch: int) -> None:
-        writer = self._writers.setdefault((unit, epoch), worker)
-        assert writer == worker, f"{worker} and {writer} write {unit} in epoch {epoch}"
-        self._world.counts["writes"] += 1
 
     def forget(self) -> None:
         """etcd was restored: it gives revisions, and so epochs, a second time."""
         self._given.clear()
-        self._writers.clear()
 
     async def watch_owners(self) -> None:
         """Until cancelled."""
